@@ -1,0 +1,70 @@
+# Every target sets itself up: the first call makes a virtual environment, later ones are quick.
+#   PYTHON       the interpreter that makes the environment, 3.11 or later
+#   VENV         where the environment is
+#   LOGS         what `make demo` checks in place of its own logs: a file or a folder
+#   PYTEST_ARGS  more arguments for pytest; to select tests use `make test-fast`, for `make test` demands coverage
+#   TORCH_INDEX  a wheel index for torch. The default index holds the CUDA build on most Linux machines; a CPU build
+#                needs `pip install --extra-index-url $(TORCH_INDEX) ...`. No target installs torch yet.
+
+PYTHON ?= python3
+VENV ?= .venv
+LOGS ?=
+PYTEST_ARGS ?=
+TORCH_INDEX ?=
+
+PY := $(VENV)/bin/python
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-fast lint format docs bench clean
+
+help: ## show this list
+	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [LOGS=path] [PYTEST_ARGS=...]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.checker-installed ## check example logs, or those in LOGS=path
+	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
+
+test: lint ## lint, then all tests with the coverage of compliance/
+	$(PY) -m pytest --cov=compliance --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
+	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev-installed ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.dev-installed ## mend what ruff can mend
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+docs: $(VENV)/.checker-installed ## write docs/rules.md and the other generated pages
+	$(PY) -m compliance.docs
+
+bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(PY) "$$script"; done
+
+clean: ## remove .venv, caches and build products
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: made after success only, so that an interrupted installation starts again.
+$(VENV)/.created:
+	@command -v "$(PYTHON)" >/dev/null || { echo "error: no $(PYTHON) here; name a Python >= 3.11: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Python >= 3.11 is needed, $(PYTHON) is $$("$(PYTHON)" --version 2>&1); name another: make PYTHON=python3.12" >&2; exit 1; }
+	"$(PYTHON)" -m venv "$(VENV)"
+	@touch $@
+
+$(VENV)/.checker-installed: $(VENV)/.created $(REQUIREMENTS)
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+# The development installation contains the checker's.
+$(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.checker-installed $@

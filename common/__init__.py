@@ -1,0 +1,1 @@
+"""What every benchmark shares; knows no benchmark."""

@@ -1,0 +1,211 @@
+"""The types in which a benchmark states its facts: target, runs, dataset, allowed settings.
+
+A benchmark's `reference.py` fills them in, the trainer and the checker read them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
+"""Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""
+
+
+def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
+    """Return the rounds from `first` to `last`, both included."""
+    return ROUNDS[ROUNDS.index(first) : ROUNDS.index(last) + 1]
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether `value` is a finite int or float (a bool is not a number)."""
+    if type(value) is int:
+        return True
+    return type(value) is float and math.isfinite(value)
+
+
+def is_integer(value: Any) -> bool:
+    """Tell whether `value` is a whole number; 64.0 is one, True is not."""
+    return is_number(value) and value == int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on the value of one log record: what it asks for in words, and the test.
+
+    `test` may fail on a value of another type: that counts as not allowed.
+    """
+
+    text: str
+    test: Callable[[Any], Any]
+
+    def allows(self, value: Any) -> bool:
+        """Tell whether `value` meets the condition; never raises."""
+        try:
+            return bool(self.test(value))
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            return False
+
+
+ANY: Final = Check("any value", lambda value: True)
+
+
+def number(condition: str, test: Callable[[Any], bool]) -> Check:
+    """Return a check for a finite number that also meets `test`."""
+    return Check(f"a number {condition}", lambda value: is_number(value) and test(value))
+
+
+def integer(condition: str, test: Callable[[Any], bool]) -> Check:
+    """Return a check for a whole number that also meets `test`."""
+    return Check(f"a whole number {condition}", lambda value: is_integer(value) and test(value))
+
+
+def one_of(*allowed: str) -> Check:
+    """Return a check for one of a few strings, spelled exactly so."""
+    return Check(" or ".join(repr(word) for word in allowed), lambda value: value in allowed)
+
+
+def equals(wanted: Any) -> Check:
+    """Return a check for one value; 1 and 1.0 are the same, 1 and True are not."""
+    return Check(repr(wanted), lambda value: value == wanted and isinstance(value, bool) is isinstance(wanted, bool))
+
+
+def each(item: Check) -> Check:
+    """Return a check for one value or a list of values that each meet `item`."""
+    return Check(
+        f"{item.text}, or a list of such",
+        lambda value: all(map(item.allows, value)) if isinstance(value, list) else item.allows(value),
+    )
+
+
+def list_of(item: Check) -> Check:
+    """Return a check for a list (possibly empty) whose members each meet `item`."""
+    return Check(f"a list, each {item.text}", lambda value: isinstance(value, list) and all(map(item.allows, value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One hyperparameter or dataset property that a closed-division log must or may state.
+
+    allowed: what the written rules allow.
+    official: what the official checker tests instead; None if it does not know the key at all.
+    required: the key must be logged exactly once; otherwise it is checked where it occurs.
+    when: (key, check): the setting applies only if some record of that key passes the check.
+    identity: two runs of one result must agree on it (false for what may differ, such as the seed).
+    """
+
+    key: str
+    allowed: Check
+    official: Check | None = ANY
+    required: bool = True
+    rounds: tuple[str, ...] = ROUNDS
+    when: tuple[str, Check] | None = None
+    identity: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The quality that ends a run: the evaluation key, its threshold, which side is better."""
+
+    key: str
+    value: float
+    lower_is_better: bool
+
+    @property
+    def range_text(self) -> str:
+        """The accepted interval in words, such as `0 < eval_error <= 0.124`."""
+        if self.lower_is_better:
+            return f"0 < {self.key} <= {self.value}"
+        return f"{self.value} <= {self.key} <= 1"
+
+    def met(self, value: Any) -> bool:
+        """Tell whether an evaluation with this value reaches the target; False for what is no number."""
+        if not is_number(value):
+            return False
+        return 0 < value <= self.value if self.lower_is_better else self.value <= value <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Number of samples per epoch of training and per evaluation, from each round on.
+
+    counts_checked: the official checker compares the numbers too (rounds 1.0 and later).
+    """
+
+    train_samples: dict[str, tuple[int, ...]]
+    eval_samples: dict[str, tuple[int, ...]]
+    source: str
+    counts_checked: bool
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Return the settings train_samples and eval_samples, one per round."""
+        return tuple(
+            self._setting(key, round_, counts)
+            for key, by_round in (("train_samples", self.train_samples), ("eval_samples", self.eval_samples))
+            for round_, counts in by_round.items()
+        )
+
+    def _setting(self, key: str, round_: str, counts: tuple[int, ...]) -> Setting:
+        text = " or ".join(map(str, counts))
+        allowed = Check(text, lambda value: is_number(value) and value in counts)
+        exact = Check(text, lambda value: value in counts)
+        official = exact if self.counts_checked and round_ != ROUNDS[0] else NOT_EMPTY
+        return Setting(key, allowed, official, rounds=(round_,), why=f"a run uses the whole dataset: {self.source}")
+
+
+NOT_EMPTY: Final = Check("not empty", lambda value: value != "")
+ABOVE_ZERO: Final = Check("> 0", lambda value: value > 0)
+NOT_NEGATIVE: Final = Check(">= 0", lambda value: value >= 0)
+
+COUNT: Final = integer(">= 1", lambda value: value >= 1)
+AMOUNT: Final = number(">= 0", lambda value: value >= 0)
+
+COMMON_SETTINGS: Final = (
+    Setting("gradient_accumulation_steps", COUNT, ABOVE_ZERO, required=False),
+    Setting("gradient_accumulation_frequency", COUNT, ABOVE_ZERO, required=False),
+    Setting("number_of_nodes", COUNT, ABOVE_ZERO, rounds=since("1.0")),
+    Setting(
+        "accelerators_per_node",
+        integer(">= 0 (0 for a system without accelerators)", lambda value: value >= 0),
+        NOT_NEGATIVE,
+        rounds=since("1.0"),
+    ),
+)
+"""What every benchmark's closed division asks for; a benchmark's own setting of the same key replaces it."""
+
+OPEN_SETTINGS: Final = tuple(
+    Setting(key, integer(">= 1", lambda value: value >= 1), NOT_EMPTY) for key in ("train_samples", "eval_samples")
+)
+"""The open division leaves hyperparameters and data free, but the log still says how many samples there were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The facts of one benchmark.
+
+    runs: number of runs of a time-to-train result, and the least number of a throughput result.
+    settings: what the closed division asks for beyond COMMON_SETTINGS.
+    epoch_unit: what `epoch_num` counts: "epochs" or "samples".
+    points: file with the reference convergence points, relative to the top of the project.
+    cite: where the rules say so.
+    """
+
+    name: str
+    rounds: tuple[str, ...]
+    target: Target
+    runs: int
+    dataset: Dataset
+    settings: tuple[Setting, ...]
+    epoch_unit: str
+    points: str
+    cite: str
+
+    def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
+        """Return the settings for which a log of this round and division is checked."""
+        if division == "open":
+            return OPEN_SETTINGS
+        active = [s for s in (*COMMON_SETTINGS, *self.dataset.settings(), *self.settings) if round_ in s.rounds]
+        return tuple({setting.key: setting for setting in active}.values())

@@ -1,0 +1,356 @@
+"""Reads result logs: the only place that knows the line format of mlperf-logging.
+
+A record is the JSON object after the token `:::MLLOG ` on a line; everything before the (last) token of the
+line is a launcher's prefix. Nothing in a log can stop the reader: what is wrong becomes a `Problem` with its
+line, and reading goes on. Memory stays bounded: only the records that a rule may ask for are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from common.reference import COMMON_SETTINGS
+from compliance.references import REFERENCES
+
+TOKEN: Final = b":::MLLOG "
+BLOCK_BYTES: Final = 1 << 20
+MAX_LINE_BYTES: Final = 16 << 20
+MAX_KEPT_RECORDS: Final = 150_000
+MAX_LOG_BYTES: Final = 8 << 30
+EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
+LATEST_MS: Final = 4_100_000_000_000  # 2099
+PROBLEMS_KEPT: Final = 100
+OTHER_KEYS_KEPT: Final = 500
+
+STRUCTURE: Final = (
+    "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop "
+    "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
+).split()
+SUBMISSION: Final = ("submission_benchmark submission_org submission_division submission_status submission_platform").split()
+KEYS: Final = frozenset(
+    (*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", *(setting.key for setting in COMMON_SETTINGS))
+    + tuple(s.key for ref in REFERENCES.values() for s in (*ref.dataset.settings(), *ref.settings))
+)
+"""The keys that some rule asks for; records of other keys are checked for form and dropped."""
+
+
+class Record(msgspec.Struct, gc=False):
+    """One record: what the log says, its line in the file (from 1) and its place among the records (from 0).
+
+    From damaged logs any member may have another type than stated here; `time_ms` is always a number.
+    """
+
+    time_ms: int | float
+    key: str
+    value: Any
+    metadata: dict[str, Any]
+    namespace: Any = None
+    event_type: Any = None
+    line: int = msgspec.field(default=0, name="(line)")
+    order: int = msgspec.field(default=0, name="(order)")
+
+    def meta(self, name: str) -> Any:
+        """Return a member of the metadata, or None if there is none or the metadata is no object."""
+        return self.metadata.get(name) if isinstance(self.metadata, dict) else None
+
+
+class Problem(NamedTuple):
+    """Something wrong with the form of the file. `kind` is one of the words that `rules/form.py` knows."""
+
+    kind: str
+    line: int
+    detail: str
+
+
+class Log:
+    """What a log file says: the records by key, in file order, and the problems found in its form."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.records: dict[str, list[Record]] = {}
+        self.problems: list[Problem] = []
+        self.other_keys: set[str] = set()
+        self.record_count = 0
+        self.line_count = 0
+        self._events: list[Record] | None = None
+
+    def __getitem__(self, key: str) -> list[Record]:
+        return self.records.get(key, [])
+
+    def first(self, key: str) -> Record | None:
+        """Return the first record of a key, or None."""
+        found = self.records.get(key)
+        return found[0] if found else None
+
+    def last(self, key: str) -> Record | None:
+        """Return the last record of a key, or None."""
+        found = self.records.get(key)
+        return found[-1] if found else None
+
+    def value(self, key: str) -> Any:
+        """Return the value of the first record of a key, or None."""
+        found = self.records.get(key)
+        return found[0].value if found else None
+
+    @property
+    def events(self) -> list[Record]:
+        """The records of structural keys (run, epoch, eval, …), in file order."""
+        if self._events is None:
+            found = [record for key in STRUCTURE for record in self.records.get(key, ())]
+            self._events = sorted(found, key=lambda record: record.order)
+        return self._events
+
+    def problem(self, kind: str, line: int, detail: str = "") -> None:
+        """Note a problem; of each kind the first hundred are kept."""
+        if sum(problem.kind == kind for problem in self.problems) < PROBLEMS_KEPT:
+            self.problems.append(Problem(kind, line, detail))
+
+
+class LogReader:
+    """Turns bytes, fed in pieces of any size, into a `Log`. Never raises on any bytes."""
+
+    def __init__(self, path: str) -> None:
+        self.log = Log(path)
+        self._carry = b""
+        self._skipping = False
+        self._kept = 0
+        self._slots: dict[str, list[Record]] = {key: [] for key in KEYS}
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the file; complete lines are read at once."""
+        if self._skipping:
+            end = data.find(b"\n") + 1
+            if not end:
+                return
+            self._skipping = False
+            self.log.line_count += 1
+            data = data[end:]
+        if self._carry:
+            data = self._carry + data
+        # A last carriage return may be the first half of CRLF: it waits for the next byte.
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        self._carry = data[cut:]
+        if len(self._carry) > MAX_LINE_BYTES:
+            self.log.problem("long line", self.log.line_count + data.count(b"\n", 0, cut) + 1)
+            self._carry, self._skipping = b"", True
+        if cut:
+            self._read_lines(data[:cut])
+
+    def close(self) -> Log:
+        """Read what is left (a last line without line end) and return the log."""
+        if self._carry:
+            carry, self._carry = self._carry, b""
+            self._read_lines(carry + b"\n")
+        self.log.records = {key: found for key, found in self._slots.items() if found}
+        return self.log
+
+    def snapshot(self) -> Log:
+        """Return the log as far as it was fed; feeding may go on."""
+        log = Log(self.log.path)
+        log.records = {key: list(found) for key, found in self._slots.items() if found}
+        log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
+        log.record_count, log.line_count = self.log.record_count, self.log.line_count
+        return log
+
+    def _read_lines(self, data: bytes) -> None:
+        """Read complete lines: `data` ends with a line end."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        log, slots, kept = self.log, self._slots, self._kept
+        earliest, latest = EARLIEST_MS, LATEST_MS
+        lines, order = log.line_count, log.record_count
+        log.line_count += data.count(b"\n")
+        others = set()
+        for line, text in self._record_texts(data, lines + 1):
+            try:
+                record = _decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                slow = self._decode_slowly(text, line)
+                if slow is None:
+                    continue
+                record = slow
+            if not earliest < record.time_ms < latest:
+                log.problem("time", line, repr(record.time_ms))
+            slot = slots.get(record.key)
+            if slot is None:
+                others.add(record.key)
+            else:
+                # Every JSON member has one colon: more of them means a repeated or nested member, or a colon
+                # inside a string.
+                if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
+                    self._find_repeated_members(text, line)
+                record.line = line
+                record.order = order
+                slot.append(record)
+                kept += 1
+            order += 1
+        log.record_count, self._kept = order, kept
+        if len(log.other_keys) < OTHER_KEYS_KEPT:
+            log.other_keys |= others
+        if kept > MAX_KEPT_RECORDS and slots:
+            log.problem("too many records", log.line_count, str(MAX_KEPT_RECORDS))
+            self._slots = {}
+
+    def _record_texts(self, data: bytes, first_line: int) -> Iterable[tuple[int, bytes]]:
+        """Return line number and JSON text of each line that holds a record."""
+        tokens = data.count(TOKEN)
+        if data.count(b"\n" + TOKEN) + data.startswith(TOKEN) != tokens:
+            # Some token stands elsewhere than at the start of a line: a prefix, or two records on one line.
+            return self._prefixed_texts(data, first_line)
+        if data.count(b"\n") == tokens:
+            return enumerate(data[len(TOKEN) : -1].split(b"\n" + TOKEN), first_line)
+        return (
+            (line, text[len(TOKEN) :])
+            for line, text in enumerate(data.split(b"\n"), first_line)
+            if text.startswith(TOKEN)
+        )
+
+    def _prefixed_texts(self, data: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
+        for line, text in enumerate(data.split(b"\n"), first_line):
+            at = text.rfind(TOKEN)
+            if at >= 0:
+                if text.find(TOKEN) != at:
+                    self.log.problem("two records", line)
+                yield line, text[at + len(TOKEN) :]
+
+    def _find_repeated_members(self, text: bytes, line_number: int) -> None:
+        def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(members)
+            if len(found) != len(members):
+                names = [name for name, _ in members]
+                repeated = next(name for name in names if names.count(name) > 1)
+                self.log.problem("repeated member", line_number, repeated)
+            return found
+
+        _parse_json(text, pairs)
+
+    def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
+        """Read a record that the typed decoder refuses, as the official parser would; None with a problem."""
+        log = self.log
+        try:
+            members = _parse_json(text)
+        except RecursionError:
+            log.problem("deep", line_number)
+            return None
+        except ValueError as error:
+            log.problem("json", line_number, str(error))
+            return None
+        if not isinstance(members, dict):
+            log.problem("no object", line_number, type(members).__name__)
+            return None
+        missing = [name for name in ("time_ms", "key", "value", "metadata") if name not in members]
+        if missing:
+            log.problem("missing member", line_number, missing[0])
+            return None
+        time_ms = self._time(members["time_ms"], line_number)
+        key, value, metadata = members["key"], members["value"], members["metadata"]
+        if time_ms is None:
+            return None
+        if not isinstance(key, str):
+            log.problem("member type", line_number, f"key is {json.dumps(key)[:80]}")
+            key = ""
+        if not isinstance(metadata, dict):
+            log.problem("member type", line_number, f"metadata is {json.dumps(metadata)[:80]}")
+        return Record(time_ms, key, value, metadata)
+
+    def _time(self, raw: Any, line_number: int) -> float | None:
+        if type(raw) in (int, float):
+            try:
+                return float(raw)
+            except OverflowError:
+                self.log.problem("time type", line_number, "too large")
+                return None
+        if isinstance(raw, (str, bool)):
+            try:
+                time_ms = float(raw)
+            except ValueError:
+                self.log.problem("json", line_number, f"time_ms is {raw[:80]!r}, no number")
+                return None
+            self.log.problem("time text", line_number, repr(raw)[:80])
+            return time_ms
+        self.log.problem("time type", line_number, repr(raw)[:80])
+        return None
+
+
+_decode = msgspec.json.Decoder(Record).decode
+
+
+def _parse_json(text: bytes, pairs: Any = None) -> Any:
+    """Parse as Python's json does (NaN allowed); text that is not UTF-8 is taken as Latin-1."""
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError:
+        decoded = text.decode("latin-1")
+    return json.loads(decoded.strip(), object_pairs_hook=pairs)
+
+
+def read_log(path: str) -> Log:
+    """Return what the log file says; `-` is standard input, gzip is recognised by its first bytes.
+
+    A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log
+    with the problem "unreadable" and what could be read before.
+    """
+    reader = LogReader(path)
+    try:
+        with sys.stdin.buffer if path == "-" else open(path, "rb") as stream:
+            _feed_all(reader, stream)
+    except (OSError, EOFError, zlib.error) as error:
+        reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))
+    return reader.close()
+
+
+def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
+    block = stream.read(BLOCK_BYTES)
+    encoding = _foreign_encoding(block)
+    if encoding:
+        reader.log.problem("encoding", 1, encoding)
+        return
+    if block.startswith(b"\x1f\x8b"):
+        blocks = _gunzip(block, stream)
+    else:
+        blocks = _blocks(block, stream)
+    total = 0
+    for block in blocks:
+        reader.feed(block)
+        total += len(block)
+        if total > MAX_LOG_BYTES:
+            reader.log.problem("too large", reader.log.line_count, f"{MAX_LOG_BYTES >> 30} GiB")
+            return
+
+
+def _blocks(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    while block:
+        yield block
+        block = stream.read(BLOCK_BYTES)
+
+
+def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the contents of a gzip file (of several members too) in pieces of bounded size."""
+    inflate = zlib.decompressobj(wbits=31)
+    while block:
+        yield inflate.decompress(block, BLOCK_BYTES)
+        block = inflate.unconsumed_tail
+        if inflate.eof:
+            block = inflate.unused_data.lstrip(b"\0") or stream.read(BLOCK_BYTES).lstrip(b"\0")
+            inflate = zlib.decompressobj(wbits=31)
+        elif not block:
+            block = stream.read(BLOCK_BYTES)
+            if not block:
+                raise EOFError("the gzip file ends in the middle")
+
+
+def _foreign_encoding(block: bytes) -> str | None:
+    """Return the name of the encoding if the text is none of ASCII, UTF-8 or Latin-1."""
+    for mark, name in ((b"\xff\xfe\0\0", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16")):
+        if block.startswith(mark):
+            return name
+    head = block[:4096]
+    if TOKEN not in head and head.count(b"\0") > len(head) // 3:
+        return "UTF-16 or UTF-32 without a byte order mark, or binary data"
+    return None

@@ -1,0 +1,203 @@
+"""What a rule is, what it finds, and the registry of all rules.
+
+A rule is a small class: the docstring's first line is its title, `check` yields findings. Defining the class
+registers it. Ids are never reused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from common.reference import ROUNDS, Reference, Setting
+
+if TYPE_CHECKING:
+    from compliance.log import Log
+    from compliance.package import Package, Submissions
+    from compliance.results import ResultSet
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+SKIPPED: Final = "skipped"
+SEVERITIES: Final = (ERROR, WARNING, NOTE, SKIPPED)
+
+STRICT: Final = "strict"
+OFFICIAL: Final = "official"
+PROFILES: Final = (STRICT, OFFICIAL)
+
+
+class Finding(NamedTuple):
+    """One thing that a rule found.
+
+    path, line: where (line counts from 1; 0 means the file or folder as a whole).
+    key: the log key that it is about, if any. expected: what would have been right, in words.
+    """
+
+    rule: str
+    severity: str
+    path: str
+    line: int
+    message: str
+    expected: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a log is checked against.
+
+    division and benchmark are None where neither the log nor its surroundings tell them.
+    in_package: the log is one run of a submission (some notes on a single log are errors there).
+    """
+
+    round: str
+    division: str | None
+    benchmark: str | None
+    reference: Reference | None
+    settings: tuple[Setting, ...]
+    profile: str = STRICT
+    allow_mini: bool = False
+    in_package: bool = False
+
+    @property
+    def strict(self) -> bool:
+        """Whether the written rules count; otherwise only what the official tool looks at."""
+        return self.profile == STRICT
+
+
+class Rule:
+    """The base of all rules.
+
+    cite: where the rules say so. why: why it matters. mend: how to mend it.
+    profiles: in which profiles the rule runs; differs: how its findings differ between them.
+    good, bad: examples, made by the functions of `compliance.samples`; a test demands that no bad one goes
+    unnoticed and that no good one is reported.
+    """
+
+    id: ClassVar[str] = ""
+    severity: ClassVar[str] = ERROR
+    cite: ClassVar[str] = ""
+    why: ClassVar[str] = ""
+    mend: ClassVar[str] = ""
+    profiles: ClassVar[tuple[str, ...]] = PROFILES
+    differs: ClassVar[str] = ""
+    rounds: ClassVar[tuple[str, ...]] = ROUNDS
+    divisions: ClassVar[tuple[str | None, ...]] = ("closed", "open", None)
+    good: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
+    bad: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if cls.id:
+            known = RULES.get(cls.id)
+            assert known is None or known.__name__ == cls.__name__, f"two rules with id {cls.id}"
+            RULES[cls.id] = cls
+
+    @classmethod
+    def title(cls) -> str:
+        """Return what is true where the rule is kept: the first line of the docstring."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
+
+    @classmethod
+    def applies(cls, round_: str, division: str | None, profile: str) -> bool:
+        """Tell whether the rule exists in this round, division and profile."""
+        return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
+
+    def found(
+        self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = ""
+    ) -> Finding:
+        """Return a finding of this rule; the severity is the rule's own unless another is given."""
+        return Finding(self.id, severity or self.severity, path, line, message, expected, key)
+
+    def skipped(self, path: str, reason: str) -> Finding:
+        """Return the finding that the rule could not be applied, and why."""
+        return Finding(self.id, SKIPPED, path, 0, reason)
+
+
+RULES: Final[dict[str, type[Rule]]] = {}
+
+
+class LogRule(Rule):
+    """A rule about one log."""
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        """Yield what is wrong with the log."""
+        raise NotImplementedError
+
+    def exactly_once(self, log: Log, key: str, repeats: str = WARNING) -> Iterator[Finding]:
+        """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
+        records = log.records.get(key)
+        if records is None:
+            near = difflib.get_close_matches(key, log.other_keys, 1) if log.other_keys else []
+            hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
+            yield self.found(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
+        elif len(records) > 1:
+            values = [record.value for record in records]
+            same = values.count(values[0]) == len(values)
+            what = "with the same value" if same else f"with different values: {_listed(values)}"
+            yield self.found(
+                log.path,
+                records[1].line,
+                f"{key} is logged {len(records)} times {what}; first in line {records[0].line}",
+                "exactly one record",
+                key,
+                repeats if same else ERROR,
+            )
+
+
+def _listed(values: list[Any]) -> str:
+    return ", ".join(dict.fromkeys(show(value) for value in values[:20]))
+
+
+def show(value: Any) -> str:
+    """Return a logged value as a short text for a message."""
+    text = json.dumps(value) if isinstance(value, (str, bool, list, dict, type(None))) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+class SetRule(Rule):
+    """A rule about the runs of one result: the logs of one system and benchmark."""
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield what is wrong with the set of runs."""
+        raise NotImplementedError
+
+
+class PackageRule(Rule):
+    """A rule about one organisation's submission folder."""
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        """Yield what is wrong with the folder."""
+        raise NotImplementedError
+
+
+class SubmissionsRule(Rule):
+    """A rule about everything that is checked together: several packages, several rounds."""
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        """Yield what is wrong between the packages."""
+        raise NotImplementedError
+
+
+def rules_of(kind: type[Rule], round_: str, division: str | None, profile: str) -> tuple[Rule, ...]:
+    """Return an instance of each rule of a kind that applies, ordered by id."""
+    key = (kind, round_, division, profile)
+    if key not in _instances:
+        _instances[key] = tuple(
+            RULES[id_]()
+            for id_ in sorted(RULES)
+            if issubclass(RULES[id_], kind) and RULES[id_].applies(round_, division, profile)
+        )
+    return _instances[key]
+
+
+_instances: dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]] = {}
+
+
+def worst(findings: Iterable[Finding]) -> str:
+    """Return the verdict on findings: FAIL with an error, WARN with a warning, else PASS."""
+    severities = {finding.severity for finding in findings}
+    return "FAIL" if ERROR in severities else "WARN" if WARNING in severities else "PASS"

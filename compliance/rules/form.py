@@ -1,0 +1,197 @@
+"""Rules about the form of a log file: bytes, lines, records, times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compliance.log import EARLIEST_MS, LATEST_MS, MAX_KEPT_RECORDS, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
+from compliance.rule import STRICT, Case, Finding, LogRule
+
+FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
+SHOWN = 10
+
+
+def problems(log: Log, *kinds: str) -> list[Problem]:
+    """Return the problems of these kinds, by line."""
+    return [problem for problem in log.problems if problem.kind in kinds]
+
+
+class Readable(LogRule):
+    """The log file can be read to its end."""
+
+    id = "FRM01"
+    cite = "submission_rules.adoc#log-files"
+    why = "A result that nobody can read is no result."
+    mend = "Check the path, the permissions and that the file was copied completely (gzip -t for .gz)."
+    good = (lambda log: log(),)
+    bad = (lambda log: log().gzip()[:-20],)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for problem in problems(log, "unreadable"):
+            yield self.found(log.path, 0, f"cannot be read: {problem.detail}", "a readable text or gzip file")
+        for problem in problems(log, "too large"):
+            yield self.found(log.path, 0, f"holds more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB")
+        for problem in problems(log, "too many records"):
+            message = f"holds more than {problem.detail} records that rules ask for; the rest was not kept"
+            yield self.found(log.path, problem.line, message, f"at most {MAX_KEPT_RECORDS} such records")
+
+
+class Encoded(LogRule):
+    """The log is text in ASCII, UTF-8 or Latin-1 encoding."""
+
+    id = "FRM02"
+    cite = FORMAT
+    why = "In another encoding no tool finds the records: the official checker reports an empty log."
+    mend = "Convert it: iconv -f UTF-16 -t UTF-8 result.txt."
+    good = (lambda log: log().set("submission_org", "Université"),)
+    bad = (lambda log: log().text().encode("utf-16"), lambda log: log().text().encode("utf-16-le"))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for problem in problems(log, "encoding"):
+            yield self.found(log.path, 1, f"the encoding is {problem.detail}", "ASCII, UTF-8 or Latin-1 text")
+
+
+class HoldsRecords(LogRule):
+    """The log holds records of mlperf-logging."""
+
+    id = "FRM03"
+    cite = FORMAT
+    why = "Everything that is checked is read from the records."
+    mend = "Write the run's mllog output to this file; console output without `:::MLLOG ` does not count."
+    good = (lambda log: log(),)
+    bad = (lambda log: b"", lambda log: b"epoch 1 loss 0.3\n")
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not log.record_count and not problems(log, "unreadable", "encoding"):
+            yield self.found(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
+
+
+class Parses(LogRule):
+    """Every record is a JSON object with time_ms, key, value and metadata."""
+
+    id = "FRM04"
+    cite = FORMAT
+    why = "A record that cannot be parsed may be the one that decides; the official checker fails or crashes on it."
+    mend = "Do not edit or cut logs; write each record with one write call, so that ranks do not mix lines."
+    differs = "strict also wants key to be a string and metadata to be an object"
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),
+        lambda log: log().raw("run_stop", lambda line: line[:60] + b"\n" + line[60:]),
+        lambda log: log().without_member("eval_error", "time_ms"),
+        lambda log: log().raw("seed", lambda line: b":::MLLOG [1, 2]"),
+        lambda log: log().raw("seed", lambda line: b":::MLLOG " + b"[" * 3000 + b"]" * 3000),
+        lambda log: log().member("seed", "time_ms", None),
+        lambda log: log().member("seed", "metadata", None),
+    )
+    TEXTS = {
+        "json": "parse error: {}",
+        "no object": "parse error: the record is a JSON {}, no object",
+        "missing member": "parse error: the record has no member {!r}",
+        "deep": "parse error: the record is nested too deeply{}",
+        "time type": "parse error: time_ms is {}, no number",
+        "member type": "parse error: {}",
+    }
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        kinds = [kind for kind in self.TEXTS if case.strict or kind != "member type"]
+        found = problems(log, *kinds)
+        for problem in found[:SHOWN]:
+            message = self.TEXTS[problem.kind].format(problem.detail)
+            yield self.found(log.path, problem.line, message, "`:::MLLOG {json object}`")
+        if len(found) > SHOWN:
+            more = f"and {len(found) - SHOWN} or more such lines"
+            yield self.found(log.path, found[SHOWN].line, more, "`:::MLLOG {json object}`")
+
+
+class OneRecordPerLine(LogRule):
+    """A line holds one record."""
+
+    id = "FRM05"
+    cite = FORMAT
+    profiles = (STRICT,)
+    differs = "the official parser drops all but the last record of a line without a word"
+    why = "Of two records on a line the official parser reads only the last: the first is lost."
+    mend = "Let only rank 0 log, or give each rank its own file."
+    good = (lambda log: log().prefix(b"0: "),)
+    bad = (lambda log: log().glue("epoch_start"),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for problem in problems(log, "two records")[:SHOWN]:
+            yield self.found(log.path, problem.line, "two or more records on one line", "one record per line")
+
+
+class NoRepeatedMember(LogRule):
+    """No record names a member twice."""
+
+    id = "FRM06"
+    cite = "RFC 8259 section 4 (names within an object should be unique)"
+    profiles = (STRICT,)
+    differs = "the official parser takes the last of repeated members without a word"
+    why = "mllog never writes a member twice; readers differ in which one they take."
+    mend = "Submit the log as the run wrote it."
+    good = (lambda log: log().set("submission_platform", "a:b"),)
+    bad = (lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for problem in problems(log, "repeated member")[:SHOWN]:
+            message = f"duplicate JSON member {problem.detail!r}"
+            yield self.found(log.path, problem.line, message, "each member once")
+
+
+class LineLength(LogRule):
+    """No line is longer than 16 MiB."""
+
+    id = "FRM07"
+    cite = "docs/profiles.md (a limit of this checker)"
+    differs = "the official parser needs quadratic time on long lines: minutes for one megabyte"
+    why = "No honest record comes near this length; reading such a line costs memory without bound."
+    mend = "Find out what wrote the line; progress bars belong on standard error."
+    good = (lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),)
+    bad = (lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for problem in problems(log, "long line")[:SHOWN]:
+            limit = f"{MAX_LINE_BYTES >> 20} MiB"
+            yield self.found(log.path, problem.line, f"the line is longer than {limit}: not decoded", f"at most {limit}")
+
+
+class Times(LogRule):
+    """Every time_ms is a finite number of milliseconds since 1970."""
+
+    id = "FRM08"
+    cite = FORMAT
+    profiles = (STRICT,)
+    differs = "the official tool takes any number, NaN and numeric text too"
+    why = "The score is a difference of two times: with NaN, negative times or seconds it is nonsense."
+    mend = "Do not edit times; mllog writes int(time.time() * 1000)."
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().member("run_stop", "time_ms", float("nan")),
+        lambda log: log().member("run_stop", "time_ms", -1),
+        lambda log: log().member("run_stop", "time_ms", "1690000000000"),
+        lambda log: log().times(lambda time_ms: time_ms // 1000),
+        lambda log: log().times(lambda time_ms: time_ms * 1000),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        found = problems(log, "time")
+        for name in dict.fromkeys(self._what(problem) for problem in found):
+            same = [problem for problem in found if self._what(problem) == name]
+            count = f" (in {len(same)}{'+' if len(same) == 100 else ''} records)" if len(same) > 1 else ""
+            message = f"time_ms is {same[0].detail}: {name}{count}"
+            yield self.found(log.path, same[0].line, message, "milliseconds since 1970")
+        for problem in problems(log, "time text")[:1]:
+            message = f"time_ms is text: {problem.detail}"
+            yield self.found(log.path, problem.line, message, "a JSON number of milliseconds")
+
+    @staticmethod
+    def _what(problem: Problem) -> str:
+        time_ms = float(problem.detail)
+        if time_ms != time_ms or time_ms in (float("inf"), float("-inf")):
+            return "not finite"
+        if EARLIEST_MS < time_ms * 1000 < LATEST_MS:
+            return "the time unit looks like seconds, not milliseconds"
+        if EARLIEST_MS < time_ms / 1000 < LATEST_MS:
+            return "the time unit looks like microseconds, not milliseconds"
+        return "negative" if time_ms < 0 else "no plausible time between 2014 and 2099"

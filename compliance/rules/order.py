@@ -1,0 +1,406 @@
+"""Rules about the course of a run: which events the log has, in which order, at which times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from common.reference import is_number
+from compliance.log import Log, Record
+from compliance.rule import ERROR, STRICT, WARNING, Case, Finding, LogRule
+
+TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
+LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
+INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
+CLOCK_TOLERANCE_MS = 1000
+
+
+def before(log: Log, key: str, record: Record) -> bool:
+    """Tell whether some record of the key stands before this one in the file."""
+    first = log.first(key)
+    return first is not None and first.order < record.order
+
+
+def has_member(record: Record, name: str) -> bool:
+    """Tell whether the metadata has the member; also what Python's `in` makes of metadata of other types."""
+    try:
+        return name in record.metadata
+    except TypeError:
+        return False
+
+
+class Init(LogRule):
+    """Initialisation starts before it stops, once, before the run, and takes less than the limit."""
+
+    id = "ORD01"
+    cite = TIMING
+    why = "Work done before run_start is not timed, so the rules bound it."
+    mend = "Log init_start first and init_stop right before run_start; move slow preparation into the run."
+    differs = "strict takes a repeated init_stop as an error, the official tool as a warning"
+    good = (lambda log: log().shift("init_start", -29 * 60_000),)
+    bad = (
+        lambda log: log().drop("init_start"),
+        lambda log: log().drop("init_stop"),
+        lambda log: log().move("init_start", after="init_stop"),
+        lambda log: log().move("init_stop", after="run_start"),
+        lambda log: log().shift("init_start", -31 * 60_000),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not log["init_start"]:
+            yield self.found(log.path, 0, "init_start is not logged", "at least one record", "init_start")
+        for start in log["init_start"]:
+            for key in ("init_stop", "run_start"):
+                if before(log, key, start):
+                    yield self.found(log.path, start.line, f"init_start after {key}", f"before {key}", "init_start")
+        yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)
+        for stop in log["init_stop"]:
+            yield from self._stop(log, stop, INIT_LIMIT_MINUTES[case.round])
+
+    def _stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:
+        begins = [record.time_ms for record in log["init_start"] if record.order < stop.order]
+        if not begins:
+            yield self.found(log.path, stop.line, "init_stop without init_start before it", "after init_start", "init_stop")
+        elif not stop.time_ms - min(begins) < limit * 60_000:
+            minutes = (stop.time_ms - min(begins)) / 60_000
+            message = f"initialisation takes {minutes:.1f} min: longer than {limit} min"
+            yield self.found(log.path, stop.line, message, f"less than {limit} min", "init_stop")
+        if before(log, "run_start", stop):
+            yield self.found(log.path, stop.line, "init_stop after run_start", "before run_start", "init_stop")
+
+
+class CacheClear(LogRule):
+    """The caches are cleared, before the run starts."""
+
+    id = "ORD02"
+    cite = "training_rules.adoc#data-set (no data in caches when the run starts)"
+    why = "Data left in caches by an earlier run would be read for nothing."
+    mend = "Drop the page cache, then log cache_clear, before run_start."
+    differs = "strict also wants it before run_start; the official tool does not look at the place"
+    good = (lambda log: log().move("cache_clear", after="init_stop"),)
+    bad = (lambda log: log().drop("cache_clear"), lambda log: log().move("cache_clear", after="run_stop"))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not log["cache_clear"]:
+            yield self.found(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
+        elif case.strict and before(log, "run_start", log["cache_clear"][0]):
+            message = "cache_clear stands after run_start: the caches were not cleared before the run"
+            yield self.found(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
+
+
+class Staging(LogRule):
+    """Data staging is logged in pairs of start and stop, up to round 2.0 inside the run."""
+
+    id = "ORD03"
+    cite = "hpc_training_rules.adoc#timing (data staging; outside the clock since v3.0)"
+    why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported apart."
+    mend = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
+    differs = "strict also wants a stop for each start, none after run_stop"
+    good = (lambda log: log().stage(after="run_start"), lambda log: log(round_="3.0").stage(after="init_start"))
+    bad = (
+        lambda log: log().stage(after="run_start").drop("staging_stop"),
+        lambda log: log().stage(after="run_start").drop("staging_start"),
+        lambda log: log().stage(after="run_stop"),
+        lambda log: log(round_="2.0").stage(after="init_start"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        starts, stops = log["staging_start"], log["staging_stop"]
+        for start in starts:
+            if case.round in ("1.0", "2.0") and not before(log, "run_start", start):
+                message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
+                yield self.found(log.path, start.line, message, "after run_start", "staging_start")
+        for stop in stops:
+            if not before(log, "staging_start", stop):
+                message = "staging_stop without staging_start before it"
+                yield self.found(log.path, stop.line, message, "after staging_start", "staging_stop")
+        if case.strict:
+            yield from self._pairs(log, starts, stops)
+
+    def _pairs(self, log: Log, starts: list[Record], stops: list[Record]) -> Iterator[Finding]:
+        open_since: Record | None = None
+        for record in sorted(starts + stops, key=lambda record: record.order):
+            if record.key == "staging_start":
+                open_since = open_since or record
+            else:
+                open_since = None
+            if before(log, "run_stop", record):
+                yield self.found(log.path, record.line, f"{record.key} after run_stop", "before run_stop", record.key)
+        if open_since is not None:
+            message = "staging pair is open: staging_start has no staging_stop"
+            yield self.found(log.path, open_since.line, message, "a staging_stop", "staging_stop")
+
+
+class RunStart(LogRule):
+    """run_start is logged once, after init_stop."""
+
+    id = "ORD04"
+    cite = TIMING
+    why = "The clock starts here; the official summary takes the last of several run_start records."
+    mend = "Start each run in a fresh log file; log run_start once, right before the first data is touched."
+    differs = "strict takes a repeated run_start as an error, the official tool as a warning"
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().drop("run_start"),
+        lambda log: log().move("run_start", before="init_stop"),
+        lambda log: log().double("run_start"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        yield from self.exactly_once(log, "run_start", ERROR if case.strict else WARNING)
+        for start in log["run_start"]:
+            if not before(log, "init_stop", start):
+                message = "run_start without init_stop before it"
+                yield self.found(log.path, start.line, message, "after init_stop", "run_start")
+
+
+class RunStop(LogRule):
+    """run_stop is logged once, after run_start, with a status."""
+
+    id = "ORD05"
+    cite = TIMING
+    why = "The clock stops here, and the status says whether the run counts."
+    mend = "Log run_stop in every case: status success when the target is met, else aborted."
+    differs = "strict takes a repeated run_stop as an error, the official tool as a warning"
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().drop("run_stop"),
+        lambda log: log().move("run_stop", before="run_start"),
+        lambda log: log().double("run_stop"),
+        lambda log: log().meta("run_stop", "status", None),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
+        for stop in log["run_stop"]:
+            if not before(log, "run_start", stop):
+                yield self.found(log.path, stop.line, "run_stop without run_start before it", "after run_start", "run_stop")
+            if not has_member(stop, "status"):
+                message = "run_stop status is missing in the metadata"
+                yield self.found(log.path, stop.line, message, '"status": "success"', "run_stop")
+
+
+class Blocks(LogRule):
+    """A block starts after run_start and says how many epochs it has, from which on."""
+
+    id = "ORD06"
+    cite = LOGGING
+    why = "A block stands for several epochs; without the numbers nobody knows which."
+    mend = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
+    good = (lambda log: log().blocks(),)
+    bad = (
+        lambda log: log().blocks().meta("block_start", "epoch_count", None),
+        lambda log: log().blocks().meta("block_start", "epoch_count", 0),
+        lambda log: log().blocks().meta("block_start", "first_epoch_num", None),
+        lambda log: log().blocks().meta("block_stop", "first_epoch_num", None),
+        lambda log: log().blocks().move("block_start", before="run_start"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for start in log["block_start"]:
+            if not before(log, "run_start", start):
+                yield self.found(log.path, start.line, "block_start before run_start", "after run_start", "block_start")
+            if not has_member(start, "epoch_count") or not self._positive(start):
+                message = "block_start without a positive epoch_count"
+                yield self.found(log.path, start.line, message, '"epoch_count": n', "block_start")
+        for key in ("block_start", "block_stop"):
+            for record in log[key]:
+                if not has_member(record, "first_epoch_num"):
+                    message = f"{key} without first_epoch_num"
+                    yield self.found(log.path, record.line, message, '"first_epoch_num": n', key)
+
+    @staticmethod
+    def _positive(start: Record) -> bool:
+        try:
+            return bool(start.metadata["epoch_count"] > 0)
+        except (TypeError, KeyError, IndexError):
+            return False
+
+
+class Epochs(LogRule):
+    """The log has epochs and evaluations (or blocks), each with its epoch_num."""
+
+    id = "ORD07"
+    cite = LOGGING
+    why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
+    mend = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
+    differs = "strict wants epoch_num to be a number"
+    good = (lambda log: log(), lambda log: log().blocks())
+    bad = (
+        lambda log: log().drop("epoch_start"),
+        lambda log: log().drop("epoch_stop"),
+        lambda log: log().drop("eval_start"),
+        lambda log: log().drop("eval_stop"),
+        lambda log: log().meta("epoch_start", "epoch_num", None),
+        lambda log: log().meta("eval_stop", "epoch_num", "3"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for key in ("epoch_start", "epoch_stop", "eval_start", "eval_stop"):
+            block = "block_start" if key.endswith("start") else "block_stop"
+            if not log[key] and not log[block]:
+                message = f"neither {key} nor {block} is logged"
+                yield self.found(log.path, 0, message, f"at least one {key}", key)
+                if not case.strict:
+                    yield self.found(log.path, 0, message, f"at least one {block}", block)
+            for record in log[key]:
+                if not has_member(record, "epoch_num"):
+                    message = f"epoch_num missing in the metadata of {key}"
+                    yield self.found(log.path, record.line, message, '"epoch_num": n', key)
+                elif case.strict and not is_number(record.meta("epoch_num")):
+                    message = f"epoch_num of {key} is {record.meta('epoch_num')!r}, no number"
+                    yield self.found(log.path, record.line, message, "a number", key)
+
+
+class OneRun(LogRule):
+    """The file holds one run."""
+
+    id = "ORD08"
+    cite = TIMING
+    profiles = (STRICT,)
+    differs = "the official tool warns at most, and scores from the last run_start before the first run_stop"
+    why = "A log that a restarted job appended to mixes two runs: counts double, and the score is too short."
+    mend = "Write a fresh file for each run; split this one at the line named."
+    good = (lambda log: log(),)
+    bad = (lambda log: log().twice(),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        starts = log["run_start"]
+        if len(starts) < 2:
+            return
+        begins = [r for key in ("init_start", "run_start") for r in log[key] if r.order > starts[0].order]
+        second = min(begins, key=lambda record: record.order)
+        message = f"the file holds {len(starts)} runs: the second begins at line {second.line}"
+        yield self.found(log.path, second.line, message, "one run per file", "run_start")
+
+
+class Forward(LogRule):
+    """Time does not run backwards from event to event."""
+
+    id = "ORD09"
+    cite = TIMING
+    profiles = (STRICT,)
+    differs = "the official tool never compares times, but for the length of the initialisation"
+    why = "The score is a difference of times: a clock set back makes it too good."
+    mend = "Log from one rank with one clock (monotonic); never edit times."
+    good = (lambda log: log().shift("epoch_stop", -800),)
+    bad = (
+        lambda log: log().shift("run_stop", -7_200_000),
+        lambda log: log().shift("eval_start", -120_000),
+    )
+    IGNORED = ("cache_clear",)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        latest: Record | None = None
+        shown = 0
+        for record in log.events:
+            if record.key in self.IGNORED or not is_number(record.time_ms):
+                continue
+            if latest is not None and record.time_ms < latest.time_ms - self._tolerance(record):
+                back = (latest.time_ms - record.time_ms) / 1000
+                message = f"time goes backwards by {back:.1f} s: {record.key} is earlier than {latest.key} of line {latest.line}"
+                yield self.found(log.path, record.line, message, "times in the order of the records", record.key)
+                shown += 1
+                if shown == 10:
+                    return
+            if latest is None or record.time_ms > latest.time_ms:
+                latest = record
+
+    @staticmethod
+    def _tolerance(record: Record) -> float:
+        # Several ranks may log init_start: honest logs step back by some seconds there.
+        return 60_000 if record.key == "init_start" else CLOCK_TOLERANCE_MS
+
+
+class PositiveTime(LogRule):
+    """The run stops later than it starts."""
+
+    id = "ORD10"
+    cite = TIMING
+    profiles = (STRICT,)
+    differs = "the official tool accepts it and prints a negative score"
+    why = "The time to train would be zero or negative."
+    mend = "Submit the log as the run wrote it."
+    good = (lambda log: log(),)
+    bad = (lambda log: log().shift("run_stop", -100 * 3_600_000),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        start, stop = log.first("run_start"), log.last("run_stop")
+        if start and stop and stop.time_ms <= start.time_ms:
+            seconds = (stop.time_ms - start.time_ms) / 1000
+            message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
+            yield self.found(log.path, stop.line, message, "run_stop after run_start", "run_stop")
+
+
+class EpochOrder(LogRule):
+    """Epochs are logged in order, without gap or repetition."""
+
+    id = "ORD11"
+    cite = LOGGING
+    profiles = (STRICT,)
+    differs = "the official tool does not compare epoch numbers"
+    why = "A missing, repeated or swapped epoch means that records were lost, edited or mixed."
+    mend = "Log every epoch once, in the order of training."
+    good = (lambda log: log(), lambda log: log().renumber(first=0))
+    bad = (lambda log: log().drop_epoch(3), lambda log: log().swap_epochs(3, 4), lambda log: log().double("epoch_start", 2))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is not None and case.reference.epoch_unit != "epochs":
+            return
+        stop = log.first("run_stop")
+        end = stop.order if stop else log.record_count
+        for key in ("epoch_start", "epoch_stop", "eval_start"):
+            step: Any = None
+            last: Any = None
+            for record in log[key]:
+                number = record.meta("epoch_num")
+                if not is_number(number) or record.order > end:
+                    continue
+                if key == "eval_start":
+                    # Evaluations may skip epochs, but do not go back.
+                    wrong = last is not None and number <= last
+                    expected = f"an epoch after {last}"
+                else:
+                    wrong = last is not None and number != last + 1
+                    expected = f"epoch {last} + 1"
+                if wrong:
+                    step = record if step is None else step
+                    what = "repeats" if number == last else "goes back to" if number < last else "skips to"
+                    message = f"epoch order: {key} {what} epoch {number} after epoch {last}"
+                    yield self.found(log.path, record.line, message, expected, key)
+                    break
+                last = number
+
+
+class EpochPairs(LogRule):
+    """Every epoch and evaluation that starts also stops, but for one that run_stop ends."""
+
+    id = "ORD12"
+    cite = LOGGING
+    profiles = (STRICT,)
+    differs = "the official tool asks for one epoch_stop and one eval_stop in the whole file"
+    why = "An interval without end means lost records; times per epoch cannot be read from such a log."
+    mend = "Log epoch_stop and eval_stop also in the last epoch, before run_stop."
+    good = (lambda log: log(), lambda log: log().drop("epoch_stop", -1))
+    bad = (lambda log: log().drop("epoch_stop", 2), lambda log: log().drop("eval_stop", 2), lambda log: log().drop("epoch_start", 2))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        stop = log.first("run_stop")
+        end = stop.order if stop else log.record_count
+        for name in ("epoch", "eval", "block"):
+            waiting: Record | None = None
+            for record in sorted(log[f"{name}_start"] + log[f"{name}_stop"], key=lambda record: record.order):
+                if record.order > end:
+                    break
+                if record.key == f"{name}_start":
+                    if waiting is not None:
+                        message = f"{name}_start in line {waiting.line} has no {name}_stop before the next {name}_start"
+                        yield self.found(log.path, record.line, message, f"a {name}_stop", f"{name}_stop")
+                    waiting = record
+                elif waiting is None:
+                    message = f"{name}_stop without {name}_start before it"
+                    yield self.found(log.path, record.line, message, f"a {name}_start", f"{name}_start")
+                else:
+                    waiting = None
+
+

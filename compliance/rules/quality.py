@@ -1,0 +1,253 @@
+"""Rules about the quality that a run reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from common.reference import Target, is_number
+from compliance.log import Log, Record
+from compliance.rule import NOTE, STRICT, WARNING, Case, Finding, LogRule, show
+from compliance.rules.order import has_member
+from compliance.run import counted_evaluations
+
+QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
+CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
+
+
+class TargetReached(LogRule):
+    """An evaluation of the run reaches the quality target."""
+
+    id = "QUA01"
+    cite = QUALITY
+    why = "Time to train is the time to this quality; without it there is no result."
+    mend = "Train until the target is met; only evaluations between the first epoch_start and run_stop count."
+    differs = (
+        "strict counts only evaluations after the first epoch_start and before run_stop; "
+        "the official tool takes any in the file"
+    )
+    good = (lambda log: log(), lambda log: log().last_evaluation(0.124), lambda log: log(benchmark="deepcam"))
+    bad = (
+        lambda log: log().last_evaluation(0.125),
+        lambda log: log().last_evaluation(-0.1),
+        lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_stop"),
+        lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_start"),
+        lambda log: log().rename("eval_error", "eval_accuracy"),
+        lambda log: log(benchmark="deepcam").last_evaluation(0.8199999),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None or not self._known(case):
+            return
+        target = case.reference.target
+        evaluations = log[target.key]
+        if not evaluations:
+            message = f"{target.key} is not logged: no evaluation result"
+            yield self.found(log.path, 0, message, target.range_text, target.key)
+        elif not case.strict:
+            if not any(_official_met(target, record.value) for record in evaluations):
+                message = f"no {target.key} reaches the quality target"
+                yield self.found(log.path, evaluations[-1].line, message, target.range_text, target.key)
+        else:
+            counted = counted_evaluations(log, target)
+            if not any(target.met(record.value) for record in counted):
+                yield self._missed(log, target, evaluations, counted)
+
+    def _missed(self, log: Log, target: Target, evaluations: list[Record], counted: list[Record]) -> Finding:
+        stop = log.first("run_stop")
+        reached = [record for record in evaluations if target.met(record.value)]
+        if reached and stop and all(record.order > stop.order for record in reached):
+            message = "target reached only after run_stop: quality target not reached in the run"
+            return self.found(log.path, reached[0].line, message, f"{target.range_text} before run_stop", target.key)
+        if reached:
+            message = "target reached only before the first epoch_start: quality target not reached in the run"
+            return self.found(log.path, reached[0].line, message, f"{target.range_text} in the run", target.key)
+        values = [record.value for record in counted if is_number(record.value)]
+        best = (min if target.lower_is_better else max)(values, default=None)
+        message = f"target not reached: the best {target.key} of {len(counted)} evaluations is {best}"
+        last = counted[-1].line if counted else evaluations[-1].line
+        return self.found(log.path, last, message, target.range_text, target.key)
+
+    @staticmethod
+    def _known(case: Case) -> bool:
+        # The official rule set 0.7 has no metric rule for the open division.
+        return case.strict or not (case.round == "0.7" and case.division == "open")
+
+
+class EvaluationValues(LogRule):
+    """Every evaluation result is a number and says its epoch_num."""
+
+    id = "QUA02"
+    cite = QUALITY
+    why = "Convergence is counted by the epoch_num of evaluations; the official tool crashes on other value types."
+    mend = 'Log the metric as a JSON number with the metadata "epoch_num".'
+    differs = "strict refuses any value that is no finite number; the official tool crashes on text and null"
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().last_evaluation(None),
+        lambda log: log().last_evaluation("0.1"),
+        lambda log: log().meta("eval_error", "epoch_num", None),
+        lambda log: log().meta("eval_error", "epoch_num", "23"),
+        lambda log: log().member("eval_error", "metadata", None),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None or not TargetReached._known(case):
+            return
+        key = case.reference.target.key
+        for record in log[key]:
+            if not has_member(record, "epoch_num"):
+                message = f"epoch_num missing in the metadata of {key}"
+                yield self.found(log.path, record.line, message, '"epoch_num": n', key)
+            elif case.strict and not is_number(record.meta("epoch_num")):
+                message = f"epoch_num of {key} is {show(record.meta('epoch_num'))}: value type is no number"
+                yield self.found(log.path, record.line, message, "a number", key)
+            if not is_number(record.value) and (case.strict or not _comparable(record.value)):
+                message = f"{key} is {show(record.value)}: value type is no finite number"
+                yield self.found(log.path, record.line, message, "a number", key)
+
+
+class StatusSuccess(LogRule):
+    """The run stops with status success."""
+
+    id = "QUA03"
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    rounds = ("1.0", "2.0", "3.0")
+    differs = "the official tool asks for a status, whatever it says"
+    why = "A run that was aborted did not train to the target."
+    mend = "Submit a run that ended with success; the trainer writes the status that is true."
+    good = (lambda log: log(), lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"))
+    bad = (lambda log: log().meta("run_stop", "status", "aborted"), lambda log: log().meta("run_stop", "status", True))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for stop in log["run_stop"]:
+            if has_member(stop, "status") and stop.meta("status") != "success":
+                message = f"run_stop status is {show(stop.meta('status'))}"
+                yield self.found(log.path, stop.line, message, '"success"', "run_stop")
+
+
+class LastMeetsTarget(LogRule):
+    """The last evaluation before run_stop meets the target."""
+
+    id = "QUA04"
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool is content with any evaluation that meets the target"
+    why = "The run counts to its last evaluation: a model that lost the quality again is not trained."
+    mend = "Stop at the first evaluation that meets the target."
+    good = (lambda log: log(),)
+    bad = (lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None:
+            return
+        target = case.reference.target
+        counted = counted_evaluations(log, target)
+        met = [record for record in counted if target.met(record.value)]
+        if met and not target.met(counted[-1].value):
+            last = counted[-1]
+            message = (
+                f"last evaluation misses the quality target: {target.key} {show(last.value)}"
+                f" (it was met in line {met[0].line})"
+            )
+            yield self.found(log.path, last.line, message, target.range_text, target.key)
+
+
+class StopsAtTarget(LogRule):
+    """The run stops at the first evaluation that meets the target."""
+
+    id = "QUA05"
+    severity = NOTE
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool does not look"
+    why = "The time to train ends at run_stop, so the run gives time away; convergence counts to the last evaluation."
+    mend = "Stop at the target, if it was not meant to go on."
+    good = (lambda log: log(),)
+    bad = (lambda log: log().evaluation(2, 0.12),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None:
+            return
+        target = case.reference.target
+        counted = counted_evaluations(log, target)
+        first = next((record for record in counted if target.met(record.value)), None)
+        if first is not None and first is not counted[-1] and target.met(counted[-1].value):
+            unit = case.reference.epoch_unit
+            message = (
+                f"target reached at epoch {show(first.meta('epoch_num'))} but run_stop at"
+                f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
+            )
+            yield self.found(log.path, first.line, message, "run_stop after this evaluation", target.key)
+
+
+class EvaluationsReport(LogRule):
+    """Every evaluation that starts reports its result."""
+
+    id = "QUA06"
+    severity = WARNING
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool asks for one result in the whole file"
+    why = "An evaluation without result means that a record was lost or removed."
+    mend = "Log the metric of every evaluation."
+    good = (lambda log: log(), lambda log: log().move("eval_error", after="epoch_stop"))
+    bad = (lambda log: log().drop("eval_error", 4),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None:
+            return
+        key = case.reference.target.key
+        known = {_plain(record.meta("epoch_num")) for record in log[key]}
+        stop = log.first("run_stop")
+        end = stop.order if stop else log.record_count
+        for start in log["eval_stop"]:
+            epoch = start.meta("epoch_num")
+            if start.order < end and is_number(epoch) and epoch not in known:
+                message = f"eval without result: no {key} for epoch {epoch}"
+                yield self.found(log.path, start.line, message, f"a {key} record with epoch_num {epoch}", key)
+
+
+class Uncounted(LogRule):
+    """Evaluations stand between the first epoch_start and run_stop."""
+
+    id = "QUA07"
+    severity = NOTE
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool counts every evaluation in the file"
+    why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
+    mend = "Nothing to mend if the run reached its target by itself."
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().add_evaluation(0.2, after="run_stop"),
+        lambda log: log().add_evaluation(0.2, after="run_start"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None:
+            return
+        target = case.reference.target
+        uncounted = len(log[target.key]) - len(counted_evaluations(log, target))
+        if uncounted:
+            inside = {record.order for record in counted_evaluations(log, target)}
+            first = next(record for record in log[target.key] if record.order not in inside)
+            message = f"{uncounted} evaluations before the first epoch_start or after run_stop do not count"
+            yield self.found(log.path, first.line, message, "evaluations inside the run", target.key)
+
+
+def _official_met(target: Target, value: Any) -> bool:
+    """Compare as Python does (True is 1); what cannot be compared does not meet the target."""
+    try:
+        return bool(0 < value <= target.value if target.lower_is_better else target.value <= value <= 1)
+    except TypeError:
+        return False
+
+
+def _comparable(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _plain(value: Any) -> Any:
+    return value if is_number(value) else None

@@ -1,0 +1,283 @@
+"""Rules about what a log states: who submits what, with which settings, on which data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from common.reference import ANY, Check, Setting, one_of
+from compliance.log import Log
+from compliance.references import benchmarks_of
+from compliance.rule import NOTE, STRICT, Case, Finding, LogRule, show
+
+SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
+HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+DIVISIONS = one_of("closed", "open")
+STATUSES = one_of("cloud", "onprem", "preview", "research")
+PLACEHOLDER = re.compile(r"PLACEHOLDER|Umbrella Corp|\bTODO\b|\bFIXME\b|<[^>]+>|your[ _-]?(org|company|name)", re.I)
+MINI = "mini"
+
+
+def applies(setting: Setting, log: Log) -> bool:
+    """Tell whether a conditional setting applies to what this log states."""
+    if setting.when is None:
+        return True
+    key, condition = setting.when
+    return any(condition.allows(record.value) for record in log[key])
+
+
+def check_of(setting: Setting, case: Case) -> Check | None:
+    """Return what the profile asks of the setting's value; None if it does not know the setting."""
+    return setting.allowed if case.strict else setting.official
+
+
+class Submission(LogRule):
+    """The log says once by whom, on what, in which division and with which status it is submitted."""
+
+    id = "SET01"
+    cite = SUBMISSION
+    why = "Without these keys nobody can tell which rules the run was meant to keep."
+    mend = "Let the trainer log the submission_* keys from its configuration."
+    differs = "strict also refuses blank names"
+    good = (lambda log: log(), lambda log: log().set("submission_status", "preview"))
+    bad = (
+        lambda log: log().drop("submission_org"),
+        lambda log: log().set("submission_org", ""),
+        lambda log: log().set("submission_platform", ""),
+        lambda log: log().set("submission_division", "Closed"),
+        lambda log: log().set("submission_status", "available"),
+        lambda log: log().double("submission_division", value="open"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for key in ("submission_org", "submission_platform"):
+            yield from self._value(log, key, self._named(case))
+        yield from self._value(log, "submission_division", DIVISIONS)
+        yield from self._value(log, "submission_status", STATUSES)
+
+    def _value(self, log: Log, key: str, allowed: Check) -> Iterator[Finding]:
+        yield from self.exactly_once(log, key)
+        first = log.first(key)
+        if first and not allowed.allows(first.value):
+            yield self.found(log.path, first.line, f"{key} is {show(first.value)}", allowed.text, key)
+
+    @staticmethod
+    def _named(case: Case) -> Check:
+        if not case.strict:
+            return Check("not empty", lambda value: value != "")
+        return Check("a name", lambda value: isinstance(value, str) and value.strip() != "")
+
+
+class Benchmark(LogRule):
+    """The log names one benchmark of its round."""
+
+    id = "SET02"
+    cite = "hpc_training_rules.adoc#benchmarks"
+    why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
+    mend = "Log submission_benchmark as cosmoflow, deepcam, oc20 or openfold, in lower case."
+    good = (lambda log: log(benchmark="oc20"), lambda log: log(benchmark="openfold"))
+    bad = (
+        lambda log: log().drop("submission_benchmark"),
+        lambda log: log().set("submission_benchmark", "CosmoFlow"),
+        lambda log: log(round_="2.0").set("submission_benchmark", "openfold"),
+        lambda log: log().set("submission_benchmark", "../../etc/passwd"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not case.strict and case.division is None and case.round != "0.7":
+            return  # the official tool asks for the benchmark only in the files of a known division
+        key = "submission_benchmark"
+        yield from self.exactly_once(log, key)
+        first = log.first(key)
+        names = benchmarks_of(case.round)
+        if first and first.value not in names:
+            message = f"the benchmark name is {show(first.value)}: round {case.round} has none of that name"
+            yield self.found(log.path, first.line, message, " or ".join(names), key)
+
+
+class SettingsLogged(LogRule):
+    """Every required setting is logged exactly once."""
+
+    id = "SET03"
+    cite = HYPERPARAMETERS
+    why = "Reviewers compare hyperparameters from the logs; two values leave open which one was used."
+    mend = "Log each setting once, from rank 0, with the value that the run uses."
+    good = (lambda log: log(), lambda log: log(benchmark="deepcam"), lambda log: log(benchmark="openfold"))
+    bad = (
+        lambda log: log().drop("global_batch_size"),
+        lambda log: log().drop("opt_name"),
+        lambda log: log().double("global_batch_size", value=17),
+        lambda log: log(benchmark="deepcam").drop("opt_max_grad_norm"),
+        lambda log: log(division="open").drop("train_samples"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for setting in case.settings:
+            if setting.required and len(log.records.get(setting.key, ())) != 1:
+                if check_of(setting, case) is None or not applies(setting, log):
+                    continue
+                if case.strict and setting.key == "seed":
+                    continue  # SET08, RUN03
+                yield from self.exactly_once(log, setting.key)
+
+
+class SettingsAllowed(LogRule):
+    """Every setting has a value that the rules of the division allow."""
+
+    id = "SET04"
+    cite = HYPERPARAMETERS
+    why = "The closed division compares systems, so it fixes the algorithm and bounds the hyperparameters."
+    mend = "Run with an allowed value, or submit to the open division."
+    differs = "strict checks the written ranges and types of more settings, see the table of settings"
+    good = (
+        lambda log: log().set("opt_learning_rate_decay_factor", [0.5, 0.25]),
+        lambda log: log(benchmark="oc20").set("opt_learning_rate_warmup_factor", 1.0),
+        lambda log: log(division="open").set("opt_name", "adam"),
+    )
+    bad = (
+        lambda log: log().set("opt_name", "adam"),
+        lambda log: log().set("global_batch_size", 0),
+        lambda log: log().set("global_batch_size", "512"),
+        lambda log: log().set("dropout", 1.0),
+        lambda log: log().add("sgd_opt_momentum", 0.5),
+        lambda log: log().set("opt_learning_rate_decay_factor", 1.5),
+        lambda log: log().set("opt_learning_rate_decay_boundary_epochs", [0, -3]),
+        lambda log: log(benchmark="deepcam").set("opt_eps", 1e-8),
+        lambda log: log(benchmark="deepcam").set("opt_weight_decay", -0.1),
+        lambda log: log(benchmark="oc20").set("opt_name", "adamw"),
+        lambda log: log(benchmark="oc20").set("opt_learning_rate_warmup_factor", 1.5),
+        lambda log: log(benchmark="openfold").set("val_every_iters", 80),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for setting in case.settings:
+            records = log.records.get(setting.key)
+            if records is None or setting.key in ("train_samples", "eval_samples"):
+                continue  # SET05
+            if case.strict and setting.key == "seed":
+                continue  # SET08
+            check = check_of(setting, case)
+            if check is None or check is ANY or all(check.allows(record.value) for record in records):
+                continue
+            if applies(setting, log):
+                wrong = next(record for record in records if not check.allows(record.value))
+                message = f"{setting.key} is {show(wrong.value)}{_type_hint(wrong.value)}"
+                if setting.why:
+                    message += f" ({setting.why})"
+                yield self.found(log.path, wrong.line, message, check.text, setting.key)
+
+
+class Samples(LogRule):
+    """A run trains and evaluates on the whole dataset."""
+
+    id = "SET05"
+    cite = "hpc_training_rules.adoc#benchmarks (datasets)"
+    why = "A smaller dataset makes epochs shorter and evaluations easier."
+    mend = "Use the complete dataset; log the number of samples in it (the default of the reference)."
+    differs = "the official tool compares the numbers only for deepcam and openfold from round 1.0 on"
+    good = (lambda log: log(), lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216))
+    bad = (
+        lambda log: log().set("train_samples", 1000),
+        lambda log: log().set("eval_samples", "65536"),
+        lambda log: log(benchmark="openfold").set("eval_samples", 90),
+        lambda log: log(benchmark="deepcam").set("train_samples", 121_216),
+        lambda log: log(division="open").set("train_samples", ""),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for setting in case.settings:
+            if setting.key not in ("train_samples", "eval_samples"):
+                continue
+            check = check_of(setting, case)
+            wrong = [r for r in log[setting.key] if check is not None and not check.allows(r.value)]
+            if wrong and check is not None:
+                message = f"{setting.key} is {show(wrong[0].value)}{_type_hint(wrong[0].value)}"
+                why = f" ({setting.why})" if setting.why else ""
+                yield self.found(log.path, wrong[0].line, message + why, check.text, setting.key)
+
+
+class NoPlaceholder(LogRule):
+    """The submission keys hold real names, no placeholders."""
+
+    id = "SET06"
+    severity = NOTE
+    cite = SUBMISSION
+    profiles = (STRICT,)
+    differs = "the official tool accepts any non-empty text"
+    why = "The log should say whose run it is; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
+    mend = "Set organisation and platform in the configuration of the run."
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().set("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),
+        lambda log: log().set("submission_platform", "18xSUBMISSION_PLATFORM_PLACEHOLDER"),
+        lambda log: log().set("submission_org", "Umbrella Corp."),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for key in ("submission_org", "submission_platform"):
+            record = log.first(key)
+            if record and isinstance(record.value, str) and PLACEHOLDER.search(record.value):
+                message = f"{key} is a placeholder: {show(record.value)}"
+                yield self.found(log.path, record.line, message, "the real name", key)
+
+
+class NoMini(LogRule):
+    """The run is on the full problem, not on the mini one."""
+
+    id = "SET07"
+    cite = "docs/profiles.md (the mini round of this suite)"
+    profiles = (STRICT,)
+    differs = "the official tool does not know the mini round"
+    why = "The mini problems are for laptops and tests; their results are no MLPerf results."
+    mend = "Pass --allow-mini to check a mini run by the rules of the mini round."
+    good = (lambda log: log(), lambda log: log().add("dataset_variant", "full"))
+    bad = (lambda log: log().add("dataset_variant", "mini"),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for record in log["dataset_variant"]:
+            if record.value == MINI and not case.allow_mini:
+                message = "the log is a mini run (dataset_variant mini): no MLPerf result"
+                yield self.found(log.path, record.line, message, "a run on the full dataset", "dataset_variant")
+
+
+class SeedLogged(LogRule):
+    """The log states its seed as a whole number."""
+
+    id = "SET08"
+    severity = NOTE
+    cite = "hpc_training_rules.adoc#seeds; training_rules.adoc#random-numbers"
+    profiles = (STRICT,)
+    rounds = ("1.0", "2.0", "3.0")
+    differs = "the official log checker asks for a seed in deepcam only; its package checker in all (RUN03)"
+    why = "Each run of a result needs a seed of its own, and only the log can show it."
+    mend = "Draw the seed from system randomness and log it once."
+    good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))
+    bad = (lambda log: log().drop("seed"), lambda log: log().set("seed", "lucky"), lambda log: log().set("seed", None))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not log["seed"]:
+            message = "seed missing: the log states none (in a closed submission that is an error)"
+            yield self.found(log.path, 0, message, "one seed record", "seed")
+        for record in log["seed"]:
+            if not seed_number(record.value)[0]:
+                message = f"seed is {show(record.value)}, no whole number"
+                yield self.found(log.path, record.line, message, "a whole number", "seed", severity="error")
+
+
+def seed_number(value: Any) -> tuple[bool, int]:
+    """Return whether the logged seed is a whole number (also as text), and which."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return False, 0
+    try:
+        return True, int(value)
+    except (ValueError, OverflowError):
+        return False, 0
+
+
+def _type_hint(value: Any) -> str:
+    kinds = {str: "a string", bool: "true or false", type(None): "null", list: "a list", dict: "an object"}
+    kind = kinds.get(type(value))
+    return f": value type is {kind}" if kind else ""
+
+

@@ -1,0 +1,1 @@
+"""CosmoFlow: cosmological parameters from the distribution of dark matter."""

@@ -1,0 +1,60 @@
+"""The facts of CosmoFlow: predict four cosmological parameters from a 3-D matter distribution.
+
+Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc cosmoflow/, Farrell et al. 2021 (arXiv:2110.11466).
+"""
+
+from common.reference import (
+    ABOVE_ZERO,
+    AMOUNT,
+    ANY,
+    COUNT,
+    NOT_NEGATIVE,
+    ROUNDS,
+    Check,
+    Dataset,
+    Reference,
+    Setting,
+    Target,
+    each,
+    equals,
+    list_of,
+    number,
+    one_of,
+    since,
+)
+
+SETTINGS = (
+    Setting("global_batch_size", COUNT, ABOVE_ZERO),
+    Setting("opt_name", one_of("sgd", "SGD"), one_of("sgd", "SGD")),
+    Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
+    Setting("opt_learning_rate_warmup_epochs", AMOUNT, NOT_NEGATIVE),
+    Setting("opt_learning_rate_warmup_factor", AMOUNT, NOT_NEGATIVE),
+    Setting("opt_learning_rate_decay_boundary_epochs", list_of(COUNT), ANY),
+    Setting("opt_learning_rate_decay_factor", each(number("with 0 < v < 1", lambda value: 0 < value < 1)), ANY),
+    Setting(
+        "dropout",
+        number("with 0 <= v < 1", lambda value: 0 <= value < 1),
+        Check("0 <= v < 1", lambda value: 0 <= value < 1),
+        required=False,
+        rounds=since("1.0"),
+    ),
+    Setting("opt_weight_decay", AMOUNT, NOT_NEGATIVE, required=False, rounds=since("1.0")),
+    Setting("sgd_opt_momentum", equals(0.9), None, required=False, why="the rules fix the momentum"),
+)
+
+REFERENCE = Reference(
+    name="cosmoflow",
+    rounds=ROUNDS,
+    target=Target("eval_error", 0.124, lower_is_better=True),
+    runs=10,
+    dataset=Dataset(
+        train_samples={"0.7": (262_144,)} | dict.fromkeys(since("1.0"), (524_288,)),
+        eval_samples=dict.fromkeys(ROUNDS, (65_536,)),
+        source="cosmoUniverse, 64 sub-volumes per universe (half of the training set in round 0.7)",
+        counts_checked=False,
+    ),
+    settings=SETTINGS,
+    epoch_unit="epochs",
+    points="cosmoflow/rcps.yaml",
+    cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+)

@@ -1,0 +1,1 @@
+"""DeepCAM: tropical cyclones and atmospheric rivers in climate simulations, as a segmentation."""

@@ -1,0 +1,1 @@
+"""Open Catalyst 2020: energies and forces of adsorbates on catalyst surfaces."""

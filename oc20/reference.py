@@ -1,0 +1,56 @@
+"""The facts of OC20: predict the forces on the atoms of a catalyst surface with an adsorbate (DimeNet++).
+
+Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc open_catalyst/, Chanussot et al. 2021 (arXiv:2010.09990).
+"""
+
+from common.reference import (
+    ABOVE_ZERO,
+    AMOUNT,
+    ANY,
+    COUNT,
+    NOT_NEGATIVE,
+    Dataset,
+    Reference,
+    Setting,
+    Target,
+    each,
+    list_of,
+    number,
+    one_of,
+    since,
+)
+
+ROUNDS = since("1.0")
+
+REFERENCE = Reference(
+    name="oc20",
+    rounds=ROUNDS,
+    target=Target("eval_error", 0.036, lower_is_better=True),
+    runs=5,
+    dataset=Dataset(
+        train_samples=dict.fromkeys(ROUNDS, (2_000_000,)),
+        eval_samples=dict.fromkeys(ROUNDS, (999_866,)),
+        source="S2EF 2M and its validation split",
+        counts_checked=False,
+    ),
+    settings=(
+        Setting("global_batch_size", COUNT, ABOVE_ZERO),
+        Setting("opt_name", one_of("AdamW"), one_of("AdamW")),
+        Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
+        Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE),
+        Setting(
+            "opt_learning_rate_warmup_factor",
+            number("with 0 <= v <= 1", lambda value: 0 <= value <= 1),
+            NOT_NEGATIVE,
+        ),
+        Setting("opt_learning_rate_decay_boundary_steps", list_of(COUNT), ANY),
+        Setting(
+            "opt_learning_rate_decay_factor",
+            each(number("with 0 <= v <= 1", lambda value: 0 <= value <= 1)),
+            ANY,
+        ),
+    ),
+    epoch_unit="epochs",
+    points="oc20/rcps.yaml",
+    cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+)

@@ -1,0 +1,35 @@
+"""Fixtures for all tests: the folder with published logs, where it is there."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with specifications, published and adversarial logs; the test is skipped without it.
+
+    It is `../shared`, or what the environment variable MLPERF_HPC_SHARED names.
+    """
+    path = Path(os.environ.get("MLPERF_HPC_SHARED") or BESIDE_THE_CHECKOUT)
+    if not path.is_dir():
+        pytest.skip("../shared is not here")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the published logs of each round, as `v1.0/<organisation>/results/...`."""
+    root = tmp_path_factory.mktemp("corpus")
+    archives = sorted((shared / "corpus").glob("published_v*.tar.xz"))
+    if not archives:
+        pytest.skip("../shared has no corpus/published_v*.tar.xz")
+    for archive in archives:
+        round_name = archive.name.removeprefix("published_").removesuffix(".tar.xz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(root / round_name, filter="data")
+    return root

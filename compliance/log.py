@@ -7,6 +7,7 @@ line, and reading goes on. Memory stays bounded: only the records that a rule ma
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import zlib
@@ -302,6 +303,16 @@ def read_log(path: str) -> Log:
             _feed_all(reader, stream)
     except (OSError, EOFError, zlib.error) as error:
         reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))
+    return reader.close()
+
+
+def parse_log(data: bytes, path: str = "<bytes>") -> Log:
+    """Return what these bytes say, read as a file with this contents would be."""
+    reader = LogReader(path)
+    try:
+        _feed_all(reader, io.BytesIO(data))
+    except (EOFError, zlib.error) as error:
+        reader.log.problem("unreadable", 0, str(error))
     return reader.close()
 
 

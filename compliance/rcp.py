@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from common.reference import is_integer, is_number
 from compliance.rcp_points import (
     Mode,
     ReferencePoint,
@@ -57,7 +58,7 @@ Case = Literal[
     "too few runs",
 ]
 NOT_CONVERGED: Final = 1e9
-"""The official tool's number for a run that did not converge; infinity and NaN mean the same here."""
+"""The official tool's number for a run that did not converge."""
 ROUNDING: Final = 1e-9
 """Relative room for rounding: with a spread of zero, a result equal to the reference must pass."""
 RUNS_FOR_MEAN: Final = 3
@@ -83,6 +84,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
+    """What a result is compared with, and a sentence that says why."""
+
     case: Case
     point: ReferencePoint
     introduction: str
@@ -106,9 +109,13 @@ def _match(
         return None
     low, high = below[-1], above[0]
     text = (
-        f"global_batch_size {batch_size} lies between references at {low.batch_size} and {high.batch_size}."
+        f"global_batch_size {batch_size} lies between the points at {low.batch_size} and {high.batch_size}."
     )
     return _Match("interpolated", interpolate(low, high, batch_size, required_runs, mode), text)
+
+
+def _converged(value: float) -> bool:
+    return is_number(value) and value < NOT_CONVERGED
 
 
 def _missing(batch_size: int) -> str:
@@ -125,17 +132,16 @@ def judge(
     """Return whether a result converges in accordance with the reference; prunes the points itself.
 
     points: the whole table of the round, by batch size. batch_size: None if the logs do not say it, or
-    disagree. epochs: convergence of each run, in the unit of the points; 1e9, infinity or NaN where it did
-    not converge.
+    disagree. epochs: convergence of each run, in the unit of the points; 1e9, infinity or what is no number
+    where it did not converge. required_runs: runs of a time-to-train result (also for throughput results).
     """
     if not points:
-        return Verdict(
-            False, "no table", "Cannot find any RCPs", "There are no reference points to compare with."
-        )
-    if batch_size is None:
+        text = "There are no reference points to compare with."
+        return Verdict(False, "no table", "Cannot find any RCPs", text)
+    if not is_integer(batch_size) or batch_size is None or batch_size < 1:
         text = "The batch size is unknown: every log of a result must state the same global_batch_size."
         return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
-    failed = sum(not value < NOT_CONVERGED for value in epochs)
+    failed = sum(not _converged(value) for value in epochs)
     if failed > 1:
         text = f"{failed} of {len(epochs)} runs did not reach the quality target; one at most may fail."
         return Verdict(False, "insufficient convergence", "Insufficient convergence", text)
@@ -158,7 +164,7 @@ def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode
     if len(epochs) < RUNS_FOR_MEAN:
         text = f"{len(epochs)} runs; at least 3 are needed, as fastest and slowest are left out of the mean."
         return Verdict(False, "too few runs", phrase, text, point)
-    mean = olympic_mean(value if value < NOT_CONVERGED else math.inf for value in epochs)
+    mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
     passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
     if match.case == "smaller batch":
         phrase = (

@@ -22,6 +22,8 @@ class Run:
     start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
     staging_ms: time between staging_start and staging_stop records, in milliseconds.
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
+    converged: that evaluation meets the target and the run stopped with success.
+    official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division asks for, as logged first.
     timeline: hash of the times of all structural records: equal for copies of one run.
@@ -43,12 +45,14 @@ class Run:
     staging_ms: float = 0.0
     status: Any = None
     convergence: Any = None
+    converged: bool = False
     official_convergence: float | None = None
     timeline: int = 0
     event_count: int = 0
     mini: bool = False
     parsed_clean: bool = True
     findings: list[Finding] = field(default_factory=list)
+    ignored: list[tuple[Finding, str]] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:

@@ -1,1 +1,172 @@
-"""Rules (to be written)."""
+"""Rules about convergence: against the reference convergence points (RCP), and the factors that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from common.reference import since
+from compliance import rcp
+from compliance.results import ResultSet
+from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, show
+
+RCP = "training_rules.adoc#rcps; hpc_training_rules.adoc#results; rcp_checker of mlcommons/logging"
+
+
+class Convergence(SetRule):
+    """The result does not converge faster than the reference can by chance."""
+
+    id = "RCP01"
+    cite = RCP
+    rounds = since("1.0")
+    divisions = ("closed",)
+    why = "Convergence in fewer epochs than the reference means another algorithm or selected runs."
+    mend = "Check hyperparameters and data against the reference; or submit reference runs at this batch size."
+    differs = (
+        "strict prunes the table to its true lower convex envelope and counts a run as converged only if its last "
+        "evaluation meets the target; the official tool prunes with a loop that keeps some points above the "
+        "envelope and believes the status"
+    )
+    good = (lambda package: package(), lambda package: package(benchmark="deepcam"))
+    bad = (
+        lambda package: package(epochs=18),
+        lambda package: package(settings={"global_batch_size": 768}),
+        lambda package: package(settings={"global_batch_size": 4096}),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        verdict = results.convergence if results.strict else results.official_convergence
+        if verdict is None:
+            yield self.skipped(results.folder, _why_not(results))
+            return
+        if verdict.passed:
+            return
+        severity, waived = ERROR, ""
+        if results.waiver:
+            severity, waived = WARNING, f" (waived: {results.waiver})"
+        elif results.loose and verdict.case in ("too few runs", "insufficient convergence"):
+            severity = NOTE
+        message = f"RCP test failed ({verdict.case}): {verdict.message}{waived}"
+        yield self.found(results.folder, 0, message, "convergence not faster than the reference", severity=severity)
+
+
+class PruningAgrees(SetRule):
+    """Both ways of pruning the reference table give the same verdict."""
+
+    id = "RCP02"
+    severity = NOTE
+    cite = "mlcommons/logging#368"
+    profiles = (STRICT,)
+    rounds = since("1.0")
+    divisions = ("closed",)
+    differs = "the official tool has one way of pruning"
+    why = "The official loop does not compute the lower convex envelope that it is meant to."
+    mend = "Nothing to mend; expect the official tool to say otherwise."
+    good = (lambda package: package(),)
+    bad = (lambda package: package(benchmark="openfold", round_="3.0", settings={"global_batch_size": 192}, epochs=14),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        ours, theirs = results.convergence, results.official_convergence
+        if ours is None or theirs is None:
+            return
+        if ours.passed is not theirs.passed or abs(ours.normalization - theirs.normalization) > 1e-9:
+            message = (
+                f"true envelope: {_short(ours)}; official pruning and interpolation: {_short(theirs)}"
+                f" ({theirs.official_message})"
+            )
+            yield self.found(results.folder, 0, message)
+
+
+class Normalization(SetRule):
+    """The result converges no faster than the mean of the reference, so its score stands as it is."""
+
+    id = "RCP03"
+    severity = NOTE
+    cite = RCP
+    rounds = since("1.0")
+    divisions = ("closed",)
+    why = "A result between the fastest acceptable mean and the reference mean is scaled to the reference mean."
+    mend = "Nothing to mend; raw and normalised scores stand side by side in the report."
+    good = (lambda package: package(),)
+    bad = (lambda package: package(scaling="weak", settings={"global_batch_size": 1024}, epochs=39),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        verdict = results.convergence if results.strict else results.official_convergence
+        if verdict is not None and verdict.passed and verdict.normalization > 1:
+            message = f"faster than the reference mean: the score is normalised by {verdict.normalization:.6f}"
+            yield self.found(results.folder, 0, message)
+
+
+class ReferenceSettings(SetRule):
+    """The hyperparameters are those of the reference runs at this batch size."""
+
+    id = "RCP04"
+    severity = NOTE
+    cite = RCP
+    profiles = (STRICT,)
+    rounds = since("1.0")
+    divisions = ("closed",)
+    differs = "the official tool never compares them"
+    why = "Other allowed values are legal, but reviewers will ask; a result need not converge like the reference."
+    mend = "Nothing to mend if the difference is meant."
+    good = (lambda package: package(),)
+    bad = (lambda package: package(settings={"opt_base_learning_rate": 0.0061}),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        verdict = results.convergence
+        if verdict is None or verdict.point is None or verdict.case != "exact" or not results.runs:
+            return
+        run = results.runs[0]
+        for key, reference, logged in rcp.compare_hyperparameters(verdict.point, run.settings):
+            message = f"{key} is {show(logged)}, the reference runs {verdict.point.name} had {show(reference)}"
+            yield self.found(run.path, run.lines.get(key, 0), message, show(reference), key)
+
+
+class CommitteeScaling(SetRule):
+    """A scaling.json, if there is one, says what the convergence test gives."""
+
+    id = "RCP05"
+    severity = NOTE
+    cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
+    profiles = (STRICT,)
+    differs = "the official tools delete and write this file while they check, so that two checks differ"
+    why = "The file belongs to the review committee; this checker reads it, shows it and never writes it."
+    mend = "Remove a scaling.json that no committee put there."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}'),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        factor = results.committee_factor
+        computed = results.convergence.normalization if results.convergence else 1.0
+        if factor is not None and abs(factor - computed) > 1e-9:
+            message = f"scaling.json says {factor}, the convergence test gives {computed}"
+            severity = WARNING if results.strict else NOTE
+            yield self.found(results.folder, 0, message, "the factor of the convergence test", severity=severity)
+
+
+def judge_convergence(results: ResultSet) -> None:
+    """Fill in the verdicts of the convergence test, in both modes, where it applies."""
+    if results.reference is None or results.division != "closed" or not results.runs:
+        return
+    points = rcp.load_points(results.reference.name, results.round, results.reference.runs)
+    if not points:
+        return
+    size = results.batch_size if isinstance(results.batch_size, int) else None
+    infinite = rcp.NOT_CONVERGED
+    ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
+    theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
+    results.convergence = rcp.judge(points, size, ours, results.reference.runs, "envelope")
+    results.official_convergence = rcp.judge(points, size, theirs, results.reference.runs, "official")
+
+
+def _why_not(results: ResultSet) -> str:
+    if results.reference is None:
+        return "convergence not tested: the benchmark is unknown"
+    if not results.runs:
+        return "convergence not tested: there are no runs"
+    return f"convergence not tested: no reference convergence points of round {results.round}"
+
+
+def _short(verdict: rcp.Verdict) -> str:
+    return f"{'pass' if verdict.passed else 'fail'}, factor {verdict.normalization:.4f}"
+
+

@@ -357,9 +357,9 @@ class EpochOrder(LogRule):
                 if not is_number(number) or record.order > end:
                     continue
                 if key == "eval_start":
-                    # Evaluations may skip epochs, but do not go back.
-                    wrong = last is not None and number <= last
-                    expected = f"an epoch after {last}"
+                    # There may be none or several evaluations in an epoch, but they do not go back.
+                    wrong = last is not None and number < last
+                    expected = f"epoch {last} or later"
                 else:
                     wrong = last is not None and number != last + 1
                     expected = f"epoch {last} + 1"

@@ -1,1 +1,332 @@
-"""Rules (to be written)."""
+"""Rules about a submission folder: layout, names, system descriptions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from common.reference import since
+from compliance.package import Package, SystemDescription
+from compliance.references import benchmarks_of
+from compliance.results import STRONG, WEAK
+from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, PackageRule, show
+
+STRUCTURE = "submission_rules.adoc#submission-structure"
+DESCRIPTION = "submission_rules.adoc#system-description"
+FLAT_UNTIL_MS = 1_614_556_800_000  # March 2021: the logs of round 0.7 are older, those of round 1.0 younger
+
+FIELDS = tuple(
+    "submitter division status system_name number_of_nodes host_processors_per_node host_processor_model_name "
+    "host_processor_core_count host_processor_vcpu_count host_processor_frequency host_processor_caches "
+    "host_processor_interconnect host_memory_capacity host_storage_type host_storage_capacity host_networking "
+    "host_networking_topology host_memory_configuration accelerators_per_node accelerator_model_name "
+    "accelerator_host_interconnect accelerator_frequency accelerator_on-chip_memories "
+    "accelerator_memory_configuration accelerator_memory_capacity accelerator_interconnect "
+    "accelerator_interconnect_topology cooling hw_notes framework other_software_stack operating_system "
+    "sw_notes".split()
+)
+"""The 33 members that a system description must have."""
+JOINED = tuple(
+    "submitter system_name host_processor_model_name host_processor_core_count accelerator_model_name "
+    "accelerators_per_node framework".split()
+)
+"""Members that must be text, or the official system description checker crashes."""
+NEVER_EMPTY = ("submitter", "division", "status", "system_name", "number_of_nodes", "accelerators_per_node", "framework")
+STATUSES = ("cloud", "onprem", "preview", "research", "available", "available on-premise", "available cloud", "rdo", "rdi")
+
+
+class Layout(PackageRule):
+    """The results lie where the round's layout wants them."""
+
+    id = "PKG01"
+    cite = STRUCTURE
+    why = "The official tool checks nothing in an unexpected folder, and reports success, or crashes."
+    mend = "Arrange results/<system>/{strong,weak}/<benchmark>/result_<i>.txt (round 0.7: no strong/weak) and systems/."
+    differs = "the official tool accepts a flat layout in any round without checking it"
+    good = (lambda package: package(), lambda package: package(round_="0.7"))
+    bad = (
+        lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/medium/cosmoflow"),
+        lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/cosmoflow"),
+        lambda package: package().remove("systems"),
+        lambda package: package().remove("results"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for folder in package.missing:
+            yield self.found(folder, 0, f"layout: there is no folder {os.path.basename(folder)!r}", "results/ and systems/")
+        for folder, expected in package.strange:
+            message = f"layout: unexpected folder {os.path.basename(folder)!r}"
+            yield self.found(folder, 0, message, expected)
+        if not package.strict:
+            return
+        late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FLAT_UNTIL_MS]
+        if package.flat and (package.round != "0.7" or late):
+            why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
+            message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
+            yield self.found(os.path.join(package.root, "results"), 0, message, "strong/ or weak/ in between")
+        if package.round == "0.7" and not package.flat and package.sets:
+            message = "layout: round 0.7 has no strong or weak folders"
+            yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
+        if not package.sets and not package.missing:
+            message = "layout: no result folder found, nothing was checked"
+            yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
+
+
+class BenchmarkFolders(PackageRule):
+    """Each result folder has the name of a benchmark of the round."""
+
+    id = "PKG02"
+    cite = STRUCTURE
+    profiles = (STRICT,)
+    differs = "the official tool skips an unknown folder with a warning"
+    why = "What is in an unknown folder would not be judged at all."
+    mend = "Name the folder cosmoflow, deepcam, oc20 or openfold (3.0)."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        known = benchmarks_of(package.round)
+        for results in package.sets:
+            if results.folder_benchmark not in known:
+                message = f"unknown benchmark folder {results.folder_benchmark!r} in round {package.round}"
+                yield self.found(results.folder, 0, message, " or ".join(known))
+
+
+class FileNames(PackageRule):
+    """Result folders hold files result_<i>.txt and nothing else."""
+
+    id = "PKG03"
+    severity = WARNING
+    cite = STRUCTURE
+    why = "Only files of this name are read: a run with another name is not counted."
+    mend = "Rename logs to result_<i>.txt; move everything else out of the results folder."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().rename_runs("run_{}.txt"), lambda package: package().file("notes.md", "hello"))
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for results in package.sets:
+            for path in results.other_files[:20]:
+                yield self.found(path, 0, f"file names: unexpected {os.path.basename(path)!r}", "result_<i>.txt")
+            if len(results.other_files) > 20:
+                message = f"file names: {len(results.other_files) - 20} more unexpected files"
+                yield self.found(results.folder, 0, message, "result_<i>.txt")
+
+
+class Described(PackageRule):
+    """Every system with results has a readable system description, and none is left over."""
+
+    id = "PKG04"
+    cite = DESCRIPTION
+    why = "Without it division and size of the system are unknown; the official tool crashes."
+    mend = "Write systems/<system>.json with the folder's name; check it with `python -m json.tool`."
+    differs = "strict also warns of descriptions without results"
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().remove("systems/example_n64.json"),
+        lambda package: package().replace("systems/example_n64.json", b'{"division": "closed",}'),
+        lambda package: package().replace("systems/example_n64.json", b"[1, 2]"),
+        lambda package: package().replace("systems/left_over.json", b"{}"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        used = dict.fromkeys(results.system for results in package.sets)
+        for system in used:
+            if system not in package.descriptions:
+                path = os.path.join(package.root, "systems", f"{system}.json")
+                yield self.found(path, 0, f"system json missing: no description of {system}", f"systems/{system}.json")
+        for name, description in package.descriptions.items():
+            if description.problem:
+                message = f"system json {description.problem}"
+                yield self.found(description.path, description.line, message, "a JSON object")
+            elif package.strict and name not in used and package.sets:
+                message = "system description without results"
+                yield self.found(description.path, 0, message, "results of this system", severity=WARNING)
+
+
+class DescriptionFields(PackageRule):
+    """A system description has all 33 members."""
+
+    id = "PKG05"
+    cite = DESCRIPTION
+    rounds = since("1.0")
+    why = "The published tables and comparisons are made from them."
+    mend = "Add the missing members; empty text where nothing applies (no accelerator, say)."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().system(cooling=None), lambda package: package().system(framework=None))
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for description in _readable(package):
+            missing = [name for name in FIELDS if name not in description.fields]
+            if missing:
+                message = f"missing in the system description: {', '.join(missing)}"
+                yield self.found(description.path, 0, message, f"all {len(FIELDS)} members")
+
+
+class DescriptionTypes(PackageRule):
+    """The members of a system description are text; counts are whole numbers in text."""
+
+    id = "PKG06"
+    cite = DESCRIPTION
+    rounds = since("1.0")
+    why = "The official tools crash on members of other types, and counts are needed for the score."
+    mend = 'Put values in quotes: "accelerators_per_node": "4".'
+    differs = "strict warns of numbers without quotes; the official tool crashes on some, and never reads counts"
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().system(accelerators_per_node=4),
+        lambda package: package().system(number_of_nodes="many"),
+        lambda package: package().system(framework=["torch"]),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for description in _readable(package):
+            for name, value in description.fields.items():
+                if isinstance(value, str) or name not in FIELDS:
+                    continue
+                if not package.strict:
+                    if name in JOINED:
+                        yield self._wrong(description, name, ERROR)
+                elif name != "other_software_stack" or not isinstance(value, (dict, list)):
+                    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                    yield self._wrong(description, name, WARNING if number else ERROR)
+            if package.strict:
+                yield from self._counts(description)
+
+    def _wrong(self, description: SystemDescription, name: str, severity: str) -> Finding:
+        message = f"type of {name} in the system json is no text: {show(description.fields[name])}"
+        return self.found(description.path, 0, message, "text in quotes", name, severity)
+
+    def _counts(self, description: SystemDescription) -> Iterator[Finding]:
+        for name in ("number_of_nodes", "accelerators_per_node", "host_processors_per_node"):
+            value = description.fields.get(name)
+            if isinstance(value, str) and value.strip() and description.count(name) is None:
+                yield self.found(description.path, 0, f"{name} is {show(value)}", "a whole number", name)
+
+
+class DescriptionValues(PackageRule):
+    """A system description names a division and a status that exist, and what it must not leave open."""
+
+    id = "PKG07"
+    cite = DESCRIPTION
+    profiles = (STRICT,)
+    differs = "the official tool takes any division but exactly `closed` as open, and skips seed and RCP checks"
+    why = "A mistyped division would switch off the checks of the closed division."
+    mend = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
+    good = (lambda package: package(), lambda package: package(division="open"))
+    bad = (
+        lambda package: package().system(division="Closed"),
+        lambda package: package().system(division="opne"),
+        lambda package: package().system(status="sometimes"),
+        lambda package: package().system(submitter=""),
+        lambda package: package().system(host_storage_type=""),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for description in _readable(package):
+            path, fields = description.path, description.fields
+            if "division" in fields and fields["division"] not in ("closed", "open"):
+                message = f"division in the system json is {show(fields['division'])}"
+                yield self.found(path, 0, message, "'closed' or 'open'", "division")
+            status = str(fields.get("status", "onprem")).strip().lower()
+            if status and status not in STATUSES:
+                message = f"status in the system json is {show(fields['status'])}"
+                yield self.found(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
+            empty = [name for name in FIELDS if isinstance(fields.get(name), str) and not fields[name].strip()]
+            needed = [name for name in empty if name in NEVER_EMPTY]
+            if needed:
+                yield self.found(path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING)
+            elif empty:
+                message = f"{len(empty)} members of the system json are empty: {', '.join(empty)}"
+                yield self.found(path, 0, message, "a value where one applies", severity=NOTE)
+
+
+class Implementations(PackageRule):
+    """The code of each benchmark with results is in benchmarks/."""
+
+    id = "PKG08"
+    cite = STRUCTURE
+    severity = NOTE
+    profiles = (STRICT,)
+    differs = "the official tool never looks into benchmarks/"
+    why = "A result must be reproducible from the submitted code."
+    mend = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
+    good = (lambda package: package().file("../../../../benchmarks/cosmoflow/implementations/torch/README.md", "x"),)
+    bad = (
+        lambda package: package(),
+        lambda package: package().file("../../../../benchmarks/oc20/implementations/torch/README.md", "x"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        if not package.has_benchmarks:
+            yield self.found(package.root, 0, "no folder benchmarks/: the code is not part of the package", "benchmarks/")
+            return
+        for benchmark in dict.fromkeys(results.folder_benchmark for results in package.sets):
+            if not package.implementations.get(benchmark):
+                path = os.path.join(package.root, "benchmarks", benchmark)
+                message = f"no implementation of {benchmark}"
+                yield self.found(path, 0, message, "implementations/<name>/", severity=WARNING)
+
+
+class ThroughputNeedsTimeToTrain(PackageRule):
+    """A throughput result stands beside a time-to-train result of the same benchmark."""
+
+    id = "PKG09"
+    cite = "hpc_training_rules.adoc#results (throughput needs a time-to-train result)"
+    profiles = (STRICT,)
+    differs = "the official tool does not look for one"
+    why = "Throughput alone says nothing of how fast one model trains."
+    mend = "Add results/<system>/strong/<benchmark>/."
+    good = (lambda package: package(scaling="weak").with_time_to_train(),)
+    bad = (lambda package: package(scaling="weak"),)
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        timed = {results.benchmark for results in package.sets if results.scaling == STRONG and results.runs}
+        for results in package.sets:
+            if results.scaling == WEAK and results.benchmark not in timed:
+                message = f"throughput without a time-to-train result of {results.folder_benchmark}"
+                yield self.found(results.folder, 0, message, "a strong result of the same benchmark")
+
+
+class RepositoryNames(PackageRule):
+    """Files have plain names, reasonable sizes, and links that lead somewhere."""
+
+    id = "PKG10"
+    cite = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
+    profiles = (STRICT,)
+    differs = "the official repository checker is a tool of its own; it takes valid relative links as broken"
+    why = "The results repository refuses such files."
+    mend = "Rename files without blanks or a leading dot; keep data and checkpoints out; mend links."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().file("../my notes.txt", "x"), lambda package: package().link("../latest", "nowhere"))
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for path in package.bad_names[:20]:
+            message = f"name with a blank or a leading dot: {os.path.basename(path)!r}"
+            yield self.found(path, 0, message, "a plain name", severity=WARNING)
+        for path in package.broken_links[:20]:
+            yield self.found(path, 0, "the link leads nowhere", "an existing file")
+        for path in package.large[:20]:
+            yield self.found(path, 0, "the file is larger than 50 MiB", "at most 50 MiB")
+
+
+class NoBypass(PackageRule):
+    """No parameter file switches checks off."""
+
+    id = "PKG11"
+    severity = WARNING
+    cite = "package_checker of mlcommons/logging (package_checker_params)"
+    profiles = (STRICT,)
+    differs = "the official tool obeys such lines if they are the last and unterminated"
+    why = "A check that was switched off was not made; reviewers must see that."
+    mend = "Remove the file and pass --waivers with a reason that the committee has agreed to."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().file("package_checker_params", "rcp-bypass\n"),)
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for path, line, text in package.parameters:
+            message = f"asks to switch off a check: {show(text)}; not obeyed"
+            yield self.found(path, line, message, "no such line")
+
+
+def _readable(package: Package) -> Iterator[SystemDescription]:
+    return (description for description in package.descriptions.values() if not description.problem)

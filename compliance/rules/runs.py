@@ -1,1 +1,471 @@
-"""Rules (to be written)."""
+"""Rules about the runs of one result: how many, how different, and whether they fit system and folder."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from common.reference import is_number, since
+from compliance.package import Submissions
+from compliance.results import STRONG, WEAK, ResultSet
+from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, SubmissionsRule, show
+from compliance.rules.settings import seed_number
+from compliance.run import Run
+
+RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
+SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
+
+
+class NumberOfRuns(SetRule):
+    """A time-to-train result has exactly as many runs as its benchmark asks for, a throughput result at least."""
+
+    id = "RUN01"
+    cite = RESULTS
+    why = "The score is a mean over a fixed number of runs; more or fewer would let one choose."
+    mend = "Submit all runs of one series, named result_<i>.txt; do not add or take away any."
+    differs = "the official tool does not count in round 0.7"
+    good = (lambda package: package(), lambda package: package(scaling="weak", runs=12))
+    bad = (lambda package: package(runs=9), lambda package: package(runs=11), lambda package: package(scaling="weak", runs=9))
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.reference is None or not (results.strict or results.round != "0.7"):
+            return
+        count, wanted = len(results.runs), results.reference.runs
+        if results.scaling == STRONG and count != wanted:
+            expected = f"exactly {wanted} files result_<i>.txt"
+        elif results.scaling == WEAK and count < wanted:
+            expected = f"at least {wanted} files result_<i>.txt"
+        else:
+            return
+        message = f"number of runs is {count}, {results.reference.name} needs {wanted}"
+        yield self.found(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
+
+
+class FailingRuns(SetRule):
+    """At most one run of a time-to-train result fails; every instance of a throughput result passes."""
+
+    id = "RUN02"
+    cite = RESULTS
+    why = "Olympic scoring drops the slowest run, so one failing run may stand for it; throughput drops none."
+    mend = "Repeat the series; move failing instances of a throughput result to pruned_results."
+    differs = "the official tool allows one failing run for throughput as well"
+    good = (lambda package: package().edit(1, lambda log: log.last_evaluation(0.2)),)
+    bad = (
+        lambda package: package().edit(1, lambda log: log.last_evaluation(0.2)).edit(2, lambda log: log.last_evaluation(0.2)),
+        lambda package: package(scaling="weak").edit(1, lambda log: log.last_evaluation(0.2)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        failing = results.failing
+        names = ", ".join(os.path.basename(run.path) for run in failing[:5]) + (" …" if len(failing) > 5 else "")
+        if results.loose:
+            return
+        if len(failing) > 1:
+            message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
+            yield self.found(results.folder, 0, message, "at most one")
+        elif failing and results.scaling == WEAK and results.strict:
+            message = f"a failing instance among the models: {names}"
+            yield self.found(results.folder, 0, message, "failing instances in pruned_results")
+        elif failing:
+            message = f"one log fails and counts as the slowest run: {names}"
+            yield self.found(failing[0].path, 0, message, "", severity=WARNING)
+
+
+class SeedsLogged(SetRule):
+    """Every run of a closed result logs its seed, a whole number."""
+
+    id = "RUN03"
+    cite = SEEDS
+    rounds = since("1.0")
+    divisions = ("closed",)
+    why = "Only different seeds make the runs independent samples of the convergence."
+    mend = "Draw a seed for each run from system randomness and log it with key seed."
+    good = (lambda package: package(), lambda package: package().edit(1, lambda log: log.set("seed", "77")))
+    bad = (
+        lambda package: package().edit(1, lambda log: log.drop("seed")),
+        lambda package: package().edit(1, lambda log: log.set("seed", "lucky")),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        severity = NOTE if results.loose else ERROR
+        missing = [run for run in results.runs if not run.seeds]
+        if missing:
+            message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {_names(missing)}"
+            yield self.found(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
+        for run in results.runs:
+            for line, _, _, value in run.seeds:
+                valid = seed_number(value)[0] if results.strict else _official_integer(value)
+                if not valid:
+                    yield self.found(run.path, line, f"seed is {show(value)}", "a whole number", "seed", severity)
+                    break
+            if not results.strict and not run.parsed_clean:
+                yield self.found(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
+
+
+class SeedsUnique(SetRule):
+    """No two runs of a closed result have the same seed."""
+
+    id = "RUN04"
+    cite = SEEDS
+    rounds = since("1.0")
+    divisions = ("closed",)
+    why = "Two runs with one seed are one sample of the convergence counted twice."
+    mend = "Repeat the run with a seed of its own; of throughput instances move the named ones to pruned_results."
+    differs = "the official tool compares seed, source file and source line: the same seed from another line passes"
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().edit(2, lambda log: log.set("seed", 1001)),
+        lambda package: package().edit(2, lambda log: log.set("seed", "1001").meta("seed", "lineno", 7)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        by_seed: dict[Any, list[Run]] = defaultdict(list)
+        for run in results.runs:
+            if results.strict:
+                numbers = tuple(seed_number(value)[1] for _, _, _, value in run.seeds if seed_number(value)[0])
+                if numbers:
+                    by_seed[numbers].append(run)
+            else:
+                for _, file, line, value in run.seeds:
+                    if _official_integer(value):
+                        by_seed[(repr(file), repr(line), int(value))].append(run)
+        for seed, runs in by_seed.items():
+            if len(runs) > 1:
+                number = seed[-1] if len(seed) in (1, 3) else list(seed)
+                message = f"duplicate seed {number}: also in {_names(runs[:-1])}"
+                if results.scaling == WEAK:
+                    message += f"; keep one, prune {_names(runs[1:])}"
+                line = runs[-1].seeds[0][0]
+                yield self.found(runs[-1].path, line, message, "a seed of its own", "seed")
+
+
+class NoCopies(SetRule):
+    """No two logs of a result are copies of one run."""
+
+    id = "RUN05"
+    cite = RESULTS
+    profiles = (STRICT,)
+    differs = "the official tool notices a copy only by its seed; with an edited seed it passes"
+    why = "A copied log is a run that was never made."
+    mend = "Submit each run once."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().copy(1, 2),
+        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        for runs in same_runs([*results.runs, *results.pruned]):
+            for run in runs[1:]:
+                what = "byte-identical to" if _identical(runs[0].path, run.path) else "the times are those of"
+                message = f"duplicate log: {what} {os.path.basename(runs[0].path)}"
+                yield self.found(run.path, 0, message, "a run of its own")
+
+
+class SameBatchSize(SetRule):
+    """All runs of a result have the same global batch size."""
+
+    id = "RUN06"
+    cite = RESULTS
+    why = "Batch size decides how many epochs a run needs; runs of different sizes are no series."
+    mend = "Repeat the runs that differ."
+    differs = "the official package checker crashes on it, in the closed division"
+    good = (lambda package: package(),)
+    bad = (lambda package: package().edit(3, lambda log: log.set("global_batch_size", 1024)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if not results.strict and (results.round == "0.7" or results.division != "closed"):
+            return
+        groups: dict[str, list[Run]] = defaultdict(list)
+        for run in results.runs:
+            groups[_canonical(run.batch_size)].append(run)
+        if len(groups) > 1:
+            listed = "; ".join(f"{size} in {_names(runs)}" for size, runs in groups.items())
+            odd = min(groups.values(), key=len)[0]
+            line = odd.lines.get("global_batch_size", 0)
+            message = f"batch sizes differ: {listed}"
+            yield self.found(odd.path, line, message, "one global_batch_size", "global_batch_size")
+
+
+class SameSettings(SetRule):
+    """All runs of a result have the same hyperparameters."""
+
+    id = "RUN07"
+    cite = RESULTS
+    profiles = (STRICT,)
+    divisions = ("closed",)
+    differs = "the official tool does not compare the runs"
+    why = "The runs of a result differ in nothing but the seed."
+    mend = "Repeat the runs that differ."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        keys = dict.fromkeys(key for run in results.runs for key in run.settings)
+        for key in keys:
+            if key == "global_batch_size":
+                continue
+            groups: dict[str, list[Run]] = defaultdict(list)
+            for run in results.runs:
+                groups[_canonical(run.settings[key]) if key in run.settings else "none"].append(run)
+            if len(groups) > 1:
+                odd = min(groups.values(), key=len)[0]
+                listed = "; ".join(f"{value} in {_names(runs)}" for value, runs in groups.items())
+                message = f"hyperparameters differ between runs: {key} is {listed}"
+                yield self.found(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
+
+
+class RightFolder(SetRule):
+    """The logs are of the benchmark and division of their folder and system description."""
+
+    id = "RUN08"
+    cite = "submission_rules.adoc#submission-structure"
+    profiles = (STRICT,)
+    differs = "the official tool never compares logs with the folder or the system description"
+    why = "A log in the wrong folder is judged by the wrong target, run count and rules."
+    mend = "Move the logs to results/<system>/<scaling>/<benchmark>/ as they say; correct the system description."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().rename_folder("deepcam"),
+        lambda package: package().system(division="open"),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        wrong = [run for run in results.runs if run.benchmark and run.benchmark != results.folder_benchmark]
+        if wrong and results.folder_benchmark and not results.loose:
+            message = (
+                f"benchmark folder mismatch: {len(wrong)} logs in folder {results.folder_benchmark!r}"
+                f" are of {wrong[0].benchmark}"
+            )
+            line = wrong[0].lines.get("submission_benchmark", 0)
+            yield self.found(wrong[0].path, line, message, results.folder_benchmark, "submission_benchmark")
+        described = results.description.division if results.description else None
+        said = [run for run in results.runs if described and run.submission.get("submission_division") != described]
+        if said:
+            message = (
+                f"division mismatch: {len(said)} logs say {show(said[0].submission.get('submission_division'))},"
+                f" the system description says {described!r}"
+            )
+            line = said[0].lines.get("submission_division", 0)
+            yield self.found(said[0].path, line, message, f"{described!r} in both", "submission_division")
+
+
+class DescribedSystem(SetRule):
+    """The logs name the organisation, status and size that the system description states."""
+
+    id = "RUN09"
+    cite = "submission_rules.adoc#system-description"
+    profiles = (STRICT,)
+    differs = "the official tool never compares logs with the system description"
+    why = "The score is published for the described system: it must be the one that ran."
+    mend = "Correct the system description, or the configuration that the run logs."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().system(number_of_nodes="512"),
+        lambda package: package().system(accelerators_per_node="8"),
+        lambda package: package().system(submitter="Somebody Else"),
+        lambda package: package().system(status="cloud"),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        description = results.description
+        if description is None or description.problem:
+            if not results.loose:
+                yield self.skipped(results.folder, "logs against system description: there is none to read")
+            return
+        yield from self._names(results, str(description.fields.get("submitter", "")))
+        yield from self._status(results, str(description.fields.get("status", "")))
+        if results.scaling == STRONG:
+            yield from self._size(results)
+
+    def _names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
+        for said, runs in _by_value(results.runs, "submission_org"):
+            if said == submitter or "PLACEHOLDER" in said:
+                continue
+            close = _words(said) & _words(submitter) or said.lower() in submitter.lower()
+            message = f"organisation spelled differently: logs say {show(said)}, the description {show(submitter)}"
+            if not close:
+                message = f"organisation mismatch: logs say {show(said)}, the system description {show(submitter)}"
+            line = runs[0].lines.get("submission_org", 0)
+            severity = NOTE if close else WARNING
+            yield self.found(runs[0].path, line, message, "the same name in both", "submission_org", severity)
+
+    def _status(self, results: ResultSet, status: str) -> Iterator[Finding]:
+        known = ("cloud", "onprem", "preview", "research")
+        for said, runs in _by_value(results.runs, "submission_status"):
+            if said.lower() == status.lower():
+                continue
+            other = status.lower() in known
+            message = f"status is {show(said)} in the logs, {show(status)} in the system description"
+            line = runs[0].lines.get("submission_status", 0)
+            severity = WARNING if other else NOTE
+            yield self.found(runs[0].path, line, message, "the same status in both", "submission_status", severity)
+
+    def _size(self, results: ResultSet) -> Iterator[Finding]:
+        description = results.description
+        assert description is not None
+        nodes, accelerators = description.count("number_of_nodes"), description.count("accelerators_per_node")
+        if nodes is None or accelerators is None:
+            return
+        for scale, runs in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
+            run = next(runs)
+            if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
+                continue
+            message = (
+                f"node count mismatch: the log says {run.nodes} nodes with {run.accelerators_per_node} accelerators,"
+                f" the system description {nodes} with {accelerators}"
+            )
+            same = run.scale == nodes * max(accelerators, 1)
+            line = run.lines.get("number_of_nodes", 0)
+            expected = f"{nodes} nodes with {accelerators} accelerators"
+            yield self.found(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
+            return
+
+
+class FitsSystem(SetRule):
+    """The instances that run at the same time fit on the system: M · S <= T."""
+
+    id = "RUN10"
+    cite = "hpc_training_rules.adoc#results (throughput: S <= T <= M * S)"
+    profiles = (STRICT,)
+    differs = "the official tool takes T and S as they are stated"
+    why = "Throughput on more accelerators than the system has is impossible."
+    mend = "Log the nodes of the instance, not of the whole system; correct the system description."
+    good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)
+    bad = (lambda package: package(scaling="weak").together().system(number_of_nodes="32"),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        total = results.system_scale
+        scales = {run.scale for run in results.runs}
+        if results.scaling != WEAK or total is None or len(scales) != 1:
+            return
+        scale = scales.pop()
+        if scale is None:
+            return
+        together = _most_at_once(results.runs)
+        if together * scale > total:
+            whole = scale == total  # honest logs often state the nodes of the whole system
+            message = (
+                f"{together} instances at the same time x {scale} accelerators = {together * scale}"
+                f" > {total} of the system{': the logs state the whole system' if whole else ''}"
+            )
+            expected = f"M * S <= T = {total}"
+            severity = WARNING if whole else ERROR
+            yield self.found(results.folder, 0, message, expected, "number_of_nodes", severity)
+
+
+class PrunedComply(SetRule):
+    """Pruned logs comply with the rules as well."""
+
+    id = "RUN11"
+    cite = "hpc_training_rules.adoc#results; training_policies#493, #499"
+    profiles = (STRICT,)
+    differs = "the official tools never read pruned_results"
+    why = "Pruning takes slow or repeated instances out of the time; it is no place for runs that failed the rules."
+    mend = "Submit pruned logs complete; a run that was killed is no pruned instance."
+    good = (lambda package: package(scaling="weak").with_time_to_train().prune(2),)
+    bad = (lambda package: package(scaling="weak").prune(1, lambda log: log.drop("run_stop")),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        failing = [run for run in results.pruned if run.verdict == "FAIL"]
+        if failing:
+            message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {_names(failing)}"
+            yield self.found(failing[0].path, 0, message, "compliant logs")
+
+
+class UsedOnce(SubmissionsRule):
+    """A run counts for one result only, in one round."""
+
+    id = "RUN12"
+    cite = RESULTS
+    profiles = (STRICT,)
+    differs = "the official tools look at one folder at a time"
+    why = "The same run in two results was measured once but is counted twice."
+    mend = "Make the runs for each result; a result of an earlier round may be named, not submitted as new."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().copy_to("other_system"),)
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        where = {id(run): results for results in submissions.sets for run in (*results.runs, *results.pruned)}
+        pairs: dict[tuple[int, int], list[tuple[Run, Run]]] = defaultdict(list)
+        for runs in same_runs([run for results in submissions.sets for run in (*results.runs, *results.pruned)]):
+            first = where[id(runs[0])]
+            for run in runs[1:]:
+                if where[id(run)] is not first:
+                    pairs[(id(first), id(where[id(run)]))].append((runs[0], run))
+        for found in pairs.values():
+            one, other = found[0]
+            first, second = where[id(one)], where[id(other)]
+            again = first.round != second.round
+            message = (
+                f"the same run is used twice: {len(found)} logs of {second.name} (round {second.round})"
+                f" are those of {first.name} (round {first.round})"
+            )
+            yield self.found(other.path, 0, message, "runs of their own", severity=WARNING if again else ERROR)
+
+
+def same_runs(runs: list[Run]) -> Iterator[list[Run]]:
+    """Yield groups of runs with the same times at all events: copies of one run."""
+    groups: dict[tuple[int, int], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.event_count:
+            groups[(run.timeline, run.event_count)].append(run)
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _names(runs: list[Run]) -> str:
+    names = [os.path.basename(run.path) for run in runs]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _canonical(value: Any) -> str:
+    return repr(float(value)) if is_number(value) and not isinstance(value, bool) else show(value)
+
+
+def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if isinstance(run.submission.get(key), str):
+            groups[run.submission[key]].append(run)
+    return list(groups.items())
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in name.lower().replace("/", " ").replace("+", " ").split() if len(word) > 2}
+
+
+def _official_integer(value: Any) -> bool:
+    try:
+        int(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _identical(one: str, other: str) -> bool:
+    try:
+        with open(one, "rb") as first, open(other, "rb") as second:
+            while True:
+                block, same = first.read(1 << 20), second.read(1 << 20)
+                if block != same:
+                    return False
+                if not block:
+                    return True
+    except OSError:
+        return False
+
+
+def _most_at_once(runs: list[Run]) -> int:
+    """Return how many of the runs were under way at the same moment, at most."""
+    events: list[tuple[float, int]] = []
+    for run in runs:
+        if run.start_ms is not None and run.stop_ms is not None:
+            events += [(run.start_ms, 1), (run.stop_ms, -1)]
+    count = most = 0
+    for _, step in sorted(events):
+        count += step
+        most = max(most, count)
+    return most

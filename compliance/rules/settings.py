@@ -162,7 +162,7 @@ class SettingsAllowed(LogRule):
                 continue
             if applies(setting, log):
                 wrong = next(record for record in records if not check.allows(record.value))
-                message = f"{setting.key} is {show(wrong.value)}{_type_hint(wrong.value)}"
+                message = f"{setting.key} is {show(wrong.value)}{_type_hint(wrong.value, check)}"
                 if setting.why:
                     message += f" ({setting.why})"
                 yield self.found(log.path, wrong.line, message, check.text, setting.key)
@@ -192,7 +192,7 @@ class Samples(LogRule):
             check = check_of(setting, case)
             wrong = [r for r in log[setting.key] if check is not None and not check.allows(r.value)]
             if wrong and check is not None:
-                message = f"{setting.key} is {show(wrong[0].value)}{_type_hint(wrong[0].value)}"
+                message = f"{setting.key} is {show(wrong[0].value)}{_type_hint(wrong[0].value, check)}"
                 why = f" ({setting.why})" if setting.why else ""
                 yield self.found(log.path, wrong[0].line, message + why, check.text, setting.key)
 
@@ -275,9 +275,9 @@ def seed_number(value: Any) -> tuple[bool, int]:
         return False, 0
 
 
-def _type_hint(value: Any) -> str:
+def _type_hint(value: Any, check: Check) -> str:
+    """Return a hint that a number was expected but something else logged."""
     kinds = {str: "a string", bool: "true or false", type(None): "null", list: "a list", dict: "an object"}
     kind = kinds.get(type(value))
-    return f": value type is {kind}" if kind else ""
-
-
+    numeric = check.text.startswith(("a number", "a whole number")) or check.text[:1].isdecimal()
+    return f": value type is {kind}, no number" if kind and numeric else ""

@@ -1,0 +1,142 @@
+"""Examines one log: reads it, finds out by what it is judged, runs the log rules, and digests it into a `Run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import compliance.rules  # noqa: F401  (registers the rules)
+from common.reference import OPEN_SETTINGS, Reference, Setting, is_number
+from compliance.log import SUBMISSION, Log, read_log
+from compliance.references import REFERENCES, benchmarks_of
+from compliance.rule import STRICT, Case, Finding, LogRule, rules_of
+from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A log to examine, and what its surroundings say of it.
+
+    division, benchmark: forced by the user. division_hint, benchmark_hint: of the folder or system
+    description, used where the log says nothing of use.
+    """
+
+    path: str
+    round: str
+    profile: str = STRICT
+    division: str | None = None
+    benchmark: str | None = None
+    division_hint: str | None = None
+    benchmark_hint: str | None = None
+    allow_mini: bool = False
+    in_package: bool = False
+
+
+def examine(task: Task) -> Run:
+    """Return what the log amounts to, with all findings about it."""
+    return digest(read_log(task.path), task)
+
+
+def digest(log: Log, task: Task) -> Run:
+    """Return what a log that was read amounts to, with all findings about it."""
+    case = case_of(log, task)
+    findings: list[Finding] = []
+    for rule in rules_of(LogRule, case.round, case.division, case.profile):
+        try:
+            findings += rule.check(log, case)  # type: ignore[attr-defined]  # rules_of returns LogRules here
+        except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
+            findings.append(rule.found(task.path, 0, f"the rule itself failed: {error!r}; please report it"))
+    return _run(log, case, findings)
+
+
+def case_of(log: Log, task: Task) -> Case:
+    """Return what the log is judged against: its own words first, then the user's and the folder's."""
+    division, benchmark = _division(log, task), _benchmark(log, task)
+    reference = REFERENCES[benchmark] if benchmark else None
+    return Case(
+        task.round,
+        division,
+        benchmark,
+        reference,
+        _settings(benchmark, task.round, division),
+        task.profile,
+        task.allow_mini,
+        task.in_package,
+    )
+
+
+def _division(log: Log, task: Task) -> str | None:
+    if task.division:
+        return task.division
+    said = log.value("submission_division")
+    if task.profile != STRICT:
+        return said if said in ("closed", "open") else None
+    word = said.strip().lower() if isinstance(said, str) else ""
+    return word if word in ("closed", "open") else task.division_hint or "closed"
+
+
+def _benchmark(log: Log, task: Task) -> str | None:
+    known = benchmarks_of(task.round)
+    if task.benchmark:
+        return task.benchmark if task.benchmark in known else None
+    said = log.value("submission_benchmark")
+    if task.profile != STRICT:
+        return said if isinstance(said, str) and said in known else None
+    word = said.strip().lower() if isinstance(said, str) else ""
+    return word if word in known else task.benchmark_hint if task.benchmark_hint in known else None
+
+
+@lru_cache(maxsize=64)
+def _settings(benchmark: str | None, round_: str, division: str | None) -> tuple[Setting, ...]:
+    if benchmark is None or division is None:
+        return OPEN_SETTINGS
+    return REFERENCES[benchmark].settings_of(round_, division)
+
+
+def _run(log: Log, case: Case, findings: list[Finding]) -> Run:
+    start_ms, stop_ms = clock(log)
+    run = Run(log.path, case.round, case.benchmark, case.division, findings=findings)
+    run.start_ms, run.stop_ms = _finite(start_ms), _finite(stop_ms)
+    for key in SUBMISSION:
+        record = log.first(key)
+        if record:
+            run.submission[key] = record.value
+            run.lines[key] = record.line
+    for name, key in (("batch_size", "global_batch_size"), ("nodes", "number_of_nodes")):
+        setattr(run, name, log.value(key))
+    run.accelerators_per_node = log.value("accelerators_per_node")
+    for setting in case.settings:
+        record = log.first(setting.key)
+        if record and setting.identity:
+            run.settings[setting.key] = record.value
+            run.lines[setting.key] = record.line
+    run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
+    run.staging_ms = staging_ms(log)
+    run.status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
+    run.timeline = hash(tuple(record.time_ms for record in log.events))
+    run.event_count = len(log.events)
+    run.mini = any(record.value == "mini" for record in log["dataset_variant"])
+    run.parsed_clean = not any(finding.rule == "FRM04" for finding in findings)
+    run.official_convergence = official_convergence(log)
+    if case.reference:
+        run.convergence, run.converged = _convergence(log, case.reference)
+    return run
+
+
+def _finite(time_ms: float | None) -> float | None:
+    return time_ms if is_number(time_ms) else None
+
+
+def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
+    """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
+    counted = counted_evaluations(log, reference.target)
+    if not counted:
+        return None, False
+    last = counted[-1]
+    epoch = last.meta("epoch_num")
+    met = reference.target.met(last.value) and bool(log["run_stop"])
+    status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
+    return (epoch if is_number(epoch) else None), met and status in ("success", None)
+
+

@@ -1,0 +1,117 @@
+"""The findings of a report in the order in which people want to read them, grouped and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from compliance.formats import Style
+from compliance.formats.words import clean, counted, place
+from compliance.rule import ERROR, NOTE, RULES, SEVERITIES, SKIPPED, WARNING, Finding, worst
+
+if TYPE_CHECKING:
+    from compliance.report import Report
+    from compliance.results import ResultSet
+    from compliance.run import Run
+
+TOLERATED = "[tolerated: one run of a result may fail]"
+
+
+class Shown(NamedTuple):
+    """A finding and the severity that it has for the verdict: errors in a tolerated run are warnings."""
+
+    finding: Finding
+    severity: str
+    tolerated: bool = False
+
+    @property
+    def text(self) -> str:
+        """The message, what was expected, and whether it is tolerated; safe to print."""
+        expected = f" (expected: {clean(self.finding.expected)})" if self.finding.expected else ""
+        return clean(self.finding.message) + expected + (f" {TOLERATED}" if self.tolerated else "")
+
+
+def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
+    """Return the findings of one log, set or package as shown; errors of a tolerated log become warnings."""
+    return [
+        Shown(finding, WARNING, True)
+        if tolerated and finding.severity == ERROR
+        else Shown(finding, finding.severity)
+        for finding in findings
+    ]
+
+
+def all_shown(report: Report) -> list[Shown]:
+    """Return all findings of a report as shown, in its order."""
+    tolerated = report.tolerated
+    return [shown for path, found in report.groups() for shown in lowered(found, path in tolerated)]
+
+
+def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
+    """Return the worst of the set's own findings and those of its logs; so the worst line is the verdict."""
+    found = lowered(results.findings, False)
+    for run in results.runs:
+        found += lowered(run.findings, run.path in tolerated)
+    return worst(shown.finding._replace(severity=shown.severity) for shown in found)
+
+
+@dataclass(slots=True)
+class Group:
+    """All findings of one rule with one severity; `places` maps each text to where it applies."""
+
+    rule: str
+    severity: str
+    shown: list[Shown] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The rule's title, "" for an unknown rule."""
+        return RULES[self.rule].title() if self.rule in RULES else ""
+
+    def places(self, style: Style) -> dict[str, list[str]]:
+        """Return for each distinct text the places (`path:line`) that it is about."""
+        found: dict[str, list[str]] = {}
+        for shown in self.shown:
+            where = place(shown.finding.path, shown.finding.line, style)
+            found.setdefault(shown.text, []).append(where)
+        return found
+
+    def extent(self) -> str:
+        """Return `12 in 3 files`."""
+        paths = {shown.finding.path for shown in self.shown if shown.finding.path}
+        number = len(self.shown)
+        return f"{number} in {counted(len(paths), 'file')}" if paths else str(number)
+
+
+def grouped(found: Iterable[Shown], *severities: str) -> list[Group]:
+    """Return the findings of these severities (of all, if none is named) by severity, then rule."""
+    groups: dict[tuple[int, str], Group] = {}
+    for shown in found:
+        if not severities or shown.severity in severities:
+            rank = (SEVERITIES.index(shown.severity), shown.finding.rule)
+            groups.setdefault(rank, Group(shown.finding.rule, shown.severity)).shown.append(shown)
+    return [groups[rank] for rank in sorted(groups)]
+
+
+def alone(report: Report) -> list[Run]:
+    """Return the logs that belong to no result set."""
+    inside = {run.path for results in report.sets for run in (*results.runs, *results.pruned)}
+    return [run for run in report.runs if run.path not in inside]
+
+
+def summary(report: Report, found: list[Shown]) -> str:
+    """Return verdict and counts: `FAIL: 3 errors, 2 warnings, 1 note in 12 logs`."""
+    return f"{report.verdict}: {', '.join(_counts(found))} in {counted(len(report.runs), 'log')}"
+
+
+def _counts(found: list[Shown]) -> Iterator[str]:
+    for severity in (ERROR, WARNING, NOTE):
+        number = sum(shown.severity == severity and not shown.tolerated for shown in found)
+        yield counted(number, severity)
+    tolerated = sum(shown.tolerated for shown in found)
+    if tolerated:
+        yield counted(tolerated, "tolerated error")
+    skipped = sum(shown.severity == SKIPPED for shown in found)
+    if skipped:
+        yield f"{counted(skipped, 'rule')} not checked"

@@ -1,0 +1,163 @@
+"""The report for programs: one JSON object in ASCII. Its schema is docs/report.schema.json.
+
+`schema` is 1; members may be added under that number, none changes its meaning or goes. Numbers are finite:
+what a log states as NaN or infinite is null here. Paths are relative to the folder the check was called in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from compliance.formats import Style
+from compliance.formats.findings import shown_verdict
+from compliance.formats.words import relative
+from compliance.rcp import Verdict
+from compliance.rule import ERROR, Finding
+
+if TYPE_CHECKING:
+    from compliance.report import Report
+    from compliance.results import ResultSet
+    from compliance.run import Run
+    from compliance.score import Throughput, TimeToTrain
+
+SCHEMA = 1
+LARGEST = 1 << 64
+"""Whole numbers beyond it are null: few JSON readers take them."""
+
+
+def render(report: Report, style: Style) -> str:
+    """Return the report as JSON text; equal reports give equal texts."""
+    return json.dumps(finite(document(report, style)), indent=1) + "\n"
+
+
+def document(report: Report, style: Style) -> dict[str, Any]:
+    """Return the report as one JSON-like object, numbers as they are."""
+    tolerated = report.tolerated
+    counts = report.counts()
+    inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
+    return {
+        "schema": SCHEMA,
+        "profile": report.profile,
+        "verdict": report.verdict,
+        "exit_code": report.exit_code,
+        "counts": {**counts, "tolerated": inside},
+        "rounds": [
+            {"path": relative(path, style), "round": round_, "why": why} for path, round_, why in report.rounds
+        ],
+        "logs": [_log(run, run.path in tolerated, style) for run in report.runs],
+        "sets": [_set(results, tolerated, style) for results in report.sets],
+        "packages": [
+            {
+                "path": relative(package.root, style),
+                "organisation": package.organisation,
+                "round": package.round,
+                "verdict": package.verdict,
+                "findings": _findings(package.findings, style),
+            }
+            for package in report.packages
+        ],
+        "findings": _findings(report.own, style),
+        "ignored": [{**_finding(finding, style), "reason": reason} for finding, reason in report.ignored],
+    }
+
+
+def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
+    return {
+        "path": relative(run.path, style),
+        "round": run.round,
+        "benchmark": run.benchmark,
+        "division": run.division,
+        "mini": run.mini,
+        "verdict": run.verdict,
+        "tolerated": tolerated,
+        "minutes": run.minutes,
+        "staging_minutes": run.staging_ms / 60_000,
+        "convergence": run.convergence,
+        "global_batch_size": run.batch_size,
+        "error_keys": sorted({f.key for f in run.findings if f.severity == ERROR}),
+        "findings": _findings(run.findings, style),
+    }
+
+
+def _set(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any]:
+    return {
+        "name": relative(results.name, style),
+        "folder": relative(results.folder, style),
+        "organisation": results.organisation,
+        "system": results.system,
+        "scaling": results.scaling,
+        "benchmark": results.benchmark,
+        "division": results.division,
+        "round": results.round,
+        "loose": results.loose,
+        "verdict": results.verdict,
+        "verdict_with_logs": shown_verdict(results, tolerated),
+        "runs": [relative(run.path, style) for run in results.runs],
+        "failing": [relative(run.path, style) for run in results.failing],
+        "pruned": [relative(run.path, style) for run in results.pruned],
+        "required_runs": results.reference.runs if results.reference else None,
+        "global_batch_size": results.batch_size,
+        "waiver": results.waiver,
+        "rcp": _rcp(results),
+        "score": _score(results.score),
+        "findings": _findings(results.findings, style),
+    }
+
+
+def _rcp(results: ResultSet) -> dict[str, Any] | None:
+    own, official = _judgement(results.convergence), _judgement(results.official_convergence)
+    return {**own, "official": official} if own else {"official": official} if official else None
+
+
+def _judgement(verdict: Verdict | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    return {
+        "passed": verdict.passed,
+        "case": verdict.case,
+        "message": verdict.message,
+        "official_message": verdict.official_message,
+        "mean": verdict.submission_mean,
+        "reference_mean": verdict.point.mean if verdict.point else None,
+        "normalization": verdict.normalization,
+    }
+
+
+def _score(score: TimeToTrain | Throughput | None) -> dict[str, Any] | None:
+    """Return the fields of the score and what follows from them."""
+    if score is None:
+        return None
+    derived = ("normalized", "scaled", "models_per_minute", "normalized_models_per_minute")
+    return {
+        "kind": "throughput" if hasattr(score, "models") else "time_to_train",
+        **dataclasses.asdict(score),
+        **{name: getattr(score, name) for name in derived if hasattr(score, name)},
+    }
+
+
+def _findings(findings: list[Finding], style: Style) -> list[dict[str, Any]]:
+    return [_finding(finding, style) for finding in findings]
+
+
+def _finding(finding: Finding, style: Style) -> dict[str, Any]:
+    return {**finding._asdict(), "path": relative(finding.path, style)}
+
+
+def finite(value: Any) -> Any:
+    """Return the value with only what every JSON reader takes: no NaN, no huge integer, no half surrogate."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < LARGEST else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {finite(str(key)): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return finite(str(value))

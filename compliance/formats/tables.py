@@ -1,0 +1,93 @@
+"""The tables of scores: one for times to train, one for throughputs. The formats only draw them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compliance.formats.findings import shown_verdict
+from compliance.formats.words import clean, convergence_of, minutes, plain
+from compliance.results import ResultSet
+from compliance.score import Throughput, TimeToTrain
+
+if TYPE_CHECKING:
+    from compliance.report import Report
+
+NAMES = ("verdict", "organisation", "system", "benchmark", "division")
+TIMES = ("TTT", "normalised", "scaled", "staging", "convergence")
+RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: what it shows, its columns, its rows, and how many columns from the left hold text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    text_columns: int
+
+
+def score_tables(report: Report) -> list[Table]:
+    """Return the tables that have a row; columns without any entry are left out."""
+    tolerated = report.tolerated
+    times = [
+        (*_names(results, tolerated), *_times(results, results.score))
+        for results in report.sets
+        if isinstance(results.score, TimeToTrain)
+    ]
+    rates = [
+        (*_names(results, tolerated), *_rates(results.score))
+        for results in report.sets
+        if isinstance(results.score, Throughput)
+    ]
+    both = (
+        _without_empty("Time to train (strong scaling), in minutes", (*NAMES, *TIMES), times),
+        _without_empty(
+            "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes for all",
+            (*NAMES, *RATES),
+            rates,
+        ),
+    )
+    return [table for table in both if table.rows]
+
+
+def _names(results: ResultSet, tolerated: set[str]) -> tuple[str, ...]:
+    benchmark = results.benchmark or results.folder_benchmark
+    names = (results.organisation, results.system, benchmark, results.division or "")
+    return (shown_verdict(results, tolerated), *map(clean, names))
+
+
+def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
+    verdict = convergence_of(results)
+    unit = f" {results.reference.epoch_unit}" if results.reference else ""
+    point = f" (RCP {plain(verdict.point.mean)})" if verdict and verdict.point else ""
+    return (
+        minutes(score.minutes),
+        minutes(score.normalized) if score.normalization > 1 else "",
+        minutes(score.scaled) if score.scaled is not None else "",
+        minutes(score.staging_minutes) if score.staging_minutes else "",
+        f"{plain(score.convergence)}{unit}{point}" if score.convergence is not None else "",
+    )
+
+
+def _rates(score: Throughput) -> tuple[str, ...]:
+    normalized = score.normalized_models_per_minute if score.normalization > 1 else None
+    return (
+        plain(score.system_scale),
+        plain(score.instance_scale),
+        plain(score.models),
+        minutes(score.minutes),
+        f"{score.models_per_minute:.4g}" if score.models_per_minute is not None else "–",
+        f"{normalized:.4g}" if normalized is not None else "",
+    )
+
+
+def _without_empty(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    kept = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    return Table(
+        title,
+        tuple(columns[at] for at in kept),
+        tuple(tuple(row[at] for at in kept) for row in rows),
+        sum(at < len(NAMES) for at in kept),
+    )

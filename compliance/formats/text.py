@@ -1,0 +1,169 @@
+"""The report for people at a terminal: what was judged by what, each result in a line, findings, scores, verdict."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from compliance.formats import Style
+from compliance.formats.findings import Group, Shown, all_shown, alone, grouped, shown_verdict, summary
+from compliance.formats.tables import Table, score_tables
+from compliance.formats.words import (
+    clean,
+    convergence_text,
+    counted,
+    run_text,
+    runs_text,
+    score_text,
+    shown_path,
+)
+from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
+
+if TYPE_CHECKING:
+    from compliance.report import Report
+
+COLORS = {"PASS": 32, "WARN": 33, "FAIL": 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
+FEW = 3
+"""So many places are named where the same is found in more of them."""
+MANY_TEXTS = 10
+MANY_LOGS = 40
+"""Above these numbers, further texts of one rule and further passing logs are counted, not listed."""
+
+
+def render(report: Report, style: Style) -> str:
+    """Return the report as text; the last line holds the verdict."""
+    found = all_shown(report)
+    blocks = [
+        _rounds(report, style),
+        _sets(report, style),
+        _logs(report, style),
+        *(_group(group, style) for group in grouped(found, ERROR, WARNING)),
+        *_minor(found, style),
+        _ignored(report),
+        *(_table(table, style) for table in score_tables(report)),
+        _last(report, found, style),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _paint(text: str, color: str, style: Style) -> str:
+    return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if style.color else text
+
+
+def _named(places: list[str], style: Style) -> str:
+    """Return the places, all or the first few and how many more."""
+    if style.verbose or len(places) <= FEW:
+        return ", ".join(places)
+    return f"{', '.join(places[:FEW])} and {len(places) - FEW} more"
+
+
+def _rounds(report: Report, style: Style) -> list[str]:
+    inputs: dict[tuple[str, str], list[str]] = {}
+    for path, round_, why in report.rounds:
+        inputs.setdefault((round_, why), []).append(shown_path(path, style))
+    return [
+        f"Round {clean(round_)}, profile {report.profile}: {_named(paths, style)}"
+        + (f" ({clean(why)})" if why else "")
+        for (round_, why), paths in inputs.items()
+    ] or [f"Profile {report.profile}"]
+
+
+def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
+    """Return aligned lines; the first column is a verdict."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        _paint(row[0], row[0], style)
+        + " " * (widths[0] - len(row[0]))
+        + "".join(f"  {cell:<{width}}" for cell, width in zip(row[1:], widths[1:], strict=True) if width).rstrip()
+        for row in rows
+    ]
+
+
+def _sets(report: Report, style: Style) -> list[str]:
+    tolerated = report.tolerated
+    rows = []
+    for results in report.sets:
+        name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
+        texts = (runs_text(results), score_text(results), convergence_text(results))
+        rows.append((shown_verdict(results, tolerated), name, *texts))
+    return _columns(rows, style) if rows else []
+
+
+def _logs(report: Report, style: Style) -> list[str]:
+    runs = alone(report)
+    passing = sum(run.verdict == "PASS" for run in runs)
+    collapse = passing > MANY_LOGS and not style.verbose
+    rows = [
+        (run.verdict, shown_path(run.path, style), run_text(run))
+        for run in runs
+        if not (collapse and run.verdict == "PASS")
+    ]
+    lines = _columns(rows, style) if rows else []
+    if collapse:
+        lines.append(f"{_paint('PASS', 'PASS', style)}  {counted(passing, 'log')} (--verbose lists them)")
+    return lines
+
+
+def _group(group: Group, style: Style) -> list[str]:
+    lines = [_paint(f"{group.severity} {group.rule}", group.severity, style)]
+    rule = RULES.get(group.rule)
+    for label, prose in (("rule: ", group.title), ("why:  ", rule and rule.why), ("mend: ", rule and rule.mend)):
+        if prose:
+            width = max(style.width, 40)
+            indent = "  " + " " * len(label)
+            lines += textwrap.wrap(prose, width, initial_indent=f"  {label}", subsequent_indent=indent)
+    texts = group.places(style)
+    for at, (text, places) in enumerate(texts.items()):
+        if at == MANY_TEXTS and not style.verbose:
+            lines.append(f"  and {len(texts) - at} other findings of {group.rule} (--verbose lists them)")
+            break
+        if len(places) <= FEW:
+            lines += [f"  {where}: {text}" if where else f"  {text}" for where in places]
+        else:
+            lines += [f"  {text}", f"    {len(places)} times: {_named(places, style)}"]
+    return lines
+
+
+def _minor(found: list[Shown], style: Style) -> list[list[str]]:
+    """Return the blocks of notes and of what was not checked: one line for each rule unless verbose."""
+    blocks = []
+    for severity, heading in ((NOTE, "Notes"), (SKIPPED, "Not checked")):
+        groups = grouped(found, severity)
+        if style.verbose:
+            blocks += [_group(group, style) for group in groups]
+        elif groups:
+            lines = [f"{heading} (--verbose shows all):"]
+            for group in groups:
+                text = next(iter(group.places(style)))
+                lines.append(f"  {_paint(group.rule, severity, style)}  {group.extent()}, such as: {text}")
+            blocks.append(lines)
+    return blocks
+
+
+def _ignored(report: Report) -> list[str]:
+    kinds: dict[tuple[str, str], int] = {}
+    for finding, reason in report.ignored:
+        kinds[finding.rule, reason] = kinds.get((finding.rule, reason), 0) + 1
+    return [
+        f"Ignored: {counted(number, 'finding')} of {clean(rule)} ({clean(reason) or 'no reason given'})"
+        for (rule, reason), number in kinds.items()
+    ]
+
+
+def _table(table: Table, style: Style) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    lines = [_paint(table.title, "bold", style)]
+    for row in (table.columns, *table.rows):
+        cells = [
+            cell.ljust(width) if at < table.text_columns else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _last(report: Report, found: list[Shown], style: Style) -> list[str]:
+    line = summary(report, found)
+    rule = next((group.rule for group in grouped(found) if group.rule in RULES), "")
+    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
+    return [_paint(line, report.verdict, style) + explain]

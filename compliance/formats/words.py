@@ -1,0 +1,142 @@
+"""How all formats call things: paths, numbers, scores, verdicts. What comes from a log cannot act on a terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from common.reference import is_number
+from compliance.formats import Style
+from compliance.rcp import Verdict
+from compliance.references import REFERENCES
+from compliance.results import ResultSet
+from compliance.score import Throughput, TimeToTrain
+
+if TYPE_CHECKING:
+    from compliance.run import Run
+
+DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
+"""Cases of a convergence verdict in which the result was compared; not passed means too fast."""
+
+
+def clean(text: object) -> str:
+    r"""Return the text with all that is no visible character as an escape such as `\x1b` or `\u202e`.
+
+    That takes in line ends, terminal escapes, direction marks and halves of surrogate pairs.
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def relative(path: str, style: Style) -> str:
+    """Return the path as seen from the style's base if it lies below that; `.` for the base itself."""
+    if style.base and path == style.base:
+        return "."
+    prefix = os.path.join(style.base, "") if style.base else ""
+    return path[len(prefix) :] if prefix and path.startswith(prefix) else path
+
+
+def shown_path(path: str, style: Style) -> str:
+    """Return the path for people.
+
+    A name cannot begin a line with a workflow command such as `::error` or `##[error]`.
+    """
+    if path == "-":
+        return "standard input"
+    path = clean(relative(path, style))
+    return f"./{path}" if path.startswith((":", "#")) else path
+
+
+def place(path: str, line: int, style: Style) -> str:
+    """Return `path:line`, without line where the file as a whole is meant, "" where nothing is."""
+    return f"{shown_path(path, style)}:{line}" if line > 0 and path else shown_path(path, style)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 log`, `2 logs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def minutes(value: float | None) -> str:
+    """Return minutes with two decimals, small ones with three digits; `–` for none."""
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
+
+
+def plain(value: object) -> str:
+    """Return a number without needless zeros, thousands set apart; `–` for what is no number."""
+    if not is_number(value):
+        return "–"
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def score_text(results: ResultSet) -> str:
+    """Return the score in a few words; "" without score."""
+    score = results.score
+    if isinstance(score, TimeToTrain):
+        if score.minutes is None:
+            return "no time to train"
+        parts = [f"TTT {minutes(score.minutes)} min"]
+        if score.normalization > 1:
+            parts.append(f"normalised {minutes(score.normalized)} min")
+        if score.scaled is not None:
+            parts.append(f"scaled {minutes(score.scaled)} min (scaling.json)")
+        if score.staging_minutes:
+            parts.append(f"staging {minutes(score.staging_minutes)} min")
+        return ", ".join(parts)
+    if isinstance(score, Throughput):
+        parts = [counted(score.models, "model")]
+        if score.models_per_minute is not None:
+            parts.append(f"{score.models_per_minute:.4g} models/min")
+        if score.normalization > 1 and score.normalized_models_per_minute is not None:
+            parts.append(f"normalised {score.normalized_models_per_minute:.4g} models/min")
+        return ", ".join(parts)
+    return ""
+
+
+def convergence_of(results: ResultSet) -> Verdict | None:
+    """Return the verdict on convergence that counts in the set's profile."""
+    if results.strict:
+        return results.convergence
+    return results.official_convergence or results.convergence
+
+
+def convergence_text(results: ResultSet) -> str:
+    """Return the verdict on convergence in a few words; "" if there is none."""
+    verdict = convergence_of(results)
+    if verdict is None:
+        return ""
+    if verdict.passed:
+        return "RCP passed" if verdict.case == "exact" else f"RCP passed ({verdict.case})"
+    reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
+    if results.waiver:
+        return f"RCP waived: {clean(results.waiver)} ({reason})"
+    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}"
+
+
+def runs_text(results: ResultSet) -> str:
+    """Return how many runs there are of how many, and what became of the others: `9/10 runs, 1 failing`."""
+    required = f"/{results.reference.runs}" if results.reference else ""
+    parts = [f"{len(results.runs)}{required} runs"]
+    if results.failing:
+        parts.append(f"{len(results.failing)} failing")
+    if results.pruned:
+        parts.append(f"{len(results.pruned)} pruned")
+    return ", ".join(parts)
+
+
+def run_text(run: Run) -> str:
+    """Return what a single log amounts to: `cosmoflow closed, round 3.0, 114.35 min, 47 epochs`."""
+    names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
+    parts = [names or "unknown benchmark", f"round {run.round}"]
+    if run.mini:
+        parts.append("mini problem")
+    if run.minutes is not None:
+        parts.append(f"{minutes(run.minutes)} min")
+    if is_number(run.convergence):
+        reference = REFERENCES.get(run.benchmark or "")
+        parts.append(f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}")
+    return ", ".join(parts)

@@ -1,0 +1,83 @@
+"""A result set: the runs of one system and benchmark, what is known of the system, and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from common.reference import Reference
+from compliance.rule import Finding, worst
+
+if TYPE_CHECKING:
+    from compliance.package import SystemDescription
+    from compliance.rcp import Verdict
+    from compliance.run import Run
+    from compliance.score import Throughput, TimeToTrain
+
+STRONG = "strong"
+WEAK = "weak"
+
+
+@dataclass(slots=True)
+class ResultSet:
+    """The runs of one system and benchmark in one folder.
+
+    scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
+    benchmark, division: what rules apply: by the folder and the system description, else by the logs.
+    loose: the folder is no part of a submission; then the number of runs and the like are only notes.
+    committee_factor: from scaling.json, read and shown, never written. waiver: reason of an RCP waiver.
+    """
+
+    folder: str
+    round: str
+    profile: str
+    scaling: str = STRONG
+    organisation: str = ""
+    system: str = ""
+    folder_benchmark: str = ""
+    benchmark: str | None = None
+    division: str | None = None
+    reference: Reference | None = None
+    runs: list[Run] = field(default_factory=list)
+    pruned: list[Run] = field(default_factory=list)
+    other_files: list[str] = field(default_factory=list)
+    description: SystemDescription | None = None
+    loose: bool = False
+    committee_factor: float | None = None
+    waiver: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    convergence: Verdict | None = None
+    official_convergence: Verdict | None = None
+    score: TimeToTrain | Throughput | None = None
+
+    @property
+    def name(self) -> str:
+        """How a report calls the set: system/scaling/benchmark."""
+        parts = (self.organisation, self.system, self.scaling if self.system else "", self.folder_benchmark)
+        return "/".join(part for part in parts if part) or self.folder
+
+    @property
+    def strict(self) -> bool:
+        """Whether the written rules count."""
+        return self.profile == "strict"
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL of the set as a whole; one failing run of a time-to-train result is allowed."""
+        return worst(self.findings)
+
+    @property
+    def failing(self) -> list[Run]:
+        """The runs whose own log fails."""
+        return [run for run in self.runs if run.verdict == "FAIL"]
+
+    @property
+    def batch_size(self) -> Any:
+        """The global batch size if all runs agree on it, else None."""
+        sizes = {repr(run.batch_size): run.batch_size for run in self.runs}
+        return next(iter(sizes.values())) if len(sizes) == 1 else None
+
+    @property
+    def system_scale(self) -> int | None:
+        """Accelerators of the system, or its host processors if it has none; None if unknown."""
+        return self.description.scale if self.description else None

@@ -1,0 +1,117 @@
+"""Scores: time to train of one result, throughput of many instances. Read, never written.
+
+Time to train is the olympic mean of the runs' minutes: without the fastest and the slowest; one rejected run
+counts as the slowest. Throughput is (T, S, M', TTTa): accelerators of the system, accelerators per instance,
+trained models, minutes from the first run_start to the last run_stop (hpc_training_rules.adoc#results).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compliance.results import ResultSet
+    from compliance.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class TimeToTrain:
+    """Score of a time-to-train result, in minutes; None where the runs give none.
+
+    run_minutes: of the accepted runs, ascending. rejected: names of the others.
+    normalized: minutes times the RCP factor. scaled: minutes times the committee's factor of scaling.json.
+    staging_minutes: olympic mean of the staging time of the accepted runs, which `minutes` contains if the
+    staging lies inside the run.
+    """
+
+    minutes: float | None
+    run_minutes: tuple[float, ...]
+    rejected: tuple[str, ...]
+    normalization: float = 1.0
+    committee_factor: float | None = None
+    staging_minutes: float | None = None
+    convergence: float | None = None
+
+    @property
+    def normalized(self) -> float | None:
+        """Minutes after the RCP normalisation."""
+        return None if self.minutes is None else self.minutes * self.normalization
+
+    @property
+    def scaled(self) -> float | None:
+        """Minutes after the committee's scaling, or None if there is no scaling.json."""
+        if self.minutes is None or self.committee_factor is None:
+            return None
+        return self.minutes * self.committee_factor
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Score of a throughput result.
+
+    system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
+    instance_scale: S, accelerators of one instance (nodes if there are none). models: M'. minutes: TTTa.
+    """
+
+    system_scale: int | None
+    instance_scale: int | None
+    models: int
+    minutes: float | None
+    rejected: tuple[str, ...] = ()
+    normalization: float = 1.0
+
+    @property
+    def models_per_minute(self) -> float | None:
+        """Trained models per minute."""
+        return self.models / self.minutes if self.minutes else None
+
+    @property
+    def normalized_models_per_minute(self) -> float | None:
+        """Models per minute after the RCP normalisation."""
+        rate = self.models_per_minute
+        return None if rate is None else rate / self.normalization
+
+
+def olympic_mean(values: list[float], rejected: int = 0) -> float | None:
+    """Return the mean without the lowest and the highest value; a rejected run is the highest already."""
+    kept = sorted(values)[1 : len(values) - (1 - rejected)]
+    return sum(kept) / len(kept) if kept else None
+
+
+def time_to_train(results: ResultSet, normalization: float = 1.0) -> TimeToTrain:
+    """Return the time to train of a result; no minutes if more than one run was rejected."""
+    accepted, rejected = _sorted_out(results.runs)
+    run_minutes = sorted(run.minutes for run in accepted if run.minutes is not None)
+    counts = [float(run.convergence) for run in accepted if isinstance(run.convergence, (int, float))]
+    fair = len(rejected) <= 1
+    return TimeToTrain(
+        olympic_mean(run_minutes, len(rejected)) if fair else None,
+        tuple(run_minutes),
+        tuple(rejected),
+        normalization,
+        results.committee_factor,
+        olympic_mean([run.staging_ms / 60_000 for run in accepted], len(rejected)) if fair else None,
+        olympic_mean(counts, len(rejected)) if fair else None,
+    )
+
+
+def throughput(results: ResultSet, normalization: float = 1.0) -> Throughput:
+    """Return the throughput of a set of instances, over the accepted ones."""
+    accepted, rejected = _sorted_out(results.runs)
+    starts = [run.start_ms for run in accepted if run.start_ms is not None]
+    stops = [run.stop_ms for run in accepted if run.stop_ms is not None]
+    scales = {run.scale for run in accepted}
+    return Throughput(
+        results.system_scale,
+        scales.pop() if len(scales) == 1 else None,
+        len(accepted),
+        (max(stops) - min(starts)) / 60_000 if starts and stops else None,
+        tuple(rejected),
+        normalization,
+    )
+
+
+def _sorted_out(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    accepted = [run for run in runs if run.verdict != "FAIL"]
+    return accepted, [run.path.rsplit("/", 1)[-1] for run in runs if run.verdict == "FAIL"]

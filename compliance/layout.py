@@ -125,7 +125,7 @@ def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
     seen.add(real)
     folders = _subfolders(path)
     names = {os.path.basename(folder) for folder in folders}
-    if RESULTS in names or (SYSTEMS in names and BENCHMARKS in names):
+    if SYSTEMS in names or (RESULTS in names and _subfolders(os.path.join(path, RESULTS))):
         yield path
     elif depth:
         for folder in folders:

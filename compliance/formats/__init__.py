@@ -1,6 +1,6 @@
-"""The formats of a report: `FORMATS[name](report, style)` returns its text, with a line end after the last line.
+"""The formats of a report: `FORMATS[name](report, style)` returns its text, with a last line end.
 
-A format's module is imported when the format is first used: a check of one log starts in hundredths of a second.
+A format's module is imported when it is first used: a check of one log starts in hundredths of a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Style:
     """How a report is shown.
 
     color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).
-    verbose: nothing is collapsed (text only). base: folder that shown paths are made relative to; "" for none.
+    verbose: nothing is collapsed (text only). base: folder that shown paths are relative to; "" for none.
     """
 
     color: bool = False

@@ -94,10 +94,23 @@ def grouped(found: Iterable[Shown], *severities: str) -> list[Group]:
     return [groups[rank] for rank in sorted(groups)]
 
 
+def result_sets(report: Report) -> list[ResultSet]:
+    """Return the sets whose runs belong together; a loose folder of unlike logs is none."""
+    return [results for results in report.sets if results.reference or not results.loose]
+
+
 def alone(report: Report) -> list[Run]:
-    """Return the logs that belong to no result set."""
-    inside = {run.path for results in report.sets for run in (*results.runs, *results.pruned)}
+    """Return the logs that belong to no result."""
+    inside = {run.path for results in result_sets(report) for run in (*results.runs, *results.pruned)}
     return [run for run in report.runs if run.path not in inside]
+
+
+def inputs_by_round(report: Report) -> dict[tuple[str, str], list[str]]:
+    """Return the paths that were judged by the same round for the same reason: {(round, why): paths}."""
+    inputs: dict[tuple[str, str], list[str]] = {}
+    for path, round_, why in report.rounds:
+        inputs.setdefault((round_, why), []).append(path)
+    return inputs
 
 
 def summary(report: Report, found: list[Shown]) -> str:
@@ -114,4 +127,4 @@ def _counts(found: list[Shown]) -> Iterator[str]:
         yield counted(tolerated, "tolerated error")
     skipped = sum(shown.severity == SKIPPED for shown in found)
     if skipped:
-        yield f"{counted(skipped, 'rule')} not checked"
+        yield f"{skipped} not checked"

@@ -11,13 +11,15 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from common.reference import is_number
+from compliance import __version__
 from compliance.formats import Style
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import relative
-from compliance.rcp import Verdict
 from compliance.rule import ERROR, Finding
 
 if TYPE_CHECKING:
+    from compliance.rcp import Verdict
     from compliance.report import Report
     from compliance.results import ResultSet
     from compliance.run import Run
@@ -40,12 +42,14 @@ def document(report: Report, style: Style) -> dict[str, Any]:
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
     return {
         "schema": SCHEMA,
+        "version": __version__,
         "profile": report.profile,
         "verdict": report.verdict,
         "exit_code": report.exit_code,
         "counts": {**counts, "tolerated": inside},
         "rounds": [
-            {"path": relative(path, style), "round": round_, "why": why} for path, round_, why in report.rounds
+            {"path": relative(path, style), "round": round_, "why": why}
+            for path, round_, why in report.rounds
         ],
         "logs": [_log(run, run.path in tolerated, style) for run in report.runs],
         "sets": [_set(results, tolerated, style) for results in report.sets],
@@ -75,8 +79,9 @@ def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
         "tolerated": tolerated,
         "minutes": run.minutes,
         "staging_minutes": run.staging_ms / 60_000,
-        "convergence": run.convergence,
-        "global_batch_size": run.batch_size,
+        "convergence": run.convergence if is_number(run.convergence) else None,
+        "converged": run.converged,
+        "global_batch_size": run.batch_size if is_number(run.batch_size) else None,
         "error_keys": sorted({f.key for f in run.findings if f.severity == ERROR}),
         "findings": _findings(run.findings, style),
     }
@@ -99,7 +104,7 @@ def _set(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any
         "failing": [relative(run.path, style) for run in results.failing],
         "pruned": [relative(run.path, style) for run in results.pruned],
         "required_runs": results.reference.runs if results.reference else None,
-        "global_batch_size": results.batch_size,
+        "global_batch_size": results.batch_size if is_number(results.batch_size) else None,
         "waiver": results.waiver,
         "rcp": _rcp(results),
         "score": _score(results.score),

@@ -44,7 +44,7 @@ def score_tables(report: Report) -> list[Table]:
     both = (
         _without_empty("Time to train (strong scaling), in minutes", (*NAMES, *TIMES), times),
         _without_empty(
-            "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes for all",
+            "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes",
             (*NAMES, *RATES),
             rates,
         ),

@@ -1,12 +1,23 @@
-"""The report for people at a terminal: what was judged by what, each result in a line, findings, scores, verdict."""
+"""The report for people at a terminal: each result in a line, findings, scores; last of all the verdict."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from compliance.formats import Style
-from compliance.formats.findings import Group, Shown, all_shown, alone, grouped, shown_verdict, summary
+from compliance.formats.findings import (
+    Group,
+    Shown,
+    all_shown,
+    alone,
+    grouped,
+    inputs_by_round,
+    result_sets,
+    shown_verdict,
+    summary,
+)
 from compliance.formats.tables import Table, score_tables
 from compliance.formats.words import (
     clean,
@@ -58,23 +69,23 @@ def _named(places: list[str], style: Style) -> str:
 
 
 def _rounds(report: Report, style: Style) -> list[str]:
-    inputs: dict[tuple[str, str], list[str]] = {}
-    for path, round_, why in report.rounds:
-        inputs.setdefault((round_, why), []).append(shown_path(path, style))
-    return [
-        f"Round {clean(round_)}, profile {report.profile}: {_named(paths, style)}"
-        + (f" ({clean(why)})" if why else "")
-        for (round_, why), paths in inputs.items()
-    ] or [f"Profile {report.profile}"]
+    lines = []
+    for (round_, why), paths in inputs_by_round(report).items():
+        names = _named([shown_path(path, style) for path in paths], style)
+        reason = f" ({clean(why)})" if why else ""
+        lines.append(f"Round {clean(round_)}, profile {report.profile}: {names}{reason}")
+    return lines
 
 
-def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
+def _columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
     """Return aligned lines; the first column is a verdict."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         _paint(row[0], row[0], style)
         + " " * (widths[0] - len(row[0]))
-        + "".join(f"  {cell:<{width}}" for cell, width in zip(row[1:], widths[1:], strict=True) if width).rstrip()
+        + "".join(
+            f"  {cell:<{width}}" for cell, width in zip(row[1:], widths[1:], strict=True) if width
+        ).rstrip()
         for row in rows
     ]
 
@@ -82,7 +93,7 @@ def _columns(rows: list[tuple[str, ...]], style: Style) -> list[str]:
 def _sets(report: Report, style: Style) -> list[str]:
     tolerated = report.tolerated
     rows = []
-    for results in report.sets:
+    for results in result_sets(report):
         name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
         texts = (runs_text(results), score_text(results), convergence_text(results))
         rows.append((shown_verdict(results, tolerated), name, *texts))
@@ -104,10 +115,15 @@ def _logs(report: Report, style: Style) -> list[str]:
     return lines
 
 
+def _labelled(group: Group) -> list[tuple[str, str]]:
+    rule = RULES.get(group.rule)
+    why, mend = (rule.why, rule.mend) if rule else ("", "")
+    return [("rule: ", group.title), ("why:  ", why), ("mend: ", mend)]
+
+
 def _group(group: Group, style: Style) -> list[str]:
     lines = [_paint(f"{group.severity} {group.rule}", group.severity, style)]
-    rule = RULES.get(group.rule)
-    for label, prose in (("rule: ", group.title), ("why:  ", rule and rule.why), ("mend: ", rule and rule.mend)):
+    for label, prose in _labelled(group):
         if prose:
             width = max(style.width, 40)
             indent = "  " + " " * len(label)
@@ -135,7 +151,8 @@ def _minor(found: list[Shown], style: Style) -> list[list[str]]:
             lines = [f"{heading} (--verbose shows all):"]
             for group in groups:
                 text = next(iter(group.places(style)))
-                lines.append(f"  {_paint(group.rule, severity, style)}  {group.extent()}, such as: {text}")
+                extent = f"{group.extent()}, such as: " if len(group.shown) > 1 else ""
+                lines.append(f"  {_paint(group.rule, severity, style)}  {extent}{text}")
             blocks.append(lines)
     return blocks
 

@@ -1,4 +1,4 @@
-"""How all formats call things: paths, numbers, scores, verdicts. What comes from a log cannot act on a terminal."""
+"""How all formats call things: paths, numbers, scores, verdicts; nothing in it acts on a terminal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from common.reference import is_number
 from compliance.formats import Style
-from compliance.rcp import Verdict
 from compliance.references import REFERENCES
 from compliance.results import ResultSet
 from compliance.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
+    from compliance.rcp import Verdict
     from compliance.run import Run
 
 DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
@@ -138,5 +138,6 @@ def run_text(run: Run) -> str:
         parts.append(f"{minutes(run.minutes)} min")
     if is_number(run.convergence):
         reference = REFERENCES.get(run.benchmark or "")
-        parts.append(f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}")
+        count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
+        parts.append(count if run.converged else f"not converged in {count}")
     return ", ".join(parts)

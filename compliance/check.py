@@ -1,0 +1,226 @@
+"""The command `python -m compliance.check`, and, called as a function, the same from Python.
+
+>>> import compliance
+>>> report = compliance.check(["results/"], profile="official", round="3.0")    # doctest: +SKIP
+>>> [run.path for run in report.runs if run.verdict == "FAIL"]                  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from common.reference import ROUNDS
+from compliance import __version__
+from compliance.engine import Options, check_paths
+from compliance.formats import FORMATS, Style
+from compliance.references import REFERENCES
+from compliance.report import Report
+from compliance.rule import PROFILES, RULES
+
+EXAMPLES = """\
+examples:
+  python -m compliance.check result_0.txt              one log, by the rules of the newest round
+  python -m compliance.check logs/                     all logs below a folder
+  python -m compliance.check my_organisation/          a submission: logs, runs, convergence, layout
+  python -m compliance.check hpc_results_v3.0/         a repository of submissions
+  cat result_0.txt | python -m compliance.check -      standard input
+  python -m compliance.check --follow live.txt         watch a run, hear early what will fail
+  python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
+  python -m compliance.check --explain QUA01           what a rule wants and why
+
+exit status: 0 nothing fails (warnings, notes and skipped rules may be there), 1 an error, 2 wrong use
+"""
+
+
+def check(paths: Iterable[str | os.PathLike[str]] | str, **options: Any) -> Report:
+    """Return the report on logs, folders, packages or repositories; the options are those of `Options`.
+
+    Nothing is written. A path that does not exist gives a finding, as any unreadable log.
+    Raises TypeError for an option that does not exist.
+    """
+    return check_paths([paths] if isinstance(paths, str) else paths, Options(**options))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        if given.explain or given.list_rules:
+            return _show_rules(given)
+        if not given.paths:
+            parser.error("nothing to check: give log files, folders or - for standard input")
+        missing = [path for path in given.paths if path != "-" and not given.follow and not os.path.lexists(path)]
+        if missing:
+            parser.error(f"no such file or folder: {missing[0]}")
+        options = _options(given)
+        if given.follow:
+            from compliance.follow import follow  # only this mode pays for it
+
+            return follow(given.paths, options, given.follow_timeout)
+        _refuse_to_overwrite(given)
+        report = check_paths(given.paths, options)
+        _write(FORMATS[given.format](report, _style(given)), given.output)
+        return report.exit_code
+    except ValueError as error:
+        parser.error(str(error))
+    except BrokenPipeError:
+        # The reader of the output (head, less) has gone: no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m compliance.check",
+        description="Check result logs and submissions of MLPerf HPC for time to train and convergence.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
+    what = parser.add_argument_group("what to judge by (found out from folders and logs where not given)")
+    what.add_argument("--round", type=_round, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
+    what.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
+    what.add_argument("--division", choices=("closed", "open"), help="judge by this division")
+    what.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default=PROFILES[0],
+        help="strict: the written rules (default); official: the verdict of the official tool",
+    )
+    what.add_argument("--allow-mini", action="store_true", help="accept runs of the mini problems")
+    what.add_argument("--waivers", metavar="FILE", help="YAML: system/scaling/benchmark: reason (convergence test)")
+    rules = parser.add_argument_group("rules")
+    rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
+    rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out, with a reason")
+    rules.add_argument("--explain", metavar="ID", help="explain a rule and stop")
+    rules.add_argument("--list-rules", action="store_true", help="list all rules and stop")
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
+    output.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of standard output")
+    output.add_argument("-v", "--verbose", action="store_true", help="show every finding, note and skipped rule")
+    output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
+    output.add_argument("--follow", action="store_true", help="watch a log that is being written")
+    output.add_argument(
+        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="give up after so long without news (0: never)"
+    )
+    output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
+    parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {__version__}")
+    return parser
+
+
+def _round(text: str) -> str:
+    short = text.removeprefix("v").removesuffix(".0") if text.count(".") == 2 else text.removeprefix("v")
+    if short not in ROUNDS:
+        raise argparse.ArgumentTypeError(f"there is no round {text!r}; known are {', '.join(ROUNDS)}")
+    return short
+
+
+def _options(given: argparse.Namespace) -> Options:
+    select = tuple(word for text in given.select for word in text.replace(",", " ").split())
+    ignore = {}
+    for text in given.ignore:
+        id_, _, reason = text.partition("=")
+        if not reason.strip():
+            raise ValueError(f"--ignore {text}: a rule is ignored for a reason; write --ignore {id_}='why'")
+        ignore[id_.strip()] = reason.strip()
+    for prefix in (*select, *ignore):
+        if not any(id_.startswith(prefix) for id_ in RULES):
+            raise ValueError(f"no rule {prefix!r}; --list-rules shows all")
+    return Options(
+        profile=given.profile,
+        round=given.round,
+        benchmark=given.benchmark,
+        division=given.division,
+        select=select,
+        ignore=ignore,
+        allow_mini=given.allow_mini,
+        waivers=_waivers(given.waivers) if given.waivers else {},
+        jobs=given.jobs,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def _waivers(path: str) -> dict[str, str]:
+    import yaml  # only with --waivers
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            waivers = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: cannot read the waivers: {error}") from None
+    if not isinstance(waivers, dict):
+        raise ValueError(f"{path}: expected lines `system/scaling/benchmark: reason`")
+    for name, reason in waivers.items():
+        if not isinstance(name, str) or not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"{path}: {name!r}: a waiver needs a reason in words")
+    return waivers
+
+
+def _style(given: argparse.Namespace) -> Style:
+    terminal = sys.stdout.isatty() and not given.output and "NO_COLOR" not in os.environ
+    color = given.color == "always" or (given.color == "auto" and terminal)
+    width = 100
+    if terminal:
+        import shutil
+
+        width = shutil.get_terminal_size().columns
+    return Style(color=color, width=width, verbose=given.verbose, base=os.getcwd())
+
+
+def _show_rules(given: argparse.Namespace) -> int:
+    from compliance.explain import explain, list_rules
+
+    _write(explain(given.explain) if given.explain else list_rules(), given.output)
+    return 0
+
+
+def _refuse_to_overwrite(given: argparse.Namespace) -> None:
+    """Raise ValueError if the output would replace something inside what is checked."""
+    if not given.output or not os.path.exists(given.output):
+        return
+    output = os.path.realpath(given.output)
+    for path in given.paths:
+        real = os.path.realpath(path)
+        if output == real or output.startswith(real + os.sep):
+            raise ValueError(f"-o {given.output} would overwrite a file that is being checked; choose another name")
+
+
+def _write(text: str, output: str | None) -> None:
+    text = text if text.endswith("\n") else text + "\n"
+    if output is None:
+        # Names in logs may hold characters that the terminal's encoding lacks.
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+        return
+    try:
+        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        raise ValueError(f"cannot write {output}: {error.strerror}") from None
+
+
+class _Callable(ModuleType):
+    """Lets `compliance.check(paths)` work although `compliance.check` is the module of the command."""
+
+    def __call__(self, paths: Iterable[str | os.PathLike[str]] | str, **options: Any) -> Report:
+        return check(paths, **options)
+
+
+sys.modules[__name__].__class__ = _Callable
+
+
+def _run() -> NoReturn:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    _run()

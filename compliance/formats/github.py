@@ -1,0 +1,68 @@
+"""The report as workflow commands of GitHub Actions, which show findings at the lines of the logs.
+
+Escapes: github.com/actions/toolkit, packages/core/src/command.ts. GitHub shows ten annotations of each level
+for each step; all of them are in the job's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from compliance.formats import Style
+from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
+from compliance.formats.words import clean, relative
+from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
+
+if TYPE_CHECKING:
+    from compliance.report import Report
+
+COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice", SKIPPED: "notice"}
+
+
+def render(report: Report, style: Style) -> str:
+    """Return a command for each finding, for notes and skips for each rule; the last line is the verdict."""
+    found = all_shown(report)
+    lines = [
+        _command(shown, shown.text + _mend(group), style)
+        for group in grouped(found, ERROR, WARNING)
+        for shown in group.shown
+    ]
+    lines += _minor(found, style)
+    return "\n".join([*lines, summary(report, found)]) + "\n"
+
+
+def _minor(found: list[Shown], style: Style) -> Iterator[str]:
+    """Yield one command for each rule with notes, or that was not checked, at its first place."""
+    for group in grouped(found, NOTE, SKIPPED):
+        first = group.shown[0]
+        what = "not checked: " if group.severity == SKIPPED else ""
+        more = f" ({group.extent()})" if len(group.shown) > 1 else ""
+        yield _command(first, f"{what}{first.text}{more}", style)
+
+
+def _mend(group: Group) -> str:
+    rule = RULES.get(group.rule)
+    return f"\nMend: {rule.mend}" if rule and rule.mend else ""
+
+
+def _command(shown: Shown, message: str, style: Style) -> str:
+    finding = shown.finding
+    title = RULES[finding.rule].title() if finding.rule in RULES else ""
+    properties = [("title", f"{finding.rule} {title}".strip())]
+    if finding.path and finding.path != "-":
+        place = [("file", clean(relative(finding.path, style)))]
+        place += [("line", str(finding.line))] if finding.line > 0 else []
+        properties = place + properties
+    listed = ",".join(f"{name}={property_text(value)}" for name, value in properties)
+    return f"::{COMMANDS[shown.severity]} {listed}::{data_text(message)}"
+
+
+def data_text(text: str) -> str:
+    """Return the text as a command's message."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def property_text(text: str) -> str:
+    """Return the text as the value of a command's property."""
+    return data_text(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,143 @@
+"""The report as Markdown for pull-request comments and $GITHUB_STEP_SUMMARY.
+
+Text from logs stands in <code> with its punctuation as entities: it is no markup, no link and mentions
+nobody. The length stays below GitHub's limit for a comment (65,536 characters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from compliance.formats import Style
+from compliance.formats.findings import (
+    Group,
+    all_shown,
+    alone,
+    grouped,
+    inputs_by_round,
+    result_sets,
+    shown_verdict,
+    summary,
+)
+from compliance.formats.tables import score_tables
+from compliance.formats.words import (
+    clean,
+    convergence_text,
+    counted,
+    run_text,
+    runs_text,
+    score_text,
+    shown_path,
+)
+from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
+
+if TYPE_CHECKING:
+    from compliance.report import Report
+
+SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "FAIL": "❌ FAIL"}
+HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}
+ENTITIES = {ord(sign): f"&#{ord(sign)};" for sign in "&<>|`*_~[]\\!@#:\"'$"}
+MOST_TEXTS = 20
+MOST_LOGS = 100
+MOST_CHARACTERS = 60_000
+
+
+def render(report: Report, style: Style) -> str:
+    """Return verdict, results, scores, and the findings to unfold."""
+    found = all_shown(report)
+    blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, found), _rounds(report, style)]
+    blocks += [_sets(report, style), _logs(report, style)]
+    blocks += [
+        f"**{escaped(table.title)}**\n\n{_table(table.columns, map(_cells, table.rows))}"
+        for table in score_tables(report)
+    ]
+    groups = grouped(found)
+    ending = [f"Ignored: {counted(len(report.ignored), 'finding')}"] if report.ignored else []
+    kept = _fitting([block for block in blocks if block], (_details(group, style) for group in groups))
+    return "\n\n".join([*kept, *ending]) + "\n"
+
+
+def _fitting(blocks: list[str], details: Iterable[str]) -> list[str]:
+    """Return the blocks and as many of the details as a comment can hold; the rest is counted."""
+    kept, length, left_out = [], 0, 0
+    for block in (*blocks, *details):
+        length += len(block) + 2
+        if length < MOST_CHARACTERS:
+            kept.append(block)
+        else:
+            left_out += 1
+    if left_out:
+        kept.append(f"{counted(left_out, 'part')} of the report left out: too long for a comment.")
+    return kept
+
+
+def escaped(text: object) -> str:
+    """Return the text so that Markdown and HTML show it as it is."""
+    return clean(text).translate(ENTITIES).replace("www.", "www&#46;")
+
+
+def code(text: object) -> str:
+    """Return text from a log or a path as code: so it also mentions nobody and links no issue."""
+    shown = escaped(text)
+    return f"<code>{shown}</code>" if shown.strip() else ""
+
+
+def _cells(row: Iterable[str]) -> list[str]:
+    verdict, *cells = row
+    return [SIGNS[verdict], *map(code, cells)]
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    titles = [escaped(title) for title in columns]
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _rounds(report: Report, style: Style) -> str:
+    return "\n".join(
+        f"- round {escaped(round_)}, profile {report.profile}: {code(shown_path(paths[0], style))}"
+        + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+        + (f" ({code(why)})" if why else "")
+        for (round_, why), paths in inputs_by_round(report).items()
+    )
+
+
+def _sets(report: Report, style: Style) -> str:
+    tolerated = report.tolerated
+    rows = [
+        _cells(
+            (
+                shown_verdict(results, tolerated),
+                shown_path(results.name, style),
+                runs_text(results),
+                score_text(results),
+                convergence_text(results),
+            )
+        )
+        for results in result_sets(report)
+    ]
+    return _table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""
+
+
+def _logs(report: Report, style: Style) -> str:
+    runs = sorted(alone(report), key=lambda run: ("FAIL", "WARN", "PASS").index(run.verdict))
+    rows = [_cells((run.verdict, shown_path(run.path, style), run_text(run))) for run in runs[:MOST_LOGS]]
+    more = f"\n\nand {counted(len(runs) - MOST_LOGS, 'more log')}" if len(runs) > MOST_LOGS else ""
+    return _table(("verdict", "log", "what"), rows) + more if rows else ""
+
+
+def _details(group: Group, style: Style) -> str:
+    rule = RULES.get(group.rule)
+    head = f"{HEADINGS[group.severity]} <b>{group.rule}</b> {escaped(group.title)} ({group.extent()})"
+    lines = [f"<details><summary>{head}</summary>", ""]
+    if rule:
+        lines += [f"Why: {escaped(rule.why)}  ", f"Mend: {escaped(rule.mend)}", ""]
+    places = group.places(style)
+    for text, where in list(places.items())[:MOST_TEXTS]:
+        more = f" and {len(where) - 1} more" if len(where) > 1 else ""
+        first = f"{code(where[0])}{more}: " if where[0] else ""
+        lines.append(f"- {first}{code(text)}")
+    if len(places) > MOST_TEXTS:
+        lines.append(f"- and {len(places) - MOST_TEXTS} other findings")
+    return "\n".join([*lines, "", "</details>"])

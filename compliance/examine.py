@@ -42,7 +42,11 @@ def digest(log: Log, task: Task) -> Run:
     """Return what a log that was read amounts to, with all findings about it."""
     case = case_of(log, task)
     findings: list[Finding] = []
-    for rule in rules_of(LogRule, case.round, case.division, case.profile):
+    rules = rules_of(LogRule, case.round, case.division, case.profile)
+    if case.strict and not log.record_count:
+        # One bad file is one finding, not one for every record that it lacks.
+        rules = tuple(rule for rule in rules if rule.id.startswith("FRM"))
+    for rule in rules:
         try:
             findings += rule.check(log, case)  # type: ignore[attr-defined]  # rules_of returns LogRules here
         except Exception as error:  # a broken rule must not end the check, nor pass for a kept one

@@ -51,7 +51,7 @@ def all_shown(report: Report) -> list[Shown]:
 def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
     """Return the worst of the set's own findings and those of its logs; so the worst line is the verdict."""
     found = lowered(results.findings, False)
-    for run in results.runs:
+    for run in (*results.runs, *results.pruned):
         found += lowered(run.findings, run.path in tolerated)
     return worst(shown.finding._replace(severity=shown.severity) for shown in found)
 
@@ -69,19 +69,32 @@ class Group:
         """The rule's title, "" for an unknown rule."""
         return RULES[self.rule].title() if self.rule in RULES else ""
 
-    def places(self, style: Style) -> dict[str, list[str]]:
-        """Return for each distinct text the places (`path:line`) that it is about."""
-        found: dict[str, list[str]] = {}
+    def texts(self) -> dict[str, list[Finding]]:
+        """Return for each distinct text the findings that say it."""
+        found: dict[str, list[Finding]] = {}
         for shown in self.shown:
-            where = place(shown.finding.path, shown.finding.line, style)
-            found.setdefault(shown.text, []).append(where)
+            found.setdefault(shown.text, []).append(shown.finding)
         return found
 
     def extent(self) -> str:
         """Return `12 in 3 files`."""
-        paths = {shown.finding.path for shown in self.shown if shown.finding.path}
-        number = len(self.shown)
-        return f"{number} in {counted(len(paths), 'file')}" if paths else str(number)
+        return extent([shown.finding for shown in self.shown])
+
+
+def extent(findings: list[Finding]) -> str:
+    """Return `12 in 3 files`, `in 3 files` for one in each; of what is about no file the number alone."""
+    paths = {finding.path for finding in findings if finding.path}
+    if not paths:
+        return str(len(findings))
+    number = f"{len(findings)} " if len(findings) > len(paths) else ""
+    return f"{number}in {counted(len(paths), 'file')}"
+
+
+def places(findings: list[Finding], style: Style) -> list[str]:
+    """Return the first place (`path:line`) in each file."""
+    first = {finding.path: finding.line for finding in reversed(findings)}
+    order = dict.fromkeys(finding.path for finding in findings)
+    return [place(path, first[path], style) for path in order]
 
 
 def grouped(found: Iterable[Shown], *severities: str) -> list[Group]:
@@ -97,6 +110,11 @@ def grouped(found: Iterable[Shown], *severities: str) -> list[Group]:
 def result_sets(report: Report) -> list[ResultSet]:
     """Return the sets whose runs belong together; a loose folder of unlike logs is none."""
     return [results for results in report.sets if results.reference or not results.loose]
+
+
+def many_rounds(report: Report) -> bool:
+    """Tell whether the results are of several rounds, so that their names alone may be the same."""
+    return len({results.round for results in report.sets}) > 1
 
 
 def alone(report: Report) -> list[Run]:

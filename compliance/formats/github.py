@@ -21,12 +21,15 @@ COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice", SKIPPED: "notice
 
 
 def render(report: Report, style: Style) -> str:
-    """Return a command for each finding, for notes and skips for each rule; the last line is the verdict."""
+    """Return commands, and the verdict in the last line.
+
+    One command stands for the like findings in a file; of notes and skipped rules, one for each rule.
+    """
     found = all_shown(report)
     lines = [
-        _command(shown, shown.text + _mend(group), style)
+        _command(same[0], same[0].text + _repeated(same) + _mend(group), style)
         for group in grouped(found, ERROR, WARNING)
-        for shown in group.shown
+        for same in _alike(group)
     ]
     lines += _minor(found, style)
     return "\n".join([*lines, summary(report, found)]) + "\n"
@@ -39,6 +42,18 @@ def _minor(found: list[Shown], style: Style) -> Iterator[str]:
         what = "not checked: " if group.severity == SKIPPED else ""
         more = f" ({group.extent()})" if len(group.shown) > 1 else ""
         yield _command(first, f"{what}{first.text}{more}", style)
+
+
+def _alike(group: Group) -> list[list[Shown]]:
+    """Return the findings, those with one text about one file together."""
+    found: dict[tuple[str, str], list[Shown]] = {}
+    for shown in group.shown:
+        found.setdefault((shown.finding.path, shown.text), []).append(shown)
+    return list(found.values())
+
+
+def _repeated(same: list[Shown]) -> str:
+    return f" ({len(same)} times in this file)" if len(same) > 1 else ""
 
 
 def _mend(group: Group) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
 from compliance.formats import Style
-from compliance.formats.findings import Shown, alone, lowered, result_sets
-from compliance.formats.words import clean, place, shown_path
+from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
+from compliance.formats.words import place, set_name, shown_path
 from compliance.rule import ERROR, RULES, SKIPPED, Finding, PackageRule, Rule, SetRule, SubmissionsRule
 
 if TYPE_CHECKING:
@@ -28,9 +28,13 @@ def render(report: Report, style: Style) -> str:
     """Return the report as one XML document."""
     tolerated = report.tolerated
     root = Xml.Element("testsuites", name="mlperf-hpc-check")
-    for results in result_sets(report):
-        suite = _suite(root, clean(results.name))
-        _logs(suite, results.runs, tolerated, style)
+    whole, rounds = result_sets(report), many_rounds(report)
+    for results in report.sets:
+        if results not in whole and not results.findings:
+            continue
+        suite = _suite(root, set_name(results, style, rounds))
+        if results in whole:
+            _logs(suite, [*results.runs, *results.pruned], tolerated, style)
         rules = _groups(SetRule, results.round, results.division, report.profile)
         _rules(suite, results.findings, rules, style)
     folders: dict[str, list[Run]] = {}

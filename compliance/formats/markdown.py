@@ -16,6 +16,7 @@ from compliance.formats.findings import (
     alone,
     grouped,
     inputs_by_round,
+    many_rounds,
     result_sets,
     shown_verdict,
     summary,
@@ -25,9 +26,11 @@ from compliance.formats.words import (
     clean,
     convergence_text,
     counted,
+    place,
     run_text,
     runs_text,
     score_text,
+    set_name,
     shown_path,
 )
 from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
@@ -104,12 +107,12 @@ def _rounds(report: Report, style: Style) -> str:
 
 
 def _sets(report: Report, style: Style) -> str:
-    tolerated = report.tolerated
+    tolerated, rounds = report.tolerated, many_rounds(report)
     rows = [
         _cells(
             (
                 shown_verdict(results, tolerated),
-                shown_path(results.name, style),
+                set_name(results, style, rounds),
                 runs_text(results),
                 score_text(results),
                 convergence_text(results),
@@ -133,11 +136,11 @@ def _details(group: Group, style: Style) -> str:
     lines = [f"<details><summary>{head}</summary>", ""]
     if rule:
         lines += [f"Why: {escaped(rule.why)}  ", f"Mend: {escaped(rule.mend)}", ""]
-    places = group.places(style)
-    for text, where in list(places.items())[:MOST_TEXTS]:
-        more = f" and {len(where) - 1} more" if len(where) > 1 else ""
-        first = f"{code(where[0])}{more}: " if where[0] else ""
-        lines.append(f"- {first}{code(text)}")
-    if len(places) > MOST_TEXTS:
-        lines.append(f"- and {len(places) - MOST_TEXTS} other findings")
+    texts = group.texts()
+    for text, findings in list(texts.items())[:MOST_TEXTS]:
+        where = place(findings[0].path, findings[0].line, style)
+        more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
+        lines.append(f"- {code(where)}{more}: {code(text)}" if where else f"- {code(text)}")
+    if len(texts) > MOST_TEXTS:
+        lines.append(f"- and {len(texts) - MOST_TEXTS} other findings")
     return "\n".join([*lines, "", "</details>"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compliance.formats.findings import shown_verdict
-from compliance.formats.words import clean, convergence_of, minutes, plain
+from compliance.formats.findings import many_rounds, shown_verdict
+from compliance.formats.words import clean, convergence_of, matters, minutes, plain
 from compliance.results import ResultSet
 from compliance.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
     from compliance.report import Report
 
-NAMES = ("verdict", "organisation", "system", "benchmark", "division")
+NAMES = ("verdict", "round", "organisation", "system", "benchmark", "division")
 TIMES = ("TTT", "normalised", "scaled", "staging", "convergence")
 RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised")
 
@@ -30,17 +30,14 @@ class Table:
 
 def score_tables(report: Report) -> list[Table]:
     """Return the tables that have a row; columns without any entry are left out."""
-    tolerated = report.tolerated
-    times = [
-        (*_names(results, tolerated), *_times(results, results.score))
-        for results in report.sets
-        if isinstance(results.score, TimeToTrain)
-    ]
-    rates = [
-        (*_names(results, tolerated), *_rates(results.score))
-        for results in report.sets
-        if isinstance(results.score, Throughput)
-    ]
+    times, rates = [], []
+    tolerated, rounds = report.tolerated, many_rounds(report)
+    for results in report.sets:
+        names = (shown_verdict(results, tolerated), *_names(results, rounds))
+        if isinstance(results.score, TimeToTrain):
+            times.append((*names, *_times(results, results.score)))
+        elif isinstance(results.score, Throughput):
+            rates.append((*names, *_rates(results.score)))
     both = (
         _without_empty("Time to train (strong scaling), in minutes", (*NAMES, *TIMES), times),
         _without_empty(
@@ -52,10 +49,11 @@ def score_tables(report: Report) -> list[Table]:
     return [table for table in both if table.rows]
 
 
-def _names(results: ResultSet, tolerated: set[str]) -> tuple[str, ...]:
+def _names(results: ResultSet, rounds: bool) -> tuple[str, ...]:
     benchmark = results.benchmark or results.folder_benchmark
-    names = (results.organisation, results.system, benchmark, results.division or "")
-    return (shown_verdict(results, tolerated), *map(clean, names))
+    round_ = f"v{results.round}" if rounds else ""
+    names = (round_, results.organisation, results.system, benchmark, results.division or "")
+    return tuple(map(clean, names))
 
 
 def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
@@ -66,7 +64,7 @@ def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
         minutes(score.minutes),
         minutes(score.normalized) if score.normalization > 1 else "",
         minutes(score.scaled) if score.scaled is not None else "",
-        minutes(score.staging_minutes) if score.staging_minutes else "",
+        minutes(score.staging_minutes) if matters(score.staging_minutes) else "",
         f"{plain(score.convergence)}{unit}{point}" if score.convergence is not None else "",
     )
 

@@ -12,8 +12,11 @@ from compliance.formats.findings import (
     Shown,
     all_shown,
     alone,
+    extent,
     grouped,
     inputs_by_round,
+    many_rounds,
+    places,
     result_sets,
     shown_verdict,
     summary,
@@ -23,9 +26,11 @@ from compliance.formats.words import (
     clean,
     convergence_text,
     counted,
+    place,
     run_text,
     runs_text,
     score_text,
+    set_name,
     shown_path,
 )
 from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
@@ -91,12 +96,12 @@ def _columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
 
 
 def _sets(report: Report, style: Style) -> list[str]:
-    tolerated = report.tolerated
+    tolerated, rounds = report.tolerated, many_rounds(report)
     rows = []
     for results in result_sets(report):
-        name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-        texts = (runs_text(results), score_text(results), convergence_text(results))
-        rows.append((shown_verdict(results, tolerated), name, *texts))
+        name = set_name(results, style, rounds)
+        outcome = "; ".join(filter(None, (score_text(results), convergence_text(results))))
+        rows.append((shown_verdict(results, tolerated), name, runs_text(results), outcome))
     return _columns(rows, style) if rows else []
 
 
@@ -128,15 +133,16 @@ def _group(group: Group, style: Style) -> list[str]:
             width = max(style.width, 40)
             indent = "  " + " " * len(label)
             lines += textwrap.wrap(prose, width, initial_indent=f"  {label}", subsequent_indent=indent)
-    texts = group.places(style)
-    for at, (text, places) in enumerate(texts.items()):
+    texts = group.texts()
+    for at, (text, findings) in enumerate(texts.items()):
         if at == MANY_TEXTS and not style.verbose:
             lines.append(f"  and {len(texts) - at} other findings of {group.rule} (--verbose lists them)")
             break
-        if len(places) <= FEW:
-            lines += [f"  {where}: {text}" if where else f"  {text}" for where in places]
+        if len(findings) <= FEW:
+            named = [place(finding.path, finding.line, style) for finding in findings]
+            lines += [f"  {where}: {text}" if where else f"  {text}" for where in named]
         else:
-            lines += [f"  {text}", f"    {len(places)} times: {_named(places, style)}"]
+            lines += [f"  {text}", f"    {extent(findings)}: {_named(places(findings, style), style)}"]
     return lines
 
 
@@ -150,9 +156,8 @@ def _minor(found: list[Shown], style: Style) -> list[list[str]]:
         elif groups:
             lines = [f"{heading} (--verbose shows all):"]
             for group in groups:
-                text = next(iter(group.places(style)))
-                extent = f"{group.extent()}, such as: " if len(group.shown) > 1 else ""
-                lines.append(f"  {_paint(group.rule, severity, style)}  {extent}{text}")
+                number = f"{group.extent()}, such as: " if len(group.shown) > 1 else ""
+                lines.append(f"  {_paint(group.rule, severity, style)}  {number}{group.shown[0].text}")
             blocks.append(lines)
     return blocks
 

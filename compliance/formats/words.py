@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from common.reference import is_number
 from compliance.formats import Style
 from compliance.references import REFERENCES
-from compliance.results import ResultSet
+from compliance.results import WEAK, ResultSet
 from compliance.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
     from compliance.rcp import Verdict
     from compliance.run import Run
 
+SHORTEST_STAGING = 0.005
+"""Minutes; what is shorter would be shown as 0.00."""
 DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 """Cases of a convergence verdict in which the result was compared; not passed means too fast."""
 
@@ -34,8 +36,10 @@ def relative(path: str, style: Style) -> str:
     """Return the path as seen from the style's base if it lies below that; `.` for the base itself."""
     if style.base and path == style.base:
         return "."
-    prefix = os.path.join(style.base, "") if style.base else ""
-    return path[len(prefix) :] if prefix and path.startswith(prefix) else path
+    path = path.removeprefix(os.path.join(style.base, "")) if style.base else path
+    while path.startswith("./") and len(path) > 2:
+        path = path[2:]
+    return path
 
 
 def shown_path(path: str, style: Style) -> str:
@@ -66,6 +70,11 @@ def minutes(value: float | None) -> str:
     return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
+def matters(staging_minutes: float | None) -> bool:
+    """Tell whether data were staged at all: many logs hold an empty staging interval of milliseconds."""
+    return staging_minutes is not None and staging_minutes >= SHORTEST_STAGING
+
+
 def plain(value: object) -> str:
     """Return a number without needless zeros, thousands set apart; `–` for what is no number."""
     if not is_number(value):
@@ -84,7 +93,7 @@ def score_text(results: ResultSet) -> str:
             parts.append(f"normalised {minutes(score.normalized)} min")
         if score.scaled is not None:
             parts.append(f"scaled {minutes(score.scaled)} min (scaling.json)")
-        if score.staging_minutes:
+        if matters(score.staging_minutes):
             parts.append(f"staging {minutes(score.staging_minutes)} min")
         return ", ".join(parts)
     if isinstance(score, Throughput):
@@ -95,6 +104,13 @@ def score_text(results: ResultSet) -> str:
             parts.append(f"normalised {score.normalized_models_per_minute:.4g} models/min")
         return ", ".join(parts)
     return ""
+
+
+def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
+    """Return what the set is called, with its round in front if the report holds several rounds."""
+    prefix = f"v{results.round} " if rounds else ""
+    name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
+    return prefix + name
 
 
 def convergence_of(results: ResultSet) -> Verdict | None:
@@ -119,8 +135,14 @@ def convergence_text(results: ResultSet) -> str:
 
 def runs_text(results: ResultSet) -> str:
     """Return how many runs there are of how many, and what became of the others: `9/10 runs, 1 failing`."""
-    required = f"/{results.reference.runs}" if results.reference else ""
-    parts = [f"{len(results.runs)}{required} runs"]
+    required = results.reference.runs if results.reference else None
+    number = len(results.runs)
+    if required is None:
+        parts = [counted(number, "run")]
+    elif results.scaling == WEAK:
+        parts = [f"{number} runs (at least {required})" if number < required else f"{number} runs"]
+    else:
+        parts = [f"{number}/{required} runs"]
     if results.failing:
         parts.append(f"{len(results.failing)} failing")
     if results.pruned:

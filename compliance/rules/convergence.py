@@ -66,7 +66,7 @@ class PruningAgrees(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         ours, theirs = results.convergence, results.official_convergence
-        if ours is None or theirs is None:
+        if ours is None or theirs is None or ours.case != theirs.case:
             return
         if ours.passed is not theirs.passed or abs(ours.normalization - theirs.normalization) > 1e-9:
             message = (

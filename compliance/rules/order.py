@@ -292,19 +292,20 @@ class Forward(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         latest: Record | None = None
-        shown = 0
+        late: list[tuple[Record, Record]] = []
         for record in log.events:
             if record.key in self.IGNORED or not is_number(record.time_ms):
                 continue
-            if latest is not None and record.time_ms < latest.time_ms - self._tolerance(record):
-                back = (latest.time_ms - record.time_ms) / 1000
-                message = f"time goes backwards by {back:.1f} s: {record.key} is earlier than {latest.key} of line {latest.line}"
-                yield self.found(log.path, record.line, message, "times in the order of the records", record.key)
-                shown += 1
-                if shown == 10:
-                    return
             if latest is None or record.time_ms > latest.time_ms:
                 latest = record
+            elif record.time_ms < latest.time_ms - self._tolerance(record):
+                late.append((record, latest))
+        if late:
+            record, latest = late[0]
+            back = (latest.time_ms - record.time_ms) / 1000
+            message = f"time goes backwards by {back:.1f} s: {record.key} is earlier than {latest.key} of line {latest.line}"
+            message += f" ({len(late)} such records)" if len(late) > 1 else ""
+            yield self.found(log.path, record.line, message, "times in the order of the records", record.key)
 
     @staticmethod
     def _tolerance(record: Record) -> float:
@@ -373,34 +374,47 @@ class EpochOrder(LogRule):
 
 
 class EpochPairs(LogRule):
-    """Every epoch and evaluation that starts also stops, but for one that run_stop ends."""
+    """Every epoch and evaluation that starts also stops, but for those that run_stop ends."""
 
     id = "ORD12"
     cite = LOGGING
     profiles = (STRICT,)
     differs = "the official tool asks for one epoch_stop and one eval_stop in the whole file"
     why = "An interval without end means lost records; times per epoch cannot be read from such a log."
-    mend = "Log epoch_stop and eval_stop also in the last epoch, before run_stop."
-    good = (lambda log: log(), lambda log: log().drop("epoch_stop", -1))
-    bad = (lambda log: log().drop("epoch_stop", 2), lambda log: log().drop("eval_stop", 2), lambda log: log().drop("epoch_start", 2))
+    mend = "Log epoch_stop and eval_stop for every epoch; only what run_stop ends may stay open."
+    good = (
+        lambda log: log(),
+        lambda log: log().drop("epoch_stop", -1),
+        lambda log: log().move("epoch_stop", after="eval_error"),  # evaluation may overlap the next epoch
+    )
+    bad = (
+        lambda log: log().drop("epoch_stop", 2),
+        lambda log: log().drop("eval_stop", 2),
+        lambda log: log().drop("epoch_start", 2),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         stop = log.first("run_stop")
         end = stop.order if stop else log.record_count
-        for name in ("epoch", "eval", "block"):
-            waiting: Record | None = None
-            for record in sorted(log[f"{name}_start"] + log[f"{name}_stop"], key=lambda record: record.order):
-                if record.order > end:
-                    break
-                if record.key == f"{name}_start":
-                    if waiting is not None:
-                        message = f"{name}_start in line {waiting.line} has no {name}_stop before the next {name}_start"
-                        yield self.found(log.path, record.line, message, f"a {name}_stop", f"{name}_stop")
-                    waiting = record
-                elif waiting is None:
-                    message = f"{name}_stop without {name}_start before it"
-                    yield self.found(log.path, record.line, message, f"a {name}_start", f"{name}_start")
-                else:
-                    waiting = None
+        for name, member in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
+            starts = _by_number(log[f"{name}_start"], member, end)
+            stops = _by_number(log[f"{name}_stop"], member, end)
+            ended = max(stops, default=float("-inf"))
+            for number, records in starts.items():
+                if len(records) > len(stops.get(number, ())) and number < ended:
+                    message = f"{name}_start of epoch {number} has no {name}_stop"
+                    yield self.found(log.path, records[-1].line, message, f"a {name}_stop", f"{name}_stop")
+            for number, records in stops.items():
+                if len(records) > len(starts.get(number, ())):
+                    message = f"{name}_stop of epoch {number} without {name}_start"
+                    yield self.found(log.path, records[-1].line, message, f"a {name}_start", f"{name}_start")
 
 
+def _by_number(records: list[Record], member: str, end: int) -> dict[float, list[Record]]:
+    """Return the records before `end` by the epoch number in their metadata; those without one are left out."""
+    found: dict[float, list[Record]] = {}
+    for record in records:
+        number = record.meta(member)
+        if is_number(number) and record.order < end:
+            found.setdefault(number, []).append(record)
+    return found

@@ -53,7 +53,9 @@ class Layout(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for folder in package.missing:
-            yield self.found(folder, 0, f"layout: there is no folder {os.path.basename(folder)!r}", "results/ and systems/")
+            name = os.path.basename(folder)
+            more = ": the number of runs is 0" if name == "results" else ""
+            yield self.found(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
         for folder, expected in package.strange:
             message = f"layout: unexpected folder {os.path.basename(folder)!r}"
             yield self.found(folder, 0, message, expected)
@@ -68,7 +70,7 @@ class Layout(PackageRule):
             message = "layout: round 0.7 has no strong or weak folders"
             yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
-            message = "layout: no result folder found, nothing was checked"
+            message = "layout: no result folder found: the number of runs is 0"
             yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
 
 

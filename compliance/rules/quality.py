@@ -199,6 +199,8 @@ class EvaluationsReport(LogRule):
         if case.reference is None:
             return
         key = case.reference.target.key
+        if not log[key]:
+            return  # QUA01 says so
         known = {_plain(record.meta("epoch_num")) for record in log[key]}
         stop = log.first("run_stop")
         end = stop.order if stop else log.record_count

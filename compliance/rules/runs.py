@@ -318,7 +318,7 @@ class DescribedSystem(SetRule):
                 f"node count mismatch: the log says {run.nodes} nodes with {run.accelerators_per_node} accelerators,"
                 f" the system description {nodes} with {accelerators}"
             )
-            same = run.scale == nodes * max(accelerators, 1)
+            same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
             line = run.lines.get("number_of_nodes", 0)
             expected = f"{nodes} nodes with {accelerators} accelerators"
             yield self.found(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
@@ -422,7 +422,7 @@ def _names(runs: list[Run]) -> str:
 
 
 def _canonical(value: Any) -> str:
-    return repr(float(value)) if is_number(value) and not isinstance(value, bool) else show(value)
+    return f"{value:g}" if is_number(value) and abs(value) < 1e6 else show(value)
 
 
 def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:

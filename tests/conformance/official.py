@@ -1,0 +1,95 @@
+"""Runs the official compliance checker (mlperf-logging, a development dependency) inside this process.
+
+The tool reads its YAML rules anew for every log; here they are read once, which is most of its time. The rules
+themselves, the parser and the engine are untouched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+from collections.abc import Iterator
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import yaml
+from mlperf_logging.compliance_checker import mlp_compliance
+
+LONGEST_QUEUE = 50
+"""A benchmark named `common` makes the tool enqueue one file for ever; honest logs enqueue five at most."""
+
+
+class Outcome(NamedTuple):
+    """What a checker says of a log: valid or not, and the keys that its errors are about.
+
+    keys is None where the official tool ended with a traceback, or never would have ended.
+    """
+
+    valid: bool
+    keys: frozenset[str] | None
+
+
+class _Queue(list[str]):
+    """The queue of rule files, with an end."""
+
+    appended = 0
+
+    def append(self, config: str) -> None:
+        self.appended += 1
+        if self.appended > LONGEST_QUEUE:
+            raise RuntimeError("the queue of rule files does not end")
+        super().append(config)
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+
+
+@contextlib.contextmanager
+def official_tool() -> Iterator[None]:
+    """While this lasts, `check` is fast and silent."""
+    real_yaml, real_queue = mlp_compliance.yaml, mlp_compliance.enqueued_configs
+    mlp_compliance.yaml = SimpleNamespace(load=lambda file, Loader: _parsed(file.read()), BaseLoader=None)
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        mlp_compliance.yaml, mlp_compliance.enqueued_configs = real_yaml, real_queue
+
+
+def check(path: str, round_: str) -> Outcome:
+    """Return what the official tool says of the log."""
+    queue = mlp_compliance.enqueued_configs = _Queue()
+    checker = mlp_compliance.make_checker("hpc", f"{round_}.0", quiet=True, werror=False)
+    try:
+        valid, *_ = mlp_compliance.main(path, f"hpc_{round_}.0/common.yaml", checker)
+    except Exception:  # a traceback of the tool, whatever it is: the log did not pass
+        return Outcome(False, None)
+    if queue.appended > LONGEST_QUEUE:
+        return Outcome(False, None)
+    return Outcome(bool(valid), frozenset(checker.overwritable) | _keys(checker.not_overwritable))
+
+
+def _keys(messages: list[str]) -> frozenset[str]:
+    """Return the keys that the messages without key speak of."""
+    found: list[str] = []
+    for message in messages:
+        found += re.findall(r"^Failed checks for (\S+) :", message)
+        if message.startswith("Required AT_LEAST_ONE occurrence of"):
+            found += re.findall(r"'(\w+)'", message)
+    return frozenset(found)
+
+
+def known_keys(round_: str) -> frozenset[str]:
+    """Return every key that some rule file of the round names."""
+    from pathlib import Path
+
+    folder = Path(mlp_compliance.__file__).with_name(f"hpc_{round_}.0")
+    records = [record for file in folder.glob("*.yaml") for record in _parsed(file.read_text())]
+    return frozenset(record["KEY"]["NAME"] for record in records if "KEY" in record)

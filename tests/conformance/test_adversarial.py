@@ -1,0 +1,221 @@
+"""Tampered and damaged logs and packages of ../shared/adversarial get the verdict that is right, for the right reason."""
+
+import json
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.rule import RULES
+from compliance.sample_package import SamplePackage
+
+# What a good message is about -> the rules of which one must be found.
+MUST_NAME = {
+    "parse_error": {"FRM04"},
+    "no log lines": {"FRM03"},
+    "time_ms not finite": {"FRM08"},
+    "encoding": {"FRM02"},
+    "duplicate JSON member": {"FRM06"},
+    "two records on one line": {"FRM05"},
+    "run_start count": {"ORD04"},
+    "missing run_stop": {"ORD05"},
+    "run_stop count": {"ORD05"},
+    "run_stop status": {"ORD05", "QUA03"},
+    "init longer than 30 min": {"ORD01"},
+    "cache_clear count": {"ORD02"},
+    "staging pair": {"ORD03"},
+    "several runs in one file": {"ORD08"},
+    "time goes backwards": {"ORD09"},
+    "negative time to train": {"ORD10"},
+    "time unit / implausible epoch": {"FRM08"},
+    "epoch order": {"ORD11"},
+    "epoch_num missing": {"ORD07", "QUA02"},
+    "eval without result": {"QUA06"},
+    "target not reached": {"QUA01"},
+    "quality target": {"QUA01", "QUA04"},
+    "target reached only after run_stop": {"QUA01"},
+    "warn: target reached at epoch 1 but run_stop at 23": {"QUA05"},
+    "value type": {"QUA02", "SET04"},
+    "eval_error count": {"QUA01"},
+    "benchmark name": {"SET02"},
+    "division": {"SET01"},
+    "submission_org": {"SET01"},
+    "submission_status": {"SET01"},
+    "global_batch_size count": {"SET03"},
+    "opt_name": {"SET04"},
+    "opt_eps": {"SET04"},
+    "momentum": {"SET04"},
+    "train_samples": {"SET05"},
+    "eval_samples": {"SET05"},
+    "seed missing": {"SET08", "RUN03"},
+    "number of runs": {"RUN01", "PKG01"},
+    "too many failed runs": {"RUN02"},
+    "duplicate seed": {"RUN04"},
+    "duplicate log": {"RUN05"},
+    "batch sizes differ": {"RUN06"},
+    "hyperparameters differ": {"RUN07"},
+    "benchmark folder mismatch": {"RUN08"},
+    "division mismatch": {"RUN08"},
+    "node count mismatch": {"RUN09"},
+    "RCP": {"RCP01"},
+    "layout": {"PKG01"},
+    "file names": {"PKG03"},
+    "system json": {"PKG04"},
+    "type": {"PKG06"},
+}
+
+# File and line where the decisive finding must stand, counted by hand in the file.
+LINES = {
+    "b14_missing_time_ms.txt": ("FRM04", 29),
+    "b16_time_ms_nan.txt": ("FRM08", 144),
+    "b22_duplicate_json_member.txt": ("FRM06", 47),
+    "c04_two_run_stops.txt": ("ORD05", 145),
+    "c08_run_stop_before_last_eval.txt": ("QUA01", 143),
+    "c18_staging_never_stops.txt": ("ORD03", 27),
+    "d04_eval_without_result.txt": ("QUA06", 51),
+    "d12_target_hit_early_only.txt": ("QUA05", 32),
+    "e02_benchmark_case.txt": ("SET02", 1),
+    "e08_two_batch_sizes.txt": ("SET03", 17),
+    "e18_momentum_wrong.txt": ("SET04", 21),
+    "f02_deep_json.txt": ("FRM04", 41),
+}
+
+
+def test_phrases_map_to_rules():
+    assert set().union(*MUST_NAME.values()) <= set(RULES)
+
+
+def wrong_verdict(report, case, verdict):
+    found = {finding.rule for finding in report.findings}
+    problems = [] if verdict in case["accepted"] else [f"verdict {verdict}, accepted {case['accepted']}"]
+    problems += [f"{phrase!r} is not named" for phrase in case["must_name"] if not MUST_NAME[phrase] & found]
+    return problems
+
+
+def test_logs(shared):
+    folder, wrong = shared / "adversarial" / "logs", {}
+    cases = json.loads((shared / "adversarial" / "logs.json").read_text())
+    for case in cases:
+        path = str(folder / case["file"])
+        report = check_paths([path], Options(round=case["ruleset"].removesuffix(".0")))
+        problems = wrong_verdict(report, case, report.runs[0].verdict)
+        if any(finding.path != path for finding in report.findings):
+            problems.append("a finding names another file")
+        if case["file"] in LINES:
+            rule, line = LINES[case["file"]]
+            if (rule, line) not in {(finding.rule, finding.line) for finding in report.findings}:
+                problems.append(f"{rule} not found in line {line}")
+        if problems:
+            wrong[case["file"]] = problems
+    assert wrong == {}
+    assert len(cases) >= 45
+
+
+@pytest.mark.parametrize("forced", [True, False], ids=["round given", "round found out"])
+def test_packages(shared, forced):
+    folder, wrong = shared / "adversarial" / "packages", {}
+    cases = json.loads((shared / "adversarial" / "packages.json").read_text())
+    for case in cases:
+        options = Options(round=case["ruleset"].removesuffix(".0") if forced else None)
+        report = check_paths([folder / case["package"]], options)
+        if problems := wrong_verdict(report, case, report.verdict):
+            wrong[case["package"]] = problems
+    assert wrong == {}
+    assert len(cases) >= 15
+
+
+def test_official_profile_agrees(shared):
+    """What the official tool said of these files, a crash counting as a failure."""
+    wrong = {}
+    for kind, list_name in (("file", "logs"), ("package", "packages")):
+        for case in json.loads((shared / "adversarial" / f"{list_name}.json").read_text()):
+            path = shared / "adversarial" / list_name / case[kind]
+            report = check_paths([path], Options("official", case["ruleset"].removesuffix(".0")))
+            if (report.verdict == "FAIL") != (case["official_checker"] != "PASS"):
+                wrong[case[kind]] = (report.verdict, case["official_checker"])
+    assert wrong == {}
+
+
+def strict(package, folder):
+    report = check_paths([package.write(folder)], Options(round=package.round))
+    return report.verdict, {finding.rule for finding in report.findings if finding.severity in ("error", "warning")}
+
+
+VALID = {
+    "time to train": lambda: SamplePackage(),
+    "other system": lambda: SamplePackage().move("results/example_n64", "results/gpu").move(
+        "systems/example_n64.json", "systems/gpu.json"
+    ),
+    "open division": lambda: SamplePackage(division="open", epochs=12),
+    "weak and strong": lambda: SamplePackage(scaling="weak", runs=14).with_time_to_train(),
+    "pruned results": lambda: SamplePackage(scaling="weak", runs=12).with_time_to_train().prune(3),
+    "one failing run": lambda: SamplePackage().edit(4, lambda log: log.last_evaluation(0.2)),
+    "seeds as text": lambda: SamplePackage().edit(1, lambda log: log.set("seed", "31415")),
+    "round 0.7": lambda: SamplePackage(round_="0.7"),
+    "interpolated batch size": lambda: SamplePackage(settings={"global_batch_size": 768}, epochs=33),
+    "normalised": lambda: SamplePackage(settings={"global_batch_size": 1024}, epochs=39),
+    "openfold": lambda: SamplePackage("openfold"),
+    "oc20 in round 1.0": lambda: SamplePackage("oc20", "1.0"),
+}
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid_variants_pass(name, tmp_path):
+    verdict, rules = strict(VALID[name](), tmp_path / "Example")
+    if name == "one failing run":
+        assert verdict == "WARN" and "RUN02" in rules
+    else:
+        assert (verdict, rules) == ("PASS", set())
+
+
+def edit_all(package, change):
+    for number in range(1, 11):
+        package.edit(number, change)
+    return package
+
+
+# The families of ../shared/adversarial/packages, made anew from our own sample package: one change, one reason.
+FAMILIES = {
+    "eleven runs": (lambda p: p(runs=11), "RUN01"),
+    "empty folder": (lambda p: p(runs=0).file("README.md", "x"), "RUN01"),
+    "copied with another seed": (lambda p: p().copy(1, 2).edit(2, lambda log: log.set("seed", 9)), "RUN05"),
+    "seed from another line": (
+        lambda p: p().edit(2, lambda log: log.set("seed", 1001).meta("seed", "lineno", 9)),
+        "RUN04",
+    ),
+    "aborted runs": (lambda p: edit_all(p(), lambda log: log.meta("run_stop", "status", "aborted")), "QUA03"),
+    "other learning rate": (lambda p: p().edit(3, lambda log: log.set("opt_base_learning_rate", 1.0)), "RUN07"),
+    "no system description": (lambda p: p().remove("systems/example_n64.json"), "PKG04"),
+    "mistyped division and a copy": (lambda p: p().system(division="Closed").copy(1, 2), "RUN05"),
+    "mistyped division": (lambda p: p().system(division="Closed"), "PKG07"),
+    "other accelerators": (lambda p: p().system(accelerators_per_node="0"), "RUN09"),
+    "much too fast": (lambda p: p(epochs=9), "RCP01"),
+    "batch size above all": (lambda p: p(settings={"global_batch_size": 8192}), "RCP01"),
+    "throughput alone": (lambda p: p(scaling="weak"), "PKG09"),
+    "unknown benchmark folder": (lambda p: p().rename_folder("resnet"), "PKG02"),
+    "field missing": (lambda p: p().system(cooling=None), "PKG05"),
+    "pruned log killed": (
+        lambda p: p(scaling="weak").with_time_to_train().prune(1, lambda log: log.drop("run_stop")),
+        "RUN11",
+    ),
+    "same logs for two systems": (lambda p: p().copy_to("other").replace("systems/other.json", b"{}"), "RUN12"),
+    "mini runs": (lambda p: edit_all(p(), lambda log: log.add("dataset_variant", "mini")), "SET07"),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_fail(name, tmp_path):
+    make, rule = FAMILIES[name]
+    verdict, rules = strict(make(SamplePackage), tmp_path / "Example")
+    assert verdict == "FAIL" and rule in rules
+
+
+def test_a_planted_scaling_file_is_shown_but_not_used(tmp_path):
+    package = SamplePackage().file("scaling.json", '{"scaling_factor": 1.05}')
+    report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
+    score = report.sets[0].score
+    assert {finding.rule for finding in report.findings if finding.severity == "warning"} == {"RCP05"}
+    assert score.committee_factor == 1.05 and score.normalized == score.minutes != score.scaled
+    before = (tmp_path / "Example" / package.folder / "scaling.json").read_text()
+    again = check_paths([tmp_path / "Example"], Options(round="3.0"))
+    assert again.sets[0].score == score
+    assert (tmp_path / "Example" / package.folder / "scaling.json").read_text() == before

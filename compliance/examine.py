@@ -10,8 +10,11 @@ import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import OPEN_SETTINGS, Reference, Setting, is_number
 from compliance.log import SUBMISSION, Log, read_log
 from compliance.references import REFERENCES, benchmarks_of
-from compliance.rule import STRICT, Case, Finding, LogRule, rules_of
+from compliance.rule import SKIPPED, STRICT, Case, Finding, LogRule, rules_of
 from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms
+
+HEADER = ("init_start", "submission_benchmark")
+"""Records that begin a log: after a run_start they begin another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +45,30 @@ def digest(log: Log, task: Task) -> Run:
     """Return what a log that was read amounts to, with all findings about it."""
     case = case_of(log, task)
     findings: list[Finding] = []
-    rules = rules_of(LogRule, case.round, case.division, case.profile)
-    if case.strict and not log.record_count:
-        # One bad file is one finding, not one for every record that it lacks.
-        rules = tuple(rule for rule in rules if rule.id.startswith("FRM"))
-    for rule in rules:
+    prefixes, reason = _readable_part(log) if case.strict else (("",), "")
+    for rule in rules_of(LogRule, case.round, case.division, case.profile):
+        if not rule.id.startswith(prefixes):
+            continue
         try:
             findings += rule.check(log, case)  # type: ignore[attr-defined]  # rules_of returns LogRules here
         except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
             findings.append(rule.found(task.path, 0, f"the rule itself failed: {error!r}; please report it"))
+    if reason:
+        findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
     return _run(log, case, findings)
+
+
+def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
+    """Return the prefixes of the rules that make sense for this log, and why not all of them.
+
+    One bad file is one finding, not one for every record that it lacks or has twice.
+    """
+    if not log.record_count:
+        return ("FRM",), "all other rules: the log has no records"
+    starts = log["run_start"]
+    if len(starts) > 1 and any(r.order > starts[0].order for key in HEADER for r in log[key]):
+        return ("FRM", "ORD04", "ORD05", "ORD08"), "all other rules: the file holds several runs"
+    return ("",), ""
 
 
 def case_of(log: Log, task: Task) -> Case:

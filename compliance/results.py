@@ -81,3 +81,12 @@ class ResultSet:
     def system_scale(self) -> int | None:
         """Accelerators of the system, or its host processors if it has none; None if unknown."""
         return self.description.scale if self.description else None
+
+    @property
+    def instance_scale(self) -> int | None:
+        """Accelerators of one run (host processors of a system without accelerators), if all runs agree."""
+        scales = {run.scale for run in self.runs}
+        scale = scales.pop() if len(scales) == 1 else None
+        if scale is None or not self.strict or self.description is None or self.runs[0].accelerators_per_node:
+            return scale
+        return scale * (self.description.count("host_processors_per_node") or 1)

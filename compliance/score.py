@@ -101,10 +101,9 @@ def throughput(results: ResultSet, normalization: float = 1.0) -> Throughput:
     accepted, rejected = _sorted_out(results.runs)
     starts = [run.start_ms for run in accepted if run.start_ms is not None]
     stops = [run.stop_ms for run in accepted if run.stop_ms is not None]
-    scales = {run.scale for run in accepted}
     return Throughput(
         results.system_scale,
-        scales.pop() if len(scales) == 1 else None,
+        results.instance_scale,
         len(accepted),
         (max(stops) - min(starts)) / 60_000 if starts and stops else None,
         tuple(rejected),

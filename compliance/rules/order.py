@@ -7,7 +7,7 @@ from typing import Any
 
 from common.reference import is_number
 from compliance.log import Log, Record
-from compliance.rule import ERROR, STRICT, WARNING, Case, Finding, LogRule
+from compliance.rule import ERROR, STRICT, WARNING, Case, Finding, LogRule, show
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
@@ -243,13 +243,17 @@ class Epochs(LogRule):
                 yield self.found(log.path, 0, message, f"at least one {key}", key)
                 if not case.strict:
                     yield self.found(log.path, 0, message, f"at least one {block}", block)
-            for record in log[key]:
-                if not has_member(record, "epoch_num"):
-                    message = f"epoch_num missing in the metadata of {key}"
-                    yield self.found(log.path, record.line, message, '"epoch_num": n', key)
-                elif case.strict and not is_number(record.meta("epoch_num")):
-                    message = f"epoch_num of {key} is {record.meta('epoch_num')!r}, no number"
-                    yield self.found(log.path, record.line, message, "a number", key)
+            yield from self._numbers(log, key, case)
+
+    def _numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
+        missing = [record for record in log[key] if not has_member(record, "epoch_num")]
+        if missing:
+            message = f"epoch_num missing in the metadata of {key}{_count(missing)}"
+            yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
+        wrong = [r for r in log[key] if case.strict and has_member(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
+        if wrong:
+            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, no number{_count(wrong)}"
+            yield self.found(log.path, wrong[0].line, message, "a number", key)
 
 
 class OneRun(LogRule):
@@ -408,6 +412,10 @@ class EpochPairs(LogRule):
                 if len(records) > len(starts.get(number, ())):
                     message = f"{name}_stop of epoch {number} without {name}_start"
                     yield self.found(log.path, records[-1].line, message, f"a {name}_start", f"{name}_start")
+
+
+def _count(records: list[Record]) -> str:
+    return f" ({len(records)} such records)" if len(records) > 1 else ""
 
 
 def _by_number(records: list[Record], member: str, end: int) -> dict[float, list[Record]]:

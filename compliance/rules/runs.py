@@ -338,12 +338,8 @@ class FitsSystem(SetRule):
     bad = (lambda package: package(scaling="weak").together().system(number_of_nodes="32"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        total = results.system_scale
-        scales = {run.scale for run in results.runs}
-        if results.scaling != WEAK or total is None or len(scales) != 1:
-            return
-        scale = scales.pop()
-        if scale is None:
+        total, scale = results.system_scale, results.instance_scale
+        if results.scaling != WEAK or total is None or scale is None:
             return
         together = _most_at_once(results.runs)
         if together * scale > total:

@@ -1,0 +1,200 @@
+"""Writes the generated pages of `docs/`: `python -m compliance.docs`; with `--check` only compares them.
+
+rules.md and settings.md are generated as a whole, profiles.md between its two marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import compliance.rules  # noqa: F401  (registers the rules)
+from common.reference import OPEN_SETTINGS
+from compliance.explain import bad_findings, divisions_text, sentence
+from compliance.references import REFERENCES
+from compliance.rule import PROFILES, RULES, Rule
+from compliance.setting_tables import differences, rounds_text, row, settings_by_row
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
+NOTICE = "<!-- Written by `python -m compliance.docs` (make docs); changes here are lost. -->"
+NEW_PROFILES = f"""# Profiles
+
+{BEGIN}
+{END}
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or compare the pages; return 1 if `--check` finds one out of date, 2 if one cannot be made."""
+    parser = argparse.ArgumentParser(
+        prog="python -m compliance.docs", description="Write the generated pages."
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
+    parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are (default: docs/)")
+    given = parser.parse_args(arguments)
+    try:
+        outdated = [path for path, text in pages(given.folder).items() if _read(path) != text]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if given.check:
+        for path in outdated:
+            print(f"{path} is out of date; run `python -m compliance.docs`", file=sys.stderr)
+        return 1 if outdated else 0
+    for path, text in pages(given.folder).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+def pages(folder: Path) -> dict[Path, str]:
+    """Return what each page should hold.
+
+    Raises ValueError if profiles.md has lost its marks.
+    """
+    profiles = folder / "profiles.md"
+    return {
+        folder / "rules.md": rules_page(),
+        profiles: profiles_page(_read(profiles) or NEW_PROFILES, str(profiles)),
+        folder / "settings.md": settings_page(),
+    }
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+# -- rules.md ----------------------------------------------------------------------------------------------
+
+
+def rules_page() -> str:
+    """Return the reference of all rules, by the letters of their ids."""
+    prefixes = sorted({id_.rstrip("0123456789") for id_ in RULES})
+    parts = [
+        f"# Rules\n\n{NOTICE}\n",
+        f"{len(RULES)} rules. `python -m compliance.check --explain ID` shows one of them. What a rule says "
+        "comes from running it on its own examples.\n",
+    ]
+    for prefix in prefixes:
+        rules = [rule for id_, rule in sorted(RULES.items()) if id_.startswith(prefix)]
+        about = (sys.modules[rules[0].__module__].__doc__ or "").strip().splitlines()[0]
+        parts.append(f"## {prefix}\n\n{prose(about)}\n")
+        parts += [_rule(rule) for rule in rules]
+    return "\n".join(parts)
+
+
+def _rule(rule: type[Rule]) -> str:
+    where = f"rounds: {rounds_text(rule.rounds)}; divisions: {divisions_text(rule)}"
+    lines = [
+        f"### {rule.id}: {prose(rule.title())}\n",
+        f"- {rule.severity}; profiles: {' and '.join(rule.profiles)}; {where}",
+        f"- source: {prose(rule.cite)}",
+        f"- why: {prose(rule.why)}",
+        f"- mend: {prose(rule.mend)}",
+    ]
+    if rule.differs:
+        lines.append(f"- profiles: {prose(rule.differs)}")
+    findings = bad_findings(rule)
+    if findings:
+        lines.append("- it says, for example:")
+        lines += [f"  - {span(sentence(finding))}" for finding in findings]
+    return "\n".join(lines) + "\n"
+
+
+# -- profiles.md -------------------------------------------------------------------------------------------
+
+
+def profiles_page(present: str, name: str) -> str:
+    """Return the page with its generated part renewed; what stands outside the marks stays.
+
+    Raises ValueError if a mark is missing or repeated, or the two are in the wrong order.
+    """
+    before, begin, rest = present.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in rest or END in before + after:
+        raise ValueError(f"{name}: expected once `{BEGIN}` and after it once `{END}`; put them back")
+    return f"{before}{BEGIN}\n{NOTICE}\n\n{_differences()}\n{END}{after}"
+
+
+def _differences() -> str:
+    rows = [_profile_row(rule) for rule in RULES.values() if rule.differs or rule.profiles != PROFILES]
+    same = len(RULES) - len(rows)
+    for row_, where in differences().items():
+        rule = "SET05" if row_.key.endswith("_samples") else "SET04"
+        title = f"{span(row_.key)} ({prose(', '.join(where))})"
+        rows.append((rule, title, prose(row_.allowed), prose(row_.official), prose(row_.examples)))
+    heading = ("rule", "what is true, or the setting", "strict", "official", "how they differ")
+    rows.sort(key=lambda cells: cells[0])
+    return f"{table(heading, rows)}\nThe other {same} rules are the same in both profiles.\n"
+
+
+def _profile_row(rule: type[Rule]) -> tuple[str, ...]:
+    judged = [rule.severity if profile in rule.profiles else "not checked" for profile in PROFILES]
+    return rule.id, prose(rule.title()), *judged, prose(rule.differs)
+
+
+# -- settings.md -------------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    """Return the tables of settings: of each benchmark in the closed division, and of the open division."""
+    heading = ("setting", "rounds", "logged", "allowed (profile strict)", "what the official tool tests")
+    parts = [
+        f"# Settings\n\n{NOTICE}\n",
+        "What a log must say of its run, and which values are allowed; rules SET03, SET04 and SET05. A "
+        "setting is logged once. `seed` is judged by SET08 and RUN03 in the profile strict.\n",
+    ]
+    for name, reference in REFERENCES.items():
+        rows = [
+            (
+                span(row_.key),
+                rounds_text(tuple(rounds)),
+                prose(row_.needed),
+                prose(row_.allowed + (f" ({row_.why})" if row_.why else "")),
+                prose(row_.official),
+            )
+            for row_, rounds in settings_by_row(reference).items()
+        ]
+        about = f"Rounds: {rounds_text(reference.rounds)}. Target: {span(reference.target.range_text)}."
+        parts.append(
+            f"## {name}, closed division\n\n{about} {reference.runs} runs. Source: {reference.cite}\n"
+        )
+        parts.append(table(heading, rows))
+    parts.append("## Open division\n\nHyperparameters and data are free.\n")
+    rows = [
+        (span(r.key), "all", prose(r.needed), prose(r.allowed), prose(r.official))
+        for r in map(row, OPEN_SETTINGS)
+    ]
+    parts.append(table(heading, rows))
+    return "\n".join(parts)
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------
+
+
+def prose(text: str) -> str:
+    """Return a text of ours as Markdown; what stands in backticks is code already."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([<*\[\]\\])", r"\\\1", part) for part in parts)
+
+
+def span(text: str) -> str:
+    """Return a text as code, whatever backticks it holds."""
+    if "`" not in text:
+        return f"`{text}`"
+    fence = "`" * (max(map(len, re.findall("`+", text))) + 1)
+    return f"{fence} {text} {fence}"
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; a bar in a cell does not end it."""
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

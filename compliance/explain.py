@@ -1,0 +1,133 @@
+"""Explains rules: `python -m compliance.check --explain QUA01`, `--explain QUA`, `--list-rules`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from common.reference import ROUNDS
+from compliance.engine import Options, check_paths
+from compliance.examine import Task, digest
+from compliance.formats import Style
+from compliance.formats.words import clean, place
+from compliance.log import parse_log
+from compliance.rule import OFFICIAL, PROFILES, RULES, SKIPPED, STRICT, Finding, LogRule, Rule
+from compliance.sample_package import SamplePackage
+from compliance.samples import SampleLog
+from compliance.setting_tables import rounds_text
+
+WIDTH = 100
+LOG = "result_0.txt"
+
+
+def explain(rule_id: str) -> str:
+    """Return what a rule asks, why, and what it says to bad examples; for a prefix such as `QUA` its rules.
+
+    Raises ValueError for an id that is none, with those that come close.
+    """
+    wanted = rule_id.strip().upper()
+    if wanted in RULES:
+        return _explained(RULES[wanted])
+    below = [id_ for id_ in sorted(RULES) if wanted and id_.startswith(wanted)]
+    if below:
+        return _table(RULES[id_] for id_ in below)
+    near = difflib.get_close_matches(wanted, RULES, n=3, cutoff=0.5)
+    hint = f"close to it are {' and '.join(near)}" if near else f"an id looks like {min(RULES)}"
+    raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
+
+
+def list_rules(profile: str | None = None) -> str:
+    """Return a table of all rules, or of those of a profile.
+
+    Raises ValueError for a profile that does not exist.
+    """
+    if profile is not None and profile not in PROFILES:
+        raise ValueError(f"no profile {profile!r}: known are {' and '.join(PROFILES)}")
+    return _table(rule for _, rule in sorted(RULES.items()) if profile is None or profile in rule.profiles)
+
+
+def _table(rules: Iterable[type[Rule]]) -> str:
+    rows = [("id", "severity", "profiles", "what is true where it is kept")]
+    rows += [(rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+        for row in rows
+    )
+
+
+def _explained(rule: type[Rule]) -> str:
+    facts = (
+        ("severity", rule.severity),
+        ("profiles", ", ".join(rule.profiles)),
+        ("differs", rule.differs),
+        ("rounds", rounds_text(rule.rounds)),
+        ("divisions", divisions_text(rule)),
+        ("source", rule.cite),
+        ("why", rule.why),
+        ("mend", rule.mend),
+    )
+    lines = textwrap.wrap(f"{rule.id}  {rule.title()}", WIDTH, subsequent_indent=" " * (len(rule.id) + 2))
+    lines.append("")
+    for label, text in facts:
+        if text:
+            lines += textwrap.wrap(text, WIDTH, initial_indent=f"{label:<11}", subsequent_indent=" " * 11)
+    findings = bad_findings(rule)
+    if findings:
+        lines += ["", "What it says to examples that break it:"]
+        lines += [f"  {sentence(finding)}" for finding in findings]
+    return "\n".join(lines) + "\n"
+
+
+def sentence(finding: Finding) -> str:
+    """Return an example's finding as the text format writes it."""
+    where = place(finding.path, finding.line, Style())
+    expected = f" (expected: {clean(finding.expected)})" if finding.expected else ""
+    return f"{where}: {clean(finding.message)}{expected}" if where else f"{clean(finding.message)}{expected}"
+
+
+def divisions_text(rule: type[Rule]) -> str:
+    """Return the divisions in words."""
+    return " and ".join(division for division in rule.divisions if division)
+
+
+def bad_findings(rule: type[Rule]) -> list[Finding]:
+    """Return the first finding about each bad example, made by running the rule; without repetitions."""
+    profile = STRICT if STRICT in rule.profiles else OFFICIAL
+    look = _log_findings if issubclass(rule, LogRule) else _package_findings
+    found: dict[str, Finding] = {}
+    for example in rule.bad:
+        for finding in look(example, profile):
+            if finding.rule == rule.id and finding.severity != SKIPPED:
+                found.setdefault(sentence(finding), finding)
+                break
+    return list(found.values())
+
+
+def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
+    made: list[SampleLog] = []
+
+    def sample(*wanted: Any, **named: Any) -> SampleLog:
+        made.append(SampleLog(*wanted, **named))
+        return made[-1]
+
+    result = example(sample)
+    data = result if isinstance(result, bytes) else result.bytes()
+    round_ = made[-1].round if made else ROUNDS[-1]
+    return digest(parse_log(data, LOG), Task(LOG, round_, profile)).findings
+
+
+def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
+    package = example(SamplePackage)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = package.write(os.path.join(parent, "Example"))
+        report = check_paths([folder], Options(profile=profile, round=package.round, jobs=1))
+    above = os.path.join(parent, "")
+    return [
+        finding._replace(path=finding.path.removeprefix(above), message=finding.message.replace(above, ""))
+        for finding in report.findings
+    ]

@@ -1,0 +1,94 @@
+"""The settings of all benchmarks as rows of tables: what is allowed, what the official tool tests instead."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, ROUNDS, Reference, Setting
+from compliance.references import REFERENCES
+from compliance.rule import show
+
+PROBES: tuple[Any, ...] = (
+    *(1, 1.0, 0, 0.5, 2, 1.5, -1, True, False, float("nan"), float("inf")),
+    *("1", "text", "", None, [], [1], [0.5], [-1], ["1"], {}),
+)
+"""Values of all kinds; those that only one profile accepts show what a difference means."""
+MOST_EXAMPLES = 4
+
+
+class Row(NamedTuple):
+    """What a table says of a setting: all but the benchmarks and rounds in which it holds."""
+
+    key: str
+    allowed: str
+    official: str
+    needed: str
+    why: str
+    examples: str
+
+
+def row(setting: Setting) -> Row:
+    """Return a setting in words."""
+    if setting.when:
+        key, check = setting.when
+        needed = f"where {key} is {check.text}"
+    else:
+        needed = "always" if setting.required else "may be missing"
+    official = setting.official.text if setting.official else "does not know the key"
+    return Row(setting.key, setting.allowed.text, official, needed, setting.why, judged_apart(setting))
+
+
+def judged_apart(setting: Setting) -> str:
+    """Return a few values that only one of the profiles accepts, in words; "" where there are none."""
+    official = setting.official
+    if official is None or official in (ANY, NOT_EMPTY):
+        return "the official tool does not look at the value"
+    parts = []
+    for name, one, other in (("official", official, setting.allowed), ("strict", setting.allowed, official)):
+        values = [show(value) for value in PROBES if one.allows(value) and not other.allows(value)]
+        if values:
+            parts.append(f"only {name} accepts {', '.join(values[:MOST_EXAMPLES])}")
+    return "; ".join(parts)
+
+
+def settings_by_row(reference: Reference) -> dict[Row, list[str]]:
+    """Return the settings of a benchmark's closed division, each with the rounds in which it holds."""
+    rows: dict[Row, list[str]] = {}
+    for round_ in reference.rounds:
+        for setting in reference.settings_of(round_, "closed"):
+            rows.setdefault(row(setting), []).append(round_)
+    return rows
+
+
+def differences() -> dict[Row, list[str]]:
+    """Return the settings that the profiles judge differently, each with the benchmarks in which they do."""
+    found: dict[Row, dict[str, tuple[str, ...]]] = {}
+    for name, reference in REFERENCES.items():
+        for row_, rounds in settings_by_row(reference).items():
+            if row_.examples or row_.allowed != row_.official:
+                # Whether the key must be there is the same in both profiles: no row of its own.
+                found.setdefault(row_._replace(needed="", why=""), {})[name] = tuple(rounds)
+    where = {row_: _benchmarks(rounds) for row_, rounds in found.items()}
+    for setting in OPEN_SETTINGS:
+        where.setdefault(row(setting)._replace(needed="", why=""), ["all in the open division"])
+    return where
+
+
+def _benchmarks(rounds_of: dict[str, tuple[str, ...]]) -> list[str]:
+    """Return benchmarks in words, with the rounds where it is not in all of them."""
+    if all(rounds_of.get(name) == reference.rounds for name, reference in REFERENCES.items()):
+        return ["all"]
+    return [
+        name if rounds == REFERENCES[name].rounds else f"{name} ({rounds_text(rounds)})"
+        for name, rounds in rounds_of.items()
+    ]
+
+
+def rounds_text(rounds: tuple[str, ...]) -> str:
+    """Return rounds in words: `all`, `2.0`, `1.0 to 3.0`."""
+    if rounds == ROUNDS:
+        return "all"
+    first = ROUNDS.index(rounds[0])
+    if len(rounds) > 1 and rounds == ROUNDS[first : first + len(rounds)]:
+        return f"{rounds[0]} to {rounds[-1]}"
+    return ", ".join(rounds)

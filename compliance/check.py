@@ -37,13 +37,17 @@ exit status: 0 nothing fails (warnings, notes and skipped rules may be there), 1
 """
 
 
-def check(paths: Iterable[str | os.PathLike[str]] | str, **options: Any) -> Report:
+Paths = Iterable[str | os.PathLike[str]] | os.PathLike[str] | str
+
+
+def check(paths: Paths, **options: Any) -> Report:
     """Return the report on logs, folders, packages or repositories; the options are those of `Options`.
 
     Nothing is written. A path that does not exist gives a finding, as any unreadable log.
     Raises TypeError for an option that does not exist.
     """
-    return check_paths([paths] if isinstance(paths, str) else paths, Options(**options))
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    return check_paths(several, Options(**options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,7 +215,7 @@ def _write(text: str, output: str | None) -> None:
 class _Callable(ModuleType):
     """Lets `compliance.check(paths)` work although `compliance.check` is the module of the command."""
 
-    def __call__(self, paths: Iterable[str | os.PathLike[str]] | str, **options: Any) -> Report:
+    def __call__(self, paths: Paths, **options: Any) -> Report:
         return check(paths, **options)
 
 

@@ -23,8 +23,15 @@ BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 NOTICE = "<!-- Written by `python -m compliance.docs` (make docs); changes here are lost. -->"
 NEW_PROFILES = f"""# Profiles
 
+`--profile strict` (the default) judges by the written rules. `--profile official` gives the verdict of
+mlperf-logging 4.1.68, whatever the rules say; where that tool crashes, the log counts as invalid.
+
+## Every difference
+
 {BEGIN}
 {END}
+
+## Published logs that strict rejects
 """
 
 
@@ -37,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are (default: docs/)")
     given = parser.parse_args(arguments)
     try:
-        outdated = [path for path, text in pages(given.folder).items() if _read(path) != text]
+        outdated = {path: text for path, text in pages(given.folder).items() if _read(path) != text}
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -45,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in outdated:
             print(f"{path} is out of date; run `python -m compliance.docs`", file=sys.stderr)
         return 1 if outdated else 0
-    for path, text in pages(given.folder).items():
+    for path, text in outdated.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return 0

@@ -17,7 +17,7 @@ from compliance.package import Package, Submissions, read_description
 from compliance.references import REFERENCES, benchmarks_of
 from compliance.report import Report
 from compliance.results import WEAK, ResultSet
-from compliance.rule import STRICT, Finding, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rule import ERROR, STRICT, Finding, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 from compliance.rules.convergence import judge_convergence
 from compliance.run import Run
 from compliance.score import throughput, time_to_train
@@ -79,7 +79,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report.runs += runs
     for run in report.runs:
         report.ignored += run.ignored
-    report.sets = [results for results, _ in sets]
+    report.sets = [results for results, _ in sets if not results.loose or _is_one_result(results, report)]
     report.packages = [package for package, _ in packages]
     _judge(report, options)
     return report
@@ -256,6 +256,14 @@ def _judge(report: Report, options: Options) -> None:
         _apply(SubmissionsRule, submissions, round_, None, report.own, report, options)
 
 
+def _is_one_result(results: ResultSet, report: Report) -> bool:
+    """Tell whether a loose folder holds the runs of one result; logs of several kinds are judged one by one."""
+    if not results.runs:
+        message = "no logs below this folder"
+        report.own.append(Finding("FRM03", ERROR, results.folder, 0, message, "*.txt, *.log or result_* files"))
+    return len(results.runs) > 1 and len({(run.benchmark, run.division) for run in results.runs}) == 1
+
+
 def _complete(results: ResultSet) -> None:
     """Fill in what only the logs can say: benchmark and division of a loose folder."""
     if results.benchmark is None and results.loose:
@@ -263,10 +271,6 @@ def _complete(results: ResultSet) -> None:
     if results.division is None:
         results.division = _majority(run.division for run in results.runs)
     results.reference = REFERENCES.get(results.benchmark or "")
-    if results.loose:
-        # A folder of unlike logs is no result: its logs are judged one by one.
-        if len({(run.benchmark, run.division) for run in results.runs}) > 1 or len(results.runs) < 2:
-            results.reference = None
 
 
 def _majority(words: Iterable[str | None]) -> str | None:

@@ -11,7 +11,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -165,10 +165,15 @@ class LogReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         log, slots, kept = self.log, self._slots, self._kept
         earliest, latest = EARLIEST_MS, LATEST_MS
-        lines, order = log.line_count, log.record_count
-        log.line_count += data.count(b"\n")
+        order = log.record_count
         others = set()
-        for line, text in self._record_texts(data, lines + 1):
+        lines = data.split(b"\n")
+        for line, text in enumerate(lines, log.line_count + 1):
+            prefix, token, text = text.rpartition(TOKEN)
+            if not token:
+                continue
+            if prefix and TOKEN in prefix:
+                log.problem("two records", line)
             try:
                 record = _decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -191,34 +196,13 @@ class LogReader:
                 slot.append(record)
                 kept += 1
             order += 1
+        log.line_count += len(lines) - 1
         log.record_count, self._kept = order, kept
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys |= others
         if kept > MAX_KEPT_RECORDS and slots:
             log.problem("too many records", log.line_count, str(MAX_KEPT_RECORDS))
             self._slots = {}
-
-    def _record_texts(self, data: bytes, first_line: int) -> Iterable[tuple[int, bytes]]:
-        """Return line number and JSON text of each line that holds a record."""
-        tokens = data.count(TOKEN)
-        if data.count(b"\n" + TOKEN) + data.startswith(TOKEN) != tokens:
-            # Some token stands elsewhere than at the start of a line: a prefix, or two records on one line.
-            return self._prefixed_texts(data, first_line)
-        if data.count(b"\n") == tokens:
-            return enumerate(data[len(TOKEN) : -1].split(b"\n" + TOKEN), first_line)
-        return (
-            (line, text[len(TOKEN) :])
-            for line, text in enumerate(data.split(b"\n"), first_line)
-            if text.startswith(TOKEN)
-        )
-
-    def _prefixed_texts(self, data: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
-        for line, text in enumerate(data.split(b"\n"), first_line):
-            at = text.rfind(TOKEN)
-            if at >= 0:
-                if text.find(TOKEN) != at:
-                    self.log.problem("two records", line)
-                yield line, text[at + len(TOKEN) :]
 
     def _find_repeated_members(self, text: bytes, line_number: int) -> None:
         def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:

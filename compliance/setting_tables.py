@@ -10,10 +10,11 @@ from compliance.rule import show
 
 PROBES: tuple[Any, ...] = (
     *(1, 1.0, 0, 0.5, 2, 1.5, -1, True, False, float("nan"), float("inf")),
-    *("1", "text", "", None, [], [1], [0.5], [-1], ["1"], {}),
+    *("1", "text", "", None, [], [1], [0.5], [-1], ["1"], [0.5, 2], {}),
 )
 """Values of all kinds; those that only one profile accepts show what a difference means."""
 MOST_EXAMPLES = 4
+UNNOTICED = "none of the values tried"
 
 
 class Row(NamedTuple):
@@ -39,7 +40,7 @@ def row(setting: Setting) -> Row:
 
 
 def judged_apart(setting: Setting) -> str:
-    """Return a few values that only one of the profiles accepts, in words; "" where there are none."""
+    """Return a few values that only one of the profiles accepts, in words; "" where both ask the same."""
     official = setting.official
     if official is None or official in (ANY, NOT_EMPTY):
         return "the official tool does not look at the value"
@@ -48,7 +49,7 @@ def judged_apart(setting: Setting) -> str:
         values = [show(value) for value in PROBES if one.allows(value) and not other.allows(value)]
         if values:
             parts.append(f"only {name} accepts {', '.join(values[:MOST_EXAMPLES])}")
-    return "; ".join(parts)
+    return "; ".join(parts) or ("" if official == setting.allowed else UNNOTICED)
 
 
 def settings_by_row(reference: Reference) -> dict[Row, list[str]]:
@@ -65,7 +66,7 @@ def differences() -> dict[Row, list[str]]:
     found: dict[Row, dict[str, tuple[str, ...]]] = {}
     for name, reference in REFERENCES.items():
         for row_, rounds in settings_by_row(reference).items():
-            if row_.examples or row_.allowed != row_.official:
+            if row_.allowed != row_.official or row_.examples not in ("", UNNOTICED):
                 # Whether the key must be there is the same in both profiles: no row of its own.
                 found.setdefault(row_._replace(needed="", why=""), {})[name] = tuple(rounds)
     where = {row_: _benchmarks(rounds) for row_, rounds in found.items()}
@@ -79,7 +80,7 @@ def _benchmarks(rounds_of: dict[str, tuple[str, ...]]) -> list[str]:
     if all(rounds_of.get(name) == reference.rounds for name, reference in REFERENCES.items()):
         return ["all"]
     return [
-        name if rounds == REFERENCES[name].rounds else f"{name} ({rounds_text(rounds)})"
+        name if rounds == REFERENCES[name].rounds else f"{name} {rounds_text(rounds)}"
         for name, rounds in rounds_of.items()
     ]
 

@@ -1,0 +1,125 @@
+"""The command: exit statuses, options, and what a user sees."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from compliance.check import main
+from compliance.sample_package import SamplePackage
+from compliance.samples import SampleLog
+
+GOOD, BAD = SampleLog().bytes(), SampleLog().last_evaluation(0.2).bytes()
+
+
+@pytest.fixture
+def logs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.txt").write_bytes(GOOD)
+    (tmp_path / "bad.txt").write_bytes(BAD)
+    return tmp_path
+
+
+def test_exit_status_and_message(logs, capsys):
+    assert main(["good.txt"]) == 0
+    assert "PASS" in capsys.readouterr().out
+    assert main(["bad.txt", "good.txt"]) == 1
+    out = capsys.readouterr().out
+    line = BAD.decode().splitlines().index(next(line for line in reversed(BAD.decode().splitlines()) if "eval_error" in line))
+    assert f"bad.txt:{line + 1}: target not reached" in out and "0 < eval_error <= 0.124" in out and "QUA01" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to check"),
+        (["missing.txt"], "no such file or folder: missing.txt"),
+        (["good.txt", "--round", "4.0"], "there is no round '4.0'; known are 0.7, 1.0, 2.0, 3.0"),
+        (["good.txt", "--ignore", "QUA01"], "a rule is ignored for a reason"),
+        (["good.txt", "--ignore", "XYZ=why"], "no rule 'XYZ'"),
+        (["good.txt", "--select", "QUA,NOPE"], "no rule 'NOPE'"),
+        (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
+        (["good.txt", "--waivers", "good.txt"], "good.txt: "),
+        (["good.txt", "-o", "good.txt"], "would overwrite a file that is being checked"),
+        (["good.txt", "-o", "no/such/folder/report.txt"], "cannot write no/such/folder/report.txt"),
+        (["good.txt", "--format", "xml"], "invalid choice: 'xml'"),
+        (["--explain", "QUA99"], "QUA99"),
+        (["--follow", "."], "--follow watches files"),
+    ],
+)
+def test_wrong_use_exits_with_2_and_says_why(arguments, message, logs, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert (logs / "good.txt").read_bytes() == GOOD
+
+
+@pytest.mark.parametrize("round_", ["3.0", "3.0.0", "v3.0"])
+def test_spellings_of_a_round(round_, logs, capsys):
+    assert main(["good.txt", "--round", round_]) == 0
+    assert "Round 3.0" in capsys.readouterr().out
+
+
+def test_output_goes_to_a_file(logs, capsys):
+    assert main(["bad.txt", "--format", "json", "-o", "report.json"]) == 1
+    assert capsys.readouterr().out == ""
+    report = json.loads((logs / "report.json").read_text())
+    assert report["verdict"] == "FAIL" and report["logs"][0]["error_keys"] == ["eval_error"]
+    assert main(["bad.txt", "--format", "json", "-o", "report.json"]) == 1, "a report of our own may be replaced"
+
+
+def test_ignored_findings_are_counted_with_their_reason(logs, capsys):
+    assert main(["bad.txt", "--ignore", "QUA01=being discussed"]) == 0
+    assert "being discussed" in capsys.readouterr().out
+
+
+def test_waivers_need_reasons(logs, capsys):
+    (logs / "waivers.yaml").write_text("a/strong/cosmoflow: ''\n")
+    with pytest.raises(SystemExit):
+        main(["good.txt", "--waivers", "waivers.yaml"])
+    assert "a waiver needs a reason" in capsys.readouterr().err
+    (logs / "waivers.yaml").write_text("example_n64/strong/cosmoflow: agreed on 1 May\n")
+    SamplePackage(epochs=18).write("Example")
+    assert main(["Example", "--waivers", "waivers.yaml"]) == 0
+    assert "agreed on 1 May" in capsys.readouterr().out
+
+
+def test_rules_are_listed_and_explained(logs, capsys):
+    assert main(["--list-rules"]) == 0
+    assert "QUA01" in capsys.readouterr().out
+    assert main(["--explain", "QUA01"]) == 0
+    out = capsys.readouterr().out
+    assert "quality target" in out and "hpc_training_rules" in out
+
+
+def test_official_profile(logs, capsys):
+    (logs / "aborted.txt").write_bytes(SampleLog().meta("run_stop", "status", "aborted").bytes())
+    assert main(["aborted.txt"]) == 1
+    assert main(["aborted.txt", "--profile", "official"]) == 0
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "compliance.check", *arguments]
+    return subprocess.run(command, capture_output=True, check=False, **options)
+
+
+def test_as_a_command_with_standard_input(logs):
+    done = run("-", input=GOOD)
+    assert done.returncode == 0 and b"PASS" in done.stdout
+    assert run("-", input=BAD).returncode == 1
+    assert run("-", input=b"").returncode == 1
+
+
+def test_a_terminal_without_unicode_is_no_problem(logs):
+    (logs / "u.txt").write_bytes(SampleLog().set("opt_name", "ädam→").bytes())
+    done = run("u.txt", env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.returncode == 1 and b"opt_name" in done.stdout and b"Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_no_traceback(logs):
+    command = f"{sys.executable} -m compliance.check -v --format json bad.txt | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,128 @@
+"""The check as a whole: read-only, the same twice, on one core and on many, and in the hands of a program."""
+
+import os
+
+import pytest
+
+import compliance
+from compliance import engine
+from compliance.engine import Options, check_paths
+from compliance.rule import RULES, Case
+from compliance.sample_package import SamplePackage
+from compliance.samples import SampleLog
+
+
+def snapshot(folder):
+    return {
+        os.path.join(place, name): (os.stat(os.path.join(place, name)).st_mtime_ns, open(os.path.join(place, name), "rb").read())
+        for place, _, names in os.walk(folder)
+        for name in names
+    }
+
+
+def test_checking_writes_nothing_and_says_the_same_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    SamplePackage().file("scaling.json", '{"scaling_factor": 2}').edit(2, lambda log: log.drop("seed")).write("Example")
+    before = snapshot(tmp_path)
+    first, second = (check_paths(["Example"], Options()) for _ in range(2))
+    assert first.findings == second.findings and first.findings
+    assert snapshot(tmp_path) == before
+
+
+def test_many_processes_find_the_same(tmp_path, monkeypatch):
+    SamplePackage().edit(2, lambda log: log.set("opt_name", "adam")).write(tmp_path / "Example")
+    alone = check_paths([tmp_path], Options(jobs=1))
+    monkeypatch.setattr(engine, "PARALLEL_BYTES", 0)
+    together = check_paths([tmp_path], Options(jobs=2))
+    assert together.findings == alone.findings
+    assert [run.timeline for run in together.runs] == [run.timeline for run in alone.runs]
+
+
+def test_the_package_is_callable(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(SampleLog().set("opt_name", "adam").bytes())
+    report = compliance.check(path)
+    assert report.verdict == "FAIL" and report.exit_code == 1
+    assert compliance.check([str(path)], division="open").exit_code == 0
+    with pytest.raises(TypeError):
+        compliance.check(path, colour="red")
+    with pytest.raises(AttributeError):
+        compliance.nothing  # noqa: B018  (the access is the test)
+
+
+def test_a_missing_file_is_a_finding(tmp_path):
+    report = check_paths([tmp_path / "missing.txt"], Options())
+    assert [finding.rule for finding in report.findings if finding.severity == "error"] == ["FRM01"]
+
+
+def test_selecting_and_ignoring(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(SampleLog().set("opt_name", "adam").drop("cache_clear").drop("seed").bytes())
+
+    def found(**options):
+        return [finding.rule for finding in check_paths([path], Options(**options)).findings]
+
+    assert found() == ["ORD02", "SET04", "SET08"]
+    assert found(select=("SET",)) == ["SET04", "SET08"]
+    assert found(select=("SET04", "ORD")) == ["ORD02", "SET04"]
+    report = check_paths([path], Options(ignore={"ORD02": "the caches were cleared by hand", "SET": "a test"}))
+    assert report.findings == [] and report.verdict == "PASS"
+    assert [(finding.rule, why) for finding, why in report.ignored] == [
+        ("ORD02", "the caches were cleared by hand"),
+        ("SET04", "a test"),
+        ("SET08", "a test"),
+    ]
+
+
+@pytest.mark.parametrize("rule", ["SET04", "RUN01", "PKG01", "RUN12"])
+def test_a_broken_rule_is_an_error_not_silence(rule, tmp_path, monkeypatch):
+    def broken(self, *subjects):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(RULES[rule], "check", broken)
+    report = check_paths([SamplePackage().write(tmp_path / "Example")], Options())
+    assert report.verdict == "FAIL"
+    assert {f.rule for f in report.findings if "the rule itself failed" in f.message} == {rule}
+
+
+def test_a_waiver_turns_the_convergence_error_into_a_warning_with_its_reason(tmp_path):
+    package = SamplePackage(epochs=18).write(tmp_path / "Example")
+    assert check_paths([package], Options()).verdict == "FAIL"
+    report = check_paths([package], Options(waivers={"example_n64/strong/cosmoflow": "new reference agreed"}))
+    assert report.verdict == "WARN"
+    assert any("waived: new reference agreed" in finding.message for finding in report.findings)
+
+
+def test_bypass_lines_are_shown_and_obeyed_only_as_the_official_tool_does(tmp_path):
+    package = SamplePackage(epochs=18).file("package_checker_params", "rcp-bypass").write(tmp_path / "Example")
+    report = check_paths([package], Options())
+    assert {f.rule for f in report.findings if f.severity in ("error", "warning")} == {"RCP01", "PKG11"}
+    assert check_paths([package], Options("official")).verdict == "WARN"
+    terminated = SamplePackage(epochs=18).file("package_checker_params", "rcp-bypass\n").write(tmp_path / "Other")
+    assert check_paths([terminated], Options("official")).verdict == "FAIL"
+
+
+def test_mini_runs_pass_only_when_allowed(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(SampleLog(division="open").add("dataset_variant", "mini").bytes())
+    assert check_paths([path], Options()).verdict == "FAIL"
+    report = check_paths([path], Options(allow_mini=True))
+    assert report.verdict == "PASS" and report.runs[0].mini
+
+
+def test_what_could_not_be_checked_is_skipped_visibly(tmp_path):
+    package = SamplePackage().replace("systems/example_n64.json", b"{").write(tmp_path / "Example")
+    report = check_paths([package], Options())
+    assert {finding.rule for finding in report.findings if finding.severity == "skipped"} == {"RUN09"}
+
+
+@pytest.mark.parametrize(("said", "division"), [("Closed", "closed"), ("open ", "open"), ("opne", "closed"), (7, "closed")])
+def test_a_mistyped_division_does_not_switch_rules_off(said, division, tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(SampleLog().set("submission_division", said).bytes())
+    run = check_paths([path], Options()).runs[0]
+    assert run.division == division and run.verdict == "FAIL"
+
+
+def test_a_case_knows_its_profile():
+    assert Case("3.0", None, None, None, ()).strict and not Case("3.0", None, None, None, (), "official").strict

@@ -6,7 +6,7 @@ A benchmark's `reference.py` fills them in, the trainer and the checker read the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,7 +125,7 @@ class Target:
         """Tell whether an evaluation with this value reaches the target; False for what is no number."""
         if not is_number(value):
             return False
-        return 0 < value <= self.value if self.lower_is_better else self.value <= value <= 1
+        return bool(0 < value <= self.value if self.lower_is_better else self.value <= value <= 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class Dataset:
     counts_checked: the official checker compares the numbers too (rounds 1.0 and later).
     """
 
-    train_samples: dict[str, tuple[int, ...]]
-    eval_samples: dict[str, tuple[int, ...]]
+    train_samples: Mapping[str, tuple[int, ...]]
+    eval_samples: Mapping[str, tuple[int, ...]]
     source: str
     counts_checked: bool
 

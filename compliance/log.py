@@ -12,11 +12,12 @@ import json
 import sys
 import zlib
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from common.reference import COMMON_SETTINGS
+from common.reference import COMMON_SETTINGS, is_number
 from compliance.references import REFERENCES
 
 TOKEN: Final = b":::MLLOG "
@@ -61,6 +62,9 @@ class Record(msgspec.Struct, gc=False):
         return self.metadata.get(name) if isinstance(self.metadata, dict) else None
 
 
+FILE_ORDER: Final = attrgetter("order")
+
+
 class Problem(NamedTuple):
     """Something wrong with the form of the file. `kind` is one of the words that `rules/form.py` knows."""
 
@@ -80,6 +84,7 @@ class Log:
         self.record_count = 0
         self.line_count = 0
         self._events: list[Record] | None = None
+        self._numbered: dict[tuple[str, str], list[tuple[float, Record]]] = {}
 
     def __getitem__(self, key: str) -> list[Record]:
         return self.records.get(key, [])
@@ -99,13 +104,26 @@ class Log:
         found = self.records.get(key)
         return found[0].value if found else None
 
+    def in_order(self, *keys: str) -> list[Record]:
+        """Return the records of several keys, in file order."""
+        found = [record for key in keys for record in self.records.get(key, ())]
+        found.sort(key=FILE_ORDER)
+        return found
+
     @property
     def events(self) -> list[Record]:
         """The records of structural keys (run, epoch, eval, …), in file order."""
         if self._events is None:
-            found = [record for key in STRUCTURE for record in self.records.get(key, ())]
-            self._events = sorted(found, key=lambda record: record.order)
+            self._events = self.in_order(*STRUCTURE)
         return self._events
+
+    def numbered(self, key: str, member: str = "epoch_num") -> list[tuple[float, Record]]:
+        """Return (number, record) for each record of a key whose metadata hold a finite number there."""
+        found = self._numbered.get((key, member))
+        if found is None:
+            pairs = [(record.meta(member), record) for record in self[key]]
+            found = self._numbered[key, member] = [pair for pair in pairs if is_number(pair[0])]
+        return found
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:
         """Note a problem; of each kind the first hundred are kept."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
 from common.reference import Target, is_number
-from compliance.log import Log, Record
+from compliance.log import FILE_ORDER, Log, Record
 from compliance.rule import Finding, worst
 
 MS_PER_MINUTE = 60_000
@@ -80,7 +81,8 @@ def counted_evaluations(log: Log, target: Target) -> list[Record]:
     stop = log.first("run_stop")
     first = min(starts, default=-1)
     last = stop.order if stop else log.record_count
-    return [record for record in log[target.key] if first < record.order < last]
+    evaluations = log[target.key]
+    return evaluations[bisect_right(evaluations, first, key=FILE_ORDER) : bisect_left(evaluations, last, key=FILE_ORDER)]
 
 
 def clock(log: Log) -> tuple[float | None, float | None]:
@@ -98,7 +100,7 @@ def clock(log: Log) -> tuple[float | None, float | None]:
 def staging_ms(log: Log) -> float:
     """Return the time between each staging_start and the staging_stop that follows it, in ms."""
     total, begin = 0.0, None
-    for record in sorted(log["staging_start"] + log["staging_stop"], key=lambda record: record.order):
+    for record in log.in_order("staging_start", "staging_stop"):
         if record.key == "staging_start":
             begin = record.time_ms if begin is None else begin
         elif begin is not None:
@@ -117,6 +119,6 @@ def official_convergence(log: Log) -> float | None:
     if stop.meta("status") != "success":
         return None
     evaluations = [r for key in ("eval_error", "eval_accuracy") for r in log[key] if r.order < stop.order]
-    last = max(evaluations, key=lambda record: record.order, default=None)
+    last = max(evaluations, key=FILE_ORDER, default=None)
     epoch = last.meta("epoch_num") if last else None
-    return round(epoch, 3) if is_number(epoch) else None
+    return float(round(epoch, 3)) if epoch is not None and is_number(epoch) else None

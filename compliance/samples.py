@@ -320,6 +320,14 @@ class SampleLog:
         self._prefix = text
         return self
 
+    def text(self) -> str:
+        """Return the file's contents as text."""
+        return self.bytes().decode()
+
+    def gzip(self) -> bytes:
+        """Return the file's contents, compressed."""
+        return gzip.compress(self.bytes(), mtime=0)
+
     def bytes(self) -> bytes:
         """Return the file's contents."""
         lines = [self._prefix + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
@@ -330,11 +338,3 @@ class SampleLog:
             if what:
                 ends[at - 1] = b""
         return b"".join(line + end for line, end in zip(lines, ends, strict=True))
-
-    def text(self) -> str:
-        """Return the file's contents as text."""
-        return self.bytes().decode()
-
-    def gzip(self) -> bytes:
-        """Return the file's contents, compressed."""
-        return gzip.compress(self.bytes(), mtime=0)

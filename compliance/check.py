@@ -182,7 +182,7 @@ def _style(given: argparse.Namespace) -> Style:
 def _show_rules(given: argparse.Namespace) -> int:
     from compliance.explain import explain, list_rules
 
-    _write(explain(given.explain) if given.explain else list_rules(), given.output)
+    _write(explain(given.explain) if given.explain else list_rules(given.profile), given.output)
     return 0
 
 

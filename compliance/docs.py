@@ -37,9 +37,7 @@ mlperf-logging 4.1.68, whatever the rules say; where that tool crashes, the log 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or compare the pages; return 1 if `--check` finds one out of date, 2 if one cannot be made."""
-    parser = argparse.ArgumentParser(
-        prog="python -m compliance.docs", description="Write the generated pages."
-    )
+    parser = argparse.ArgumentParser(prog="python -m compliance.docs", description="Write the generated pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
     parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are (default: docs/)")
     given = parser.parse_args(arguments)
@@ -65,8 +63,8 @@ def pages(folder: Path) -> dict[Path, str]:
     """
     profiles = folder / "profiles.md"
     return {
-        folder / "rules.md": rules_page(),
         profiles: profiles_page(_read(profiles) or NEW_PROFILES, str(profiles)),
+        folder / "rules.md": rules_page(),
         folder / "settings.md": settings_page(),
     }
 
@@ -105,7 +103,7 @@ def _rule(rule: type[Rule]) -> str:
     ]
     if rule.differs:
         lines.append(f"- profiles: {prose(rule.differs)}")
-    findings = bad_findings(rule)
+    findings = bad_findings(rule.id)
     if findings:
         lines.append("- it says, for example:")
         lines += [f"  - {span(sentence(finding))}" for finding in findings]
@@ -167,15 +165,10 @@ def settings_page() -> str:
             for row_, rounds in settings_by_row(reference).items()
         ]
         about = f"Rounds: {rounds_text(reference.rounds)}. Target: {span(reference.target.range_text)}."
-        parts.append(
-            f"## {name}, closed division\n\n{about} {reference.runs} runs. Source: {reference.cite}\n"
-        )
+        parts.append(f"## {name}, closed division\n\n{about} {reference.runs} runs. Source: {reference.cite}\n")
         parts.append(table(heading, rows))
     parts.append("## Open division\n\nHyperparameters and data are free.\n")
-    rows = [
-        (span(r.key), "all", prose(r.needed), prose(r.allowed), prose(r.official))
-        for r in map(row, OPEN_SETTINGS)
-    ]
+    rows = [(span(r.key), "all", prose(r.needed), prose(r.allowed), prose(r.official)) for r in map(row, OPEN_SETTINGS)]
     parts.append(table(heading, rows))
     return "\n".join(parts)
 

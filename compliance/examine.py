@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import compliance.rules  # noqa: F401  (registers the rules)
-from common.reference import OPEN_SETTINGS, Reference, Setting, is_number
+from common.reference import COMMON_SETTINGS, OPEN_SETTINGS, Reference, Setting, is_number
 from compliance.log import SUBMISSION, Log, read_log
 from compliance.references import REFERENCES, benchmarks_of
 from compliance.rule import SKIPPED, STRICT, Case, Finding, LogRule, rules_of
 from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms
 
 HEADER = ("init_start", "submission_benchmark")
+FINDINGS_KEPT = 100
 """Records that begin a log: after a run_start they begin another run."""
 
 
@@ -50,12 +53,28 @@ def digest(log: Log, task: Task) -> Run:
         if not rule.id.startswith(prefixes):
             continue
         try:
-            findings += rule.check(log, case)  # type: ignore[attr-defined]  # rules_of returns LogRules here
+            found: list[Finding] = list(rule.check(log, case))  # type: ignore[attr-defined]  # all are LogRules
+            findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
         except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
             findings.append(rule.found(task.path, 0, f"the rule itself failed: {error!r}; please report it"))
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
     return _run(log, case, findings)
+
+
+def _limited(found: list[Finding]) -> Iterator[Finding]:
+    """Yield the findings of a rule, of each severity and key the first hundred and how many more there are."""
+    counts: Counter[tuple[str, str]] = Counter()
+    others: dict[tuple[str, str], Finding] = {}
+    for finding in found:
+        kind = (finding.severity, finding.key)
+        counts[kind] += 1
+        if counts[kind] <= FINDINGS_KEPT:
+            yield finding
+        elif counts[kind] == FINDINGS_KEPT + 1:
+            others[kind] = finding
+    for kind, finding in others.items():
+        yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, from this line on")
 
 
 def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
@@ -111,7 +130,8 @@ def _benchmark(log: Log, task: Task) -> str | None:
 @lru_cache(maxsize=64)
 def _settings(benchmark: str | None, round_: str, division: str | None) -> tuple[Setting, ...]:
     if benchmark is None or division is None:
-        return OPEN_SETTINGS
+        common = COMMON_SETTINGS if division == "closed" else ()
+        return (*(setting for setting in common if round_ in setting.rounds), *OPEN_SETTINGS)
     return REFERENCES[benchmark].settings_of(round_, division)
 
 
@@ -135,7 +155,7 @@ def _run(log: Log, case: Case, findings: list[Finding]) -> Run:
     run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
     run.staging_ms = staging_ms(log)
     run.status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
-    run.timeline = hash(tuple(record.time_ms for record in log.events))
+    run.timeline = _timeline(log)
     run.event_count = len(log.events)
     run.mini = any(record.value == "mini" for record in log["dataset_variant"])
     run.parsed_clean = not any(finding.rule == "FRM04" for finding in findings)
@@ -143,6 +163,12 @@ def _run(log: Log, case: Case, findings: list[Finding]) -> Run:
     if case.reference:
         run.convergence, run.converged = _convergence(log, case.reference)
     return run
+
+
+def _timeline(log: Log) -> int:
+    times = [record.time_ms for record in log.events]
+    # Python hashes each NaN differently.
+    return hash(tuple([time_ms if time_ms == time_ms else 0 for time_ms in times]))
 
 
 def _finite(time_ms: float | None) -> float | None:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 from common.reference import ROUNDS
@@ -55,8 +56,7 @@ def _table(rules: Iterable[type[Rule]]) -> str:
     rows += [(rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
-        for row in rows
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
     )
 
 
@@ -76,7 +76,7 @@ def _explained(rule: type[Rule]) -> str:
     for label, text in facts:
         if text:
             lines += textwrap.wrap(text, WIDTH, initial_indent=f"{label:<11}", subsequent_indent=" " * 11)
-    findings = bad_findings(rule)
+    findings = bad_findings(rule.id)
     if findings:
         lines += ["", "What it says to examples that break it:"]
         lines += [f"  {sentence(finding)}" for finding in findings]
@@ -95,8 +95,10 @@ def divisions_text(rule: type[Rule]) -> str:
     return " and ".join(division for division in rule.divisions if division)
 
 
-def bad_findings(rule: type[Rule]) -> list[Finding]:
+@cache
+def bad_findings(rule_id: str) -> tuple[Finding, ...]:
     """Return the first finding about each bad example, made by running the rule; without repetitions."""
+    rule = RULES[rule_id]
     profile = STRICT if STRICT in rule.profiles else OFFICIAL
     look = _log_findings if issubclass(rule, LogRule) else _package_findings
     found: dict[str, Finding] = {}
@@ -105,7 +107,7 @@ def bad_findings(rule: type[Rule]) -> list[Finding]:
             if finding.rule == rule.id and finding.severity != SKIPPED:
                 found.setdefault(sentence(finding), finding)
                 break
-    return list(found.values())
+    return tuple(found.values())
 
 
 def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:

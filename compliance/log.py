@@ -11,6 +11,7 @@ import io
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -21,24 +22,29 @@ from common.reference import COMMON_SETTINGS, is_number
 from compliance.references import REFERENCES
 
 TOKEN: Final = b":::MLLOG "
+LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
 BLOCK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 16 << 20
-MAX_KEPT_RECORDS: Final = 150_000
-MAX_LOG_BYTES: Final = 8 << 30
+MAX_RECORD_BYTES: Final = 512 << 10
+MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
+UNWEIGHED_BYTES: Final = 512 << 10  # records up to this length together are not worth weighing
+MAX_LOG_BYTES: Final = 2 << 30
 EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
 LATEST_MS: Final = 4_100_000_000_000  # 2099
 PROBLEMS_KEPT: Final = 100
 OTHER_KEYS_KEPT: Final = 500
+LONGEST_KEY: Final = 80
 
 STRUCTURE: Final = (
     "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop "
     "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
 ).split()
-SUBMISSION: Final = ("submission_benchmark submission_org submission_division submission_status submission_platform").split()
-KEYS: Final = frozenset(
-    (*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", *(setting.key for setting in COMMON_SETTINGS))
-    + tuple(s.key for ref in REFERENCES.values() for s in (*ref.dataset.settings(), *ref.settings))
+SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
+SETTINGS: Final = (
+    *COMMON_SETTINGS,
+    *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
 )
+KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", *(setting.key for setting in SETTINGS)))
 """The keys that some rule asks for; records of other keys are checked for form and dropped."""
 
 
@@ -52,8 +58,6 @@ class Record(msgspec.Struct, gc=False):
     key: str
     value: Any
     metadata: dict[str, Any]
-    namespace: Any = None
-    event_type: Any = None
     line: int = msgspec.field(default=0, name="(line)")
     order: int = msgspec.field(default=0, name="(order)")
 
@@ -83,6 +87,7 @@ class Log:
         self.other_keys: set[str] = set()
         self.record_count = 0
         self.line_count = 0
+        self._problem_counts: Counter[str] = Counter()
         self._events: list[Record] | None = None
         self._numbered: dict[tuple[str, str], list[tuple[float, Record]]] = {}
 
@@ -121,13 +126,14 @@ class Log:
         """Return (number, record) for each record of a key whose metadata hold a finite number there."""
         found = self._numbered.get((key, member))
         if found is None:
-            pairs = [(record.meta(member), record) for record in self[key]]
-            found = self._numbered[key, member] = [pair for pair in pairs if is_number(pair[0])]
+            found = [(number, record) for record in self[key] if is_number(number := record.meta(member))]
+            self._numbered[key, member] = found
         return found
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:
         """Note a problem; of each kind the first hundred are kept."""
-        if sum(problem.kind == kind for problem in self.problems) < PROBLEMS_KEPT:
+        self._problem_counts[kind] += 1
+        if self._problem_counts[kind] <= PROBLEMS_KEPT:
             self.problems.append(Problem(kind, line, detail))
 
 
@@ -138,33 +144,35 @@ class LogReader:
         self.log = Log(path)
         self._carry = b""
         self._skipping = False
-        self._kept = 0
+        self._kept_bytes = 0
         self._slots: dict[str, list[Record]] = {key: [] for key in KEYS}
+        self._open_slots = self._slots  # none when there are too many records
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file; complete lines are read at once."""
         if self._skipping:
-            end = data.find(b"\n") + 1
-            if not end:
+            # What is left of the long line is dropped; its line end stays and ends an empty line.
+            ends = [at for at in (data.find(b"\n"), data.find(b"\r")) if at >= 0]
+            if not ends:
                 return
             self._skipping = False
-            self.log.line_count += 1
-            data = data[end:]
+            data = data[min(ends) :]
         if self._carry:
             data = self._carry + data
         # A last carriage return may be the first half of CRLF: it waits for the next byte.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
         self._carry = data[cut:]
-        if len(self._carry) > MAX_LINE_BYTES:
-            self.log.problem("long line", self.log.line_count + data.count(b"\n", 0, cut) + 1)
-            self._carry, self._skipping = b"", True
         if cut:
-            self._read_lines(data[:cut])
+            data = data[:cut]
+            self._read_lines(data)
+        if len(self._carry) > MAX_LINE_BYTES:
+            self.log.problem("long line", self.log.line_count + 1)
+            self._carry, self._skipping = b"", True
 
     def close(self) -> Log:
         """Read what is left (a last line without line end) and return the log."""
-        if self._carry:
-            carry, self._carry = self._carry, b""
+        if self._carry or self._skipping:
+            carry, self._carry, self._skipping = self._carry, b"", False
             self._read_lines(carry + b"\n")
         self.log.records = {key: found for key, found in self._slots.items() if found}
         return self.log
@@ -179,13 +187,11 @@ class LogReader:
 
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line end."""
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        log, slots, kept = self.log, self._slots, self._kept
+        log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest = EARLIEST_MS, LATEST_MS
         order = log.record_count
         others = set()
-        lines = data.split(b"\n")
+        lines = self._lines_of(data)
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -200,6 +206,8 @@ class LogReader:
                     continue
                 record = slow
             if not earliest < record.time_ms < latest:
+                if self._time(record.time_ms, line) is None:
+                    continue
                 log.problem("time", line, repr(record.time_ms))
             slot = slots.get(record.key)
             if slot is None:
@@ -209,29 +217,51 @@ class LogReader:
                 # inside a string.
                 if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
                     self._find_repeated_members(text, line)
+                kept_bytes += len(text) if kept_bytes < UNWEIGHED_BYTES else _memory_bytes(text)
                 record.line = line
                 record.order = order
                 slot.append(record)
-                kept += 1
             order += 1
         log.line_count += len(lines) - 1
-        log.record_count, self._kept = order, kept
+        log.record_count, self._kept_bytes = order, kept_bytes
         if len(log.other_keys) < OTHER_KEYS_KEPT:
-            log.other_keys |= others
-        if kept > MAX_KEPT_RECORDS and slots:
-            log.problem("too many records", log.line_count, str(MAX_KEPT_RECORDS))
-            self._slots = {}
+            log.other_keys |= {key for key in others if len(key) <= LONGEST_KEY}
+        if kept_bytes > MAX_KEPT_BYTES and slots:
+            log.problem("too many records", log.line_count, str(sum(map(len, slots.values()))))
+            self._open_slots = {}
+
+    def _lines_of(self, data: bytes) -> list[bytes]:
+        """Return the lines, with nothing in the place of those that are too long to decode."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = data.split(b"\n")
+        if len(data) > MAX_RECORD_BYTES:
+            for at, text in enumerate(lines):
+                if len(text) <= MAX_RECORD_BYTES:
+                    continue
+                if len(text) > MAX_LINE_BYTES:
+                    self.log.problem("long line", self.log.line_count + at + 1)
+                elif TOKEN in text and len(text) - text.rfind(TOKEN) > MAX_RECORD_BYTES:
+                    self.log.problem("long record", self.log.line_count + at + 1)
+                else:
+                    continue
+                lines[at] = b""
+        return lines
 
     def _find_repeated_members(self, text: bytes, line_number: int) -> None:
         def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
             found = dict(members)
             if len(found) != len(members):
-                names = [name for name, _ in members]
-                repeated = next(name for name in names if names.count(name) > 1)
-                self.log.problem("repeated member", line_number, repeated)
+                repeated, _ = Counter(name for name, _ in members).most_common(1)[0]
+                self.log.problem("repeated member", line_number, repeated[:80])
             return found
 
-        _parse_json(text, pairs)
+        try:
+            _parse_json(text, pairs)
+        except RecursionError:
+            self.log.problem("deep", line_number)
+        except ValueError as error:  # the typed decoder took what Python's does not
+            self.log.problem("json", line_number, str(error))
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder refuses, as the official parser would; None with a problem."""
@@ -256,10 +286,10 @@ class LogReader:
         if time_ms is None:
             return None
         if not isinstance(key, str):
-            log.problem("member type", line_number, f"key is {json.dumps(key)[:80]}")
+            log.problem("member type", line_number, f"key is {_shown(key)}")
             key = ""
         if not isinstance(metadata, dict):
-            log.problem("member type", line_number, f"metadata is {json.dumps(metadata)[:80]}")
+            log.problem("member type", line_number, f"metadata is {_shown(metadata)}")
         return Record(time_ms, key, value, metadata)
 
     def _time(self, raw: Any, line_number: int) -> float | None:
@@ -273,24 +303,42 @@ class LogReader:
             try:
                 time_ms = float(raw)
             except ValueError:
-                self.log.problem("json", line_number, f"time_ms is {raw[:80]!r}, no number")
+                self.log.problem("json", line_number, f"time_ms is {_shown(raw)}, no number")
                 return None
-            self.log.problem("time text", line_number, repr(raw)[:80])
+            self.log.problem("time text", line_number, _shown(raw))
             return time_ms
-        self.log.problem("time type", line_number, repr(raw)[:80])
+        self.log.problem("time type", line_number, _shown(raw))
         return None
 
 
 _decode = msgspec.json.Decoder(Record).decode
 
 
+def _shown(value: Any) -> str:
+    """Return a JSON value as a short text; of lists and objects only that they are such."""
+    if isinstance(value, (list, dict)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return json.dumps(value)[:80]
+
+
+def _memory_bytes(text: bytes) -> int:
+    """Return about how many bytes the parsed text takes: an object of one member alone takes 232."""
+    items = text.count(b",") + text.count(b"[")
+    characters = len(text) if text.isascii() else 4 * len(text)
+    return 232 * text.count(b"{") + 40 * text.count(b":") + 72 * items + characters
+
+
 def _parse_json(text: bytes, pairs: Any = None) -> Any:
-    """Parse as Python's json does (NaN allowed); text that is not UTF-8 is taken as Latin-1."""
+    """Parse as Python's json does (NaN allowed); text that is not UTF-8 is taken as Latin-1.
+
+    The official parser takes all text as Latin-1 and strips what is white space there, at the end of the line.
+    """
+    text = text.rstrip(LATIN_1_SPACE)
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError:
         decoded = text.decode("latin-1")
-    return json.loads(decoded.strip(), object_pairs_hook=pairs)
+    return json.loads(decoded, object_pairs_hook=pairs)
 
 
 def read_log(path: str) -> Log:
@@ -360,10 +408,12 @@ def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 def _foreign_encoding(block: bytes) -> str | None:
     """Return the name of the encoding if the text is none of ASCII, UTF-8 or Latin-1."""
+    if TOKEN in block:
+        return None
     for mark, name in ((b"\xff\xfe\0\0", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16")):
         if block.startswith(mark):
             return name
     head = block[:4096]
-    if TOKEN not in head and head.count(b"\0") > len(head) // 3:
+    if head.count(b"\0") > len(head) // 3:
         return "UTF-16 or UTF-32 without a byte order mark, or binary data"
     return None

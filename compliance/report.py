@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from compliance.package import Package
-from compliance.results import ResultSet
+from compliance.results import STRONG, ResultSet
 from compliance.rule import ERROR, SEVERITIES, WARNING, Finding, worst
 from compliance.run import Run
 
@@ -19,7 +19,6 @@ class Report:
     rounds: what each input was judged by: (path, round, why that round).
     runs: every log, with its own findings in `run.findings`; sets, packages: as found.
     own: findings about no single log, set or package. ignored: findings that --ignore took out, with the reason.
-    crashed: rules that raised (id, path, error): an error of the run, never silence.
     """
 
     profile: str
@@ -47,12 +46,17 @@ class Report:
 
     @property
     def tolerated(self) -> set[str]:
-        """Paths of the one failing run that a time-to-train result may have, and of failing pruned logs' sets."""
-        return {
-            results.failing[0].path
-            for results in self.sets
-            if not results.loose and results.scaling == "strong" and len(results.failing) == 1
-        }
+        """Paths of failing runs that a result may have: one of a time-to-train result.
+
+        The official tool allows one of a throughput result too, and never reads pruned logs.
+        """
+        paths = set()
+        for results in self.sets:
+            if not results.loose and len(results.failing) == 1 and (results.scaling == STRONG or not results.strict):
+                paths.add(results.failing[0].path)
+            if not results.strict:
+                paths.update(run.path for run in results.pruned)
+        return paths
 
     def counts(self) -> Counter[str]:
         """Return how many findings there are of each severity."""

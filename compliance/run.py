@@ -81,8 +81,8 @@ def counted_evaluations(log: Log, target: Target) -> list[Record]:
     stop = log.first("run_stop")
     first = min(starts, default=-1)
     last = stop.order if stop else log.record_count
-    evaluations = log[target.key]
-    return evaluations[bisect_right(evaluations, first, key=FILE_ORDER) : bisect_left(evaluations, last, key=FILE_ORDER)]
+    found = log[target.key]
+    return found[bisect_right(found, first, key=FILE_ORDER) : bisect_left(found, last, key=FILE_ORDER)]
 
 
 def clock(log: Log) -> tuple[float | None, float | None]:

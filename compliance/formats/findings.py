@@ -35,9 +35,7 @@ class Shown(NamedTuple):
 def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
     """Return the findings of one log, set or package as shown; errors of a tolerated log become warnings."""
     return [
-        Shown(finding, WARNING, True)
-        if tolerated and finding.severity == ERROR
-        else Shown(finding, finding.severity)
+        Shown(finding, WARNING, True) if tolerated and finding.severity == ERROR else Shown(finding, finding.severity)
         for finding in findings
     ]
 

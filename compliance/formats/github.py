@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from compliance.formats import Style
 from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
-from compliance.formats.words import clean, relative
+from compliance.formats.words import clean, place, relative
 from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def _command(shown: Shown, message: str, style: Style) -> str:
     title = RULES[finding.rule].title() if finding.rule in RULES else ""
     properties = [("title", f"{finding.rule} {title}".strip())]
     if finding.path and finding.path != "-":
-        place = [("file", clean(relative(finding.path, style)))]
-        place += [("line", str(finding.line))] if finding.line > 0 else []
-        properties = place + properties
+        line = [("line", str(finding.line))] if finding.line > 0 else []
+        properties = [("file", clean(relative(finding.path, style))), *line, *properties]
+    elif finding.path:
+        message = f"{place(finding.path, finding.line, style)}: {message}"
     listed = ",".join(f"{name}={property_text(value)}" for name, value in properties)
     return f"::{COMMANDS[shown.severity]} {listed}::{data_text(message)}"
 

@@ -47,10 +47,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "verdict": report.verdict,
         "exit_code": report.exit_code,
         "counts": {**counts, "tolerated": inside},
-        "rounds": [
-            {"path": relative(path, style), "round": round_, "why": why}
-            for path, round_, why in report.rounds
-        ],
+        "rounds": [{"path": relative(path, style), "round": round_, "why": why} for path, round_, why in report.rounds],
         "logs": [_log(run, run.path in tolerated, style) for run in report.runs],
         "sets": [_set(results, tolerated, style) for results in report.sets],
         "packages": [
@@ -163,6 +160,5 @@ def finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {finite(str(key)): finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return finite(str(value))
+    assert isinstance(value, list | tuple), type(value)
+    return [finite(item) for item in value]

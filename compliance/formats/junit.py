@@ -28,12 +28,12 @@ def render(report: Report, style: Style) -> str:
     """Return the report as one XML document."""
     tolerated = report.tolerated
     root = Xml.Element("testsuites", name="mlperf-hpc-check")
-    whole, rounds = result_sets(report), many_rounds(report)
+    whole, rounds = {results.folder for results in result_sets(report)}, many_rounds(report)
     for results in report.sets:
-        if results not in whole and not results.findings:
+        if results.folder not in whole and not results.findings:
             continue
         suite = _suite(root, set_name(results, style, rounds))
-        if results in whole:
+        if results.folder in whole:
             _logs(suite, [*results.runs, *results.pruned], tolerated, style)
         rules = _groups(SetRule, results.round, results.division, report.profile)
         _rules(suite, results.findings, rules, style)
@@ -96,9 +96,7 @@ def _case(suite: Xml.Element, name: str, found: Sequence[Shown], style: Style) -
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         first = f"{errors[0].finding.rule}: {errors[0].text}{more}"
-        Xml.SubElement(case, "failure", type=errors[0].finding.rule, message=first).text = _lines(
-            errors, style
-        )
+        Xml.SubElement(case, "failure", type=errors[0].finding.rule, message=first).text = _lines(errors, style)
     others = [shown for shown in found if shown.severity not in (ERROR, SKIPPED)]
     if others:
         Xml.SubElement(case, "system-out").text = _lines(others, style)

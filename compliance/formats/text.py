@@ -88,9 +88,7 @@ def _columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
     return [
         _paint(row[0], row[0], style)
         + " " * (widths[0] - len(row[0]))
-        + "".join(
-            f"  {cell:<{width}}" for cell, width in zip(row[1:], widths[1:], strict=True) if width
-        ).rstrip()
+        + "".join(f"  {cell:<{width}}" for cell, width in zip(row[1:], widths[1:], strict=True) if width).rstrip()
         for row in rows
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compliance.log import EARLIEST_MS, LATEST_MS, MAX_KEPT_RECORDS, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
+from compliance.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_RECORD_BYTES, Log, Problem
 from compliance.rule import STRICT, Case, Finding, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
@@ -32,8 +32,8 @@ class Readable(LogRule):
         for problem in problems(log, "too large"):
             yield self.found(log.path, 0, f"holds more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB")
         for problem in problems(log, "too many records"):
-            message = f"holds more than {problem.detail} records that rules ask for; the rest was not kept"
-            yield self.found(log.path, problem.line, message, f"at most {MAX_KEPT_RECORDS} such records")
+            message = f"too many records: those after the first {problem.detail} that rules ask for are not judged"
+            yield self.found(log.path, problem.line, message, "some thousands at most")
 
 
 class Encoded(LogRule):
@@ -140,7 +140,7 @@ class NoRepeatedMember(LogRule):
 
 
 class LineLength(LogRule):
-    """No line is longer than 16 MiB."""
+    """No line is longer than 16 MiB, no record longer than 512 KiB."""
 
     id = "FRM07"
     cite = "docs/profiles.md (a limit of this checker)"
@@ -148,12 +148,20 @@ class LineLength(LogRule):
     why = "No honest record comes near this length; reading such a line costs memory without bound."
     mend = "Find out what wrote the line; progress bars belong on standard error."
     good = (lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),)
-    bad = (lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),)
+    bad = (
+        lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),
+        lambda log: log().set("submission_platform", "x" * (1 << 20)),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "long line")[:SHOWN]:
             limit = f"{MAX_LINE_BYTES >> 20} MiB"
-            yield self.found(log.path, problem.line, f"the line is longer than {limit}: not decoded", f"at most {limit}")
+            message = f"the line is longer than {limit}: not decoded"
+            yield self.found(log.path, problem.line, message, f"at most {limit}")
+        for problem in problems(log, "long record")[:SHOWN]:
+            limit = f"{MAX_RECORD_BYTES >> 10} KiB"
+            message = f"the record is longer than {limit}: not decoded"
+            yield self.found(log.path, problem.line, message, f"at most {limit}")
 
 
 class Times(LogRule):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import le
 from typing import Any
 
 from common.reference import is_number
@@ -13,6 +14,7 @@ TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
 INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
 CLOCK_TOLERANCE_MS = 1000
+NEVER_MS = 9e99
 
 
 def before(log: Log, key: str, record: Record) -> bool:
@@ -61,8 +63,9 @@ class Init(LogRule):
         begins = [record.time_ms for record in log["init_start"] if record.order < stop.order]
         if not begins:
             yield self.found(log.path, stop.line, "init_stop without init_start before it", "after init_start", "init_stop")
-        elif not stop.time_ms - min(begins) < limit * 60_000:
-            minutes = (stop.time_ms - min(begins)) / 60_000
+        # min() from a number on passes over NaN, as the official tool does.
+        elif not (length_ms := stop.time_ms - min(NEVER_MS, *begins)) < limit * 60_000:
+            minutes = length_ms / 60_000
             message = f"initialisation takes {minutes:.1f} min: longer than {limit} min"
             yield self.found(log.path, stop.line, message, f"less than {limit} min", "init_stop")
         if before(log, "run_start", stop):
@@ -246,6 +249,8 @@ class Epochs(LogRule):
             yield from self._numbers(log, key, case)
 
     def _numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
+        if len(log.numbered(key)) == len(log[key]):
+            return
         missing = [record for record in log[key] if not has_member(record, "epoch_num")]
         if missing:
             message = f"epoch_num missing in the metadata of {key}{_count(missing)}"
@@ -295,6 +300,9 @@ class Forward(LogRule):
     IGNORED = ("cache_clear",)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        times = [record.time_ms for record in log.events]
+        if all(map(le, times, times[1:])):
+            return
         latest: Record | None = None
         late: list[tuple[Record, Record]] = []
         for record in log.events:
@@ -357,10 +365,9 @@ class EpochOrder(LogRule):
         for key in ("epoch_start", "epoch_stop", "eval_start"):
             step: Any = None
             last: Any = None
-            for record in log[key]:
-                number = record.meta("epoch_num")
-                if not is_number(number) or record.order > end:
-                    continue
+            for number, record in log.numbered(key):
+                if record.order > end:
+                    break
                 if key == "eval_start":
                     # There may be none or several evaluations in an epoch, but they do not go back.
                     wrong = last is not None and number < last
@@ -401,8 +408,8 @@ class EpochPairs(LogRule):
         stop = log.first("run_stop")
         end = stop.order if stop else log.record_count
         for name, member in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
-            starts = _by_number(log[f"{name}_start"], member, end)
-            stops = _by_number(log[f"{name}_stop"], member, end)
+            starts = _by_number(log.numbered(f"{name}_start", member), end)
+            stops = _by_number(log.numbered(f"{name}_stop", member), end)
             ended = max(stops, default=float("-inf"))
             for number, records in starts.items():
                 if len(records) > len(stops.get(number, ())) and number < ended:
@@ -418,11 +425,10 @@ def _count(records: list[Record]) -> str:
     return f" ({len(records)} such records)" if len(records) > 1 else ""
 
 
-def _by_number(records: list[Record], member: str, end: int) -> dict[float, list[Record]]:
-    """Return the records before `end` by the epoch number in their metadata; those without one are left out."""
+def _by_number(numbered: list[tuple[float, Record]], end: int) -> dict[float, list[Record]]:
+    """Return the records before `end` by their epoch number."""
     found: dict[float, list[Record]] = {}
-    for record in records:
-        number = record.meta(member)
-        if is_number(number) and record.order < end:
+    for number, record in numbered:
+        if record.order < end:
             found.setdefault(number, []).append(record)
     return found

@@ -125,7 +125,7 @@ class Described(PackageRule):
     good = (lambda package: package(),)
     bad = (
         lambda package: package().remove("systems/example_n64.json"),
-        lambda package: package().replace("systems/example_n64.json", b'{"division": "closed",}'),
+        lambda package: package().replace("systems/example_n64.json", b'{"division" "closed"}'),
         lambda package: package().replace("systems/example_n64.json", b"[1, 2]"),
         lambda package: package().replace("systems/left_over.json", b"{}"),
     )

@@ -1,42 +1,22 @@
-"""Damaged logs for the comparison with the official checker: honest sample logs, each with something wrong.
-
-Pure, and the same cases in every run. A `Base` is an honest log (round, division, benchmark, variant); a
-`Mutation` changes its records; `edits.py` changes its bytes; `mutants()` yields all cases.
-"""
+"""What can be wrong with the records of a log: mutations of a `SampleLog`, by family and key."""
 
 from __future__ import annotations
 
-import copy
 import math
-import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from compliance.log import STRUCTURE, SUBMISSION
-from compliance.references import REFERENCES, benchmarks_of
+from compliance.references import REFERENCES
 from compliance.rules.order import INIT_LIMIT_MINUTES
 from compliance.samples import SampleLog
-from tests.conformance.edits import FILE_EDITS, LINE_EDITS
 
-ROUNDS = ("1.0", "2.0", "3.0")
 NEIGHBOURS = ("init_start", "init_stop", "run_start", "run_stop", "epoch_start")
-FOCUS = {
-    "blocks": ("block_start", "block_stop", "eval_start", "eval_stop"),
-    "staged": ("staging_start", "staging_stop"),
-    "optional": ("gradient_accumulation_steps", "gradient_accumulation_frequency", "sgd_opt_momentum"),
-    "adam": ("opt_name", "opt_bias_correction", "opt_grad_averaging", "opt_max_grad_norm"),
-    "cosine": (
-        *("scheduler_type", "scheduler_t_max", "scheduler_eta_min"),
-        *("scheduler_milestones", "scheduler_decay_rate"),
-    ),
-}
-"""Which keys are damaged in the variants; in the plain log all of them."""
-PAIRS = 60
-SHUFFLES = 8
+JUDGED_IN_OPEN = (*SUBMISSION, *STRUCTURE, "train_samples", "eval_samples")
 
-WRONG_TYPES = ("text", "", "1", " ", None, True, False, [], [1, 2], {}, {"a": 1}, math.nan, math.inf, -math.inf)
-NUMBERS = (0, -1, 1, 1.0, -0.0, 5e-324, -5e-324, 0.5, 1e300, 2**64, 10**30)
-UNIT = (math.nextafter(1, 0), math.nextafter(1, 2), 10)
+WRONG_TYPES = ("text", "", "1", None, True, False, [], [1, 2], {}, {"a": 1}, math.nan, math.inf, -math.inf)
+NUMBERS = (0, -1, 1, -0.0, 5e-324, -5e-324, 0.5, 1e300, 2**64)
+UNIT = (math.nextafter(1, 0), 1.0, math.nextafter(1, 2), 10)
 SEQUENCES = ([0.9], [0.9, 0.99], [0.9, 0.99, 0.999], [2, -1], ["a", "b"], [[1], [2]], "ab", {"a": 1, "b": 2})
 INTERESTING: dict[str, tuple[Any, ...]] = {
     "submission_division": ("Closed", "CLOSED", "open", "closed", "closed ", ["closed"], "opne"),
@@ -60,114 +40,61 @@ TIMES = (0, -1, 1.5, math.nan, math.inf, -math.inf, 1e300, 10**25, 10**400, True
 TIME_TEXTS = ("1694000000000", " 1694000000000 ", "1.2.3", "1_000", "nan", "-inf", "", "soon")
 METADATA = (None, "text", "epoch_num status epoch_count first_epoch_num", ["epoch_num", "status"], {}, 3)
 NUMBERING = (None, "3", [], 0, -1, 1.5, True, math.nan)
-
-
-class Base(NamedTuple):
-    """An honest log to damage."""
-
-    round: str
-    division: str
-    benchmark: str
-    variant: str = "plain"
-
-    def log(self) -> SampleLog:
-        """Return the honest log, short enough for thousands of checks."""
-        log = SampleLog(self.benchmark, self.round, self.division, epochs=2)
-        if self.variant == "blocks":
-            log.blocks()
-        elif self.variant == "staged":
-            log.stage(after="run_start")
-        elif self.variant == "optional":
-            for key in FOCUS["optional"]:
-                log.set(key, 1)
-        elif self.variant == "adam":
-            for key in ("opt_bias_correction", "opt_grad_averaging", "opt_max_grad_norm"):
-                log.drop(key)
-            log.set("opt_name", "Adam")
-        elif self.variant == "cosine":
-            log.drop("scheduler_milestones").drop("scheduler_decay_rate")
-            log.set("scheduler_type", "cosine_annealing").set("scheduler_t_max", 9000).set("scheduler_eta_min", 0.0)
-        return log
-
-    def __str__(self) -> str:
-        return " ".join(self[: 3 if self.variant == "plain" else 4])
+AROUND_MS = (-1, -0.25, 0, 0.25, 1)
 
 
 class Mutation(NamedTuple):
-    """One thing to do to a log: what, to which key, and how."""
+    """One thing to do to a log: what, to which key, and the function that does it, with its arguments."""
 
     label: str
     key: str
-    apply: Callable[[SampleLog], Any]
+    change: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def apply(self, log: SampleLog) -> None:
+        """Damage the log."""
+        self.change(log, *self.arguments)
 
 
-class Mutant(NamedTuple):
-    """A damaged log: a readable name, the key that was damaged ("" for the file as a whole), its bytes."""
-
-    id: str
-    base: Base
-    key: str
-    data: bytes
+def does(label: str, key: str, change: Callable[..., Any], *arguments: Any) -> Mutation:
+    """Return the mutation that calls `change(log, *arguments)`."""
+    return Mutation(label, key, change, arguments)
 
 
-def bases() -> Iterator[Base]:
-    """Yield every kind of honest log."""
-    for round_ in ROUNDS:
-        for benchmark in benchmarks_of(round_):
-            yield Base(round_, "closed", benchmark)
-            yield Base(round_, "open", benchmark)
-        for variant in ("blocks", "staged", "optional"):
-            yield Base(round_, "closed", "cosmoflow", variant)
-        for variant in ("adam", "cosine", "optional"):
-            yield Base(round_, "closed", "deepcam", variant)
+def mutations(log: SampleLog, keys: tuple[str, ...], plain: bool) -> Iterator[Mutation]:
+    """Yield what can be wrong with these keys of this log; in the plain log also qualities and times.
 
-
-def mutants() -> Iterator[Mutant]:
-    """Yield every case; no two have the same name."""
-    for base in bases():
-        yield Mutant(f"{base}: honest", base, "", base.log().bytes())
-        known = list(_distinct(mutations(base)))
-        for label, key, apply in known:
-            log = base.log()
-            apply(log)
-            yield Mutant(f"{base}: {key} {label}", base, key, log.bytes())
-        yield from _pairs(base, known)
-        yield from _shuffled(base)
-        if base.benchmark == "cosmoflow" and base.variant == "plain":
-            yield from _edited(base)
-
-
-def mutations(base: Base) -> Iterator[Mutation]:
-    """Yield what can be wrong with the records of this log."""
-    log = base.log()
-    keys = FOCUS.get(base.variant) or tuple(dict.fromkeys(record["key"] for record in log.records))
-    judged = {*SUBMISSION, *STRUCTURE, "train_samples", "eval_samples"}
+    The rules on events are those of no benchmark: one log has its events damaged in every way, the others in a few.
+    """
+    thorough, special = log.benchmark == "cosmoflow", (log.reference.target.key, "opt_name", "scheduler_type")
     for key in keys:
+        if log.division == "open" and key not in JUDGED_IN_OPEN:
+            yield does("missing", key, SampleLog.drop, key)
+            continue
         if log.records_of(key):
             yield from presence(key)
-            yield from metadata(log, key)
+            if key in special or (thorough and key in (*STRUCTURE, *SUBMISSION)):
+                yield from places(log, key)
+            if key in special or (thorough and key in STRUCTURE):
+                yield from metadata(log, key)
         if key in STRUCTURE:
-            yield Mutation("value of another type", key, lambda log, key=key: log.set(key, "text"))
-        elif base.division == "closed" or key in judged:
+            yield does("value of another type", key, SampleLog.set, key, "text")
+        else:
             yield from values(log, key)
-        if key in STRUCTURE or key in SUBMISSION or key == "opt_name":
-            yield from places(log, key)
-    if base.variant == "plain":
+    if plain:
         yield from quality(log)
-        yield from times(log)
-
-
-# -- families of mutations ------------------------------------------------------------------------------------
+        if thorough:
+            yield from times(log)
 
 
 def presence(key: str) -> Iterator[Mutation]:
     """Yield: the key is missing, or too often there."""
-    yield Mutation("missing", key, lambda log: log.drop(key))
-    yield Mutation("missing once", key, lambda log: log.drop(key, 0))
-    yield Mutation("doubled", key, lambda log: log.double(key))
-    yield Mutation("doubled with another value", key, lambda log: log.double(key, value="another"))
-    yield Mutation("repeated at the end", key, lambda log: log.records.append(log.records_of(key)[0]))
-    yield Mutation("repeated at the start", key, lambda log: log.records.insert(0, log.records_of(key)[-1]))
+    yield does("missing", key, SampleLog.drop, key)
+    yield does("missing once", key, SampleLog.drop, key, 0)
+    yield does("doubled", key, SampleLog.double, key)
+    yield does("doubled with another value", key, SampleLog.double, key, 0, "another")
+    yield does("repeated at the end", key, _repeat, key, -1)
+    yield does("repeated at the start", key, _repeat, key, 0)
 
 
 def values(log: SampleLog, key: str) -> Iterator[Mutation]:
@@ -175,9 +102,9 @@ def values(log: SampleLog, key: str) -> Iterator[Mutation]:
     honest = [record["value"] for record in log.records_of(key)[:1]]
     near = [value for kept in honest for value in _near(kept)]
     for value in (*WRONG_TYPES, *NUMBERS, *near, *INTERESTING.get(key, ())):
-        yield Mutation(_named(value), key, lambda log, value=value: log.set(key, value))
+        yield does(named(value), key, SampleLog.set, key, value)
     for value in ("text", 0, -1) if honest else ():
-        yield Mutation(f"first {value!r}, then right", key, lambda log, value=value: _before(log, key, value))
+        yield does(f"first {value!r}, then right", key, _precede, key, value)
 
 
 def _near(value: Any) -> list[Any]:
@@ -192,36 +119,27 @@ def _near(value: Any) -> list[Any]:
     return [value[:1], value + value, value[0]]
 
 
-def _before(log: SampleLog, key: str, value: Any) -> None:
-    log.double(key)
-    log.set(key, value)
-
-
 def places(log: SampleLog, key: str) -> Iterator[Mutation]:
     """Yield: the key's first record stands right before or after each event that others are compared with."""
     for neighbour in NEIGHBOURS:
         if neighbour != key and log.records_of(neighbour):
-            yield Mutation(f"before {neighbour}", key, lambda log, at=neighbour: log.move(key, before=at))
-            yield Mutation(f"after {neighbour}", key, lambda log, at=neighbour: log.move(key, after=at))
-    yield Mutation("at the end", key, lambda log: log.records.append(log.records.pop(log.records.index(_first(log, key)))))
-    yield Mutation("at the start", key, lambda log: log.records.insert(0, log.records.pop(log.records.index(_first(log, key)))))
-
-
-def _first(log: SampleLog, key: str) -> dict[str, Any]:
-    return log.records_of(key)[0]
+            yield does(f"before {neighbour}", key, SampleLog.move, key, neighbour)
+            yield does(f"after {neighbour}", key, SampleLog.move, key, "", neighbour)
+    yield does("at the end", key, _carry, key, -1)
+    yield does("at the start", key, _carry, key, 0)
 
 
 def metadata(log: SampleLog, key: str) -> Iterator[Mutation]:
     """Yield: the metadata is missing or no object, or lacks what the key needs, or says nonsense there."""
-    names = [name for name in _first(log, key)["metadata"] if name not in ("file", "lineno")]
     for value in METADATA:
-        yield Mutation(f"metadata {_named(value)}", key, lambda log, value=value: log.member(key, "metadata", value))
-    for name in names:
-        yield Mutation(f"without {name}", key, lambda log, name=name: log.meta(key, name, None))
-        yield Mutation(f"last without {name}", key, lambda log, name=name: log.meta(key, name, None, which=-1))
-        for value in NUMBERING:
-            change = lambda log, name=name, value=value: _first(log, key)["metadata"].update({name: value})  # noqa: E731  (bound in a loop)
-            yield Mutation(f"{name} {_named(value)}", key, change)
+        yield does(f"metadata {named(value)}", key, SampleLog.member, key, "metadata", value, 0)
+    yield does("without metadata", key, SampleLog.without_member, key, "metadata")
+    for name in log.records_of(key)[0]["metadata"]:
+        if name not in ("file", "lineno"):
+            yield does(f"without {name}", key, SampleLog.meta, key, name, None)
+            yield does(f"last without {name}", key, SampleLog.meta, key, name, None, -1)
+            for value in NUMBERING:
+                yield does(f"{name} {named(value)}", key, _number, key, name, value)
 
 
 def quality(log: SampleLog) -> Iterator[Mutation]:
@@ -229,86 +147,66 @@ def quality(log: SampleLog) -> Iterator[Mutation]:
     key, goal = log.reference.target.key, log.reference.target.value
     edge = [math.nextafter(goal, 0), math.nextafter(goal, 1), goal, goal + 1e-9, goal - 1e-9, -goal, *UNIT]
     for value in (*edge, *WRONG_TYPES, *NUMBERS):
-        yield Mutation(f"last {_named(value)}", key, lambda log, value=value: log.last_evaluation(value))
-        yield Mutation(f"first {_named(value)}", key, lambda log, value=value: log.evaluation(1, value))
+        yield does(f"last {named(value)}", key, SampleLog.last_evaluation, value)
+        yield does(f"first {named(value)}", key, SampleLog.evaluation, 1, value)
     for place in ("run_start", "run_stop", "init_start"):
-        missed = lambda log, place=place: log.last_evaluation(0.5).add_evaluation(goal, after=place)  # noqa: E731  (bound in a loop)
-        yield Mutation(f"target met after {place} only", key, missed)
+        yield does(f"target met after {place} only", key, _meet_after, place, goal)
     other = "eval_error" if key == "eval_accuracy" else "eval_accuracy"
-    yield Mutation(f"called {other}", key, lambda log: log.rename(key, other))
-    yield Mutation(f"joined by {other}", key, lambda log: log.add(other, "text", before="run_stop"))
+    yield does(f"called {other}", key, SampleLog.rename, key, other)
+    yield does(f"joined by {other}", key, SampleLog.add, other, "text", "run_stop")
 
 
 def times(log: SampleLog) -> Iterator[Mutation]:
     """Yield: times of other types and sizes; an initialisation just as long as allowed."""
     for key in ("init_start", "init_stop", "run_start", "run_stop", log.reference.target.key, "seed"):
         for value in (*TIMES, *TIME_TEXTS):
-            yield Mutation(f"at {_named(value)[:40]}", key, lambda log, value=value: log.member(key, "time_ms", value))
-        yield Mutation("without time", key, lambda log: log.without_member(key, "time_ms"))
-    limit = INIT_LIMIT_MINUTES[log.round] * 60_000
-    for extra in (-1, -0.25, 0, 0.25, 1):
-        yield Mutation(f"lasts 30 min {extra:+} ms", "init_stop", lambda log, extra=extra: _init_takes(log, limit + extra))
-        second = lambda log, extra=extra: _init_takes(log.double("init_start"), limit + extra, 1)  # noqa: E731  (bound in a loop)
-        yield Mutation(f"lasts 30 min {extra:+} ms from the second start", "init_stop", second)
-    late = lambda log: _init_takes(log.double("init_start").member("init_start", "time_ms", math.nan, 0), limit, 1)  # noqa: E731
-    yield Mutation("too long, after a start at nan", "init_stop", late)
+            yield does(f"at {named(value)[:40]}", key, SampleLog.member, key, "time_ms", value)
+        yield does("without time", key, SampleLog.without_member, key, "time_ms")
+    limit_ms = INIT_LIMIT_MINUTES[log.round] * 60_000
+    for extra in AROUND_MS:
+        yield does(f"takes 30 min {extra:+} ms", "init_stop", _init_takes, limit_ms + extra)
+        for first in (math.nan, math.inf, -math.inf, limit_ms - 5):
+            label = f"takes 30 min {extra:+} ms from the second start, after {first}"
+            yield does(label, "init_stop", _init_takes, limit_ms + extra, first)
 
 
-def _init_takes(log: SampleLog, duration_ms: float, which: int = 0) -> None:
-    stop = _first(log, "init_stop")["time_ms"]
-    log.records_of("init_start")[which]["time_ms"] = stop - duration_ms
+# -- changes that SampleLog does not know -----------------------------------------------------------------------
 
 
-# -- cases from mutations -------------------------------------------------------------------------------------
+def _repeat(log: SampleLog, key: str, at: int) -> None:
+    record = log.records_of(key)[0]
+    log.records.insert(len(log.records) if at else 0, record)
 
 
-def _pairs(base: Base, known: list[Mutation]) -> Iterator[Mutant]:
-    """Yield logs with two things wrong, chosen at random but always the same."""
-    choice = random.Random(f"pairs {base}")
-    for number in range(PAIRS):
-        one, other = choice.sample(known, 2)
-        log = base.log()
-        try:
-            one.apply(log)
-            other.apply(log)
-        except (IndexError, KeyError, TypeError, AttributeError):
-            continue  # the first took away what the second changes
-        name = f"{base}: pair {number}: {one.key} {one.label}; {other.key} {other.label}"
-        yield Mutant(name, base, one.key, log.bytes())
+def _carry(log: SampleLog, key: str, at: int) -> None:
+    record = log.records_of(key)[0]
+    log.records.remove(record)
+    log.records.insert(len(log.records) if at else 0, record)
 
 
-def _shuffled(base: Base) -> Iterator[Mutant]:
-    """Yield logs whose records changed places: all of them, or some."""
-    for number in range(SHUFFLES):
-        log, choice = base.log(), random.Random(f"shuffle {number} {base}")
-        if number % 2:
-            choice.shuffle(log.records)
-        else:
-            for _ in range(3):
-                log.records.insert(choice.randrange(len(log.records)), log.records.pop(choice.randrange(len(log.records))))
-        yield Mutant(f"{base}: shuffled {number}", base, "", log.bytes())
+def _precede(log: SampleLog, key: str, value: Any) -> None:
+    log.double(key)
+    log.set(key, value)
 
 
-def _edited(base: Base) -> Iterator[Mutant]:
-    """Yield logs whose bytes are damaged."""
-    honest = base.log()
-    for key in ("init_start", "submission_org", "global_batch_size", honest.reference.target.key, "run_stop"):
-        for label, line_edit in LINE_EDITS.items():
-            yield Mutant(f"{base}: line of {key}: {label}", base, key, base.log().raw(key, line_edit).bytes())
-    for key in dict.fromkeys(record["key"] for record in honest.records[1:]):
-        yield Mutant(f"{base}: line of {key}: glued to the one before", base, key, base.log().glue(key).bytes())
-    for label, file_edit in FILE_EDITS.items():
-        yield Mutant(f"{base}: file: {label}", base, "", file_edit(honest.bytes()))
+def _number(log: SampleLog, key: str, name: str, value: Any) -> None:
+    log.records_of(key)[0]["metadata"][name] = value
 
 
-def _distinct(found: Iterator[Mutation]) -> Iterator[Mutation]:
-    seen = set()
-    for mutation in found:
-        if mutation[:2] not in seen:
-            seen.add(mutation[:2])
-            yield copy.copy(mutation)
+def _meet_after(log: SampleLog, place: str, goal: float) -> None:
+    log.last_evaluation(0.5).add_evaluation(goal, after=place)
 
 
-def _named(value: Any) -> str:
+def _init_takes(log: SampleLog, duration_ms: float, first_ms: float | None = None) -> None:
+    start = log.records_of("init_start")[0]
+    if first_ms is not None:
+        log.double("init_start")
+        start["time_ms"] = first_ms
+        start = log.records_of("init_start")[1]
+    start["time_ms"] = log.records_of("init_stop")[0]["time_ms"] - duration_ms
+
+
+def named(value: Any) -> str:
+    """Return a short text for a value."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"

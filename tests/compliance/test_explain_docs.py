@@ -1,0 +1,141 @@
+"""Rules explain themselves, and the generated pages of docs/ are those of the code."""
+
+import shutil
+
+import pytest
+
+from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
+from compliance import docs
+from compliance.explain import bad_findings, explain, list_rules
+from compliance.references import REFERENCES
+from compliance.rule import PROFILES, RULES
+from compliance.setting_tables import differences, judged_apart, rounds_text
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_explain_says_all_of_a_rule(rule):
+    text = explain(rule.id)
+    words = " ".join(text.split())
+    for part in (rule.title(), rule.severity, rule.cite, rule.why, rule.mend, rule.differs):
+        assert " ".join(part.split()) in words
+    assert "What it says to examples that break it:\n  " in text
+    assert "lambda" not in text and "/tmp" not in text
+
+
+def test_explain_runs_the_rule_on_its_bad_examples():
+    messages = [finding.message for finding in bad_findings("QUA01")]
+    assert len(messages) == len(RULES["QUA01"].bad)
+    assert messages[0] == "target not reached: the best eval_error of 25 evaluations is 0.125"
+    assert explain("qua01 ") == explain("QUA01")
+    assert messages[0] in explain("QUA01")
+
+
+def test_explain_lists_the_rules_of_a_prefix():
+    lines = explain("QUA").splitlines()
+    assert [line[:5] for line in lines[1:]] == [id_ for id_ in sorted(RULES) if id_.startswith("QUA")]
+
+
+@pytest.mark.parametrize(("wrong", "hint"), [("QAU01", "QUA01"), ("QUA99", "QUA0"), ("", "FRM01"), ("\x1b[2J", r"x1b")])
+def test_explain_helps_with_an_unknown_id(wrong, hint):
+    with pytest.raises(ValueError, match=hint) as error:
+        explain(wrong)
+    assert str(error.value).isprintable()
+
+
+def test_list_rules():
+    assert [line[:5] for line in list_rules().splitlines()[1:]] == sorted(RULES)
+    official = [id_ for id_, rule in sorted(RULES.items()) if "official" in rule.profiles]
+    assert [line[:5] for line in list_rules("official").splitlines()[1:]] == official
+    with pytest.raises(ValueError, match="strict and official"):
+        list_rules("strikt")
+
+
+# -- pages -------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_are_up_to_date(capsys):
+    assert docs.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_check_finds_what_is_out_of_date_and_writes_nothing(tmp_path, capsys):
+    assert docs.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert list(tmp_path.iterdir()) == []
+    for name in ("rules.md", "profiles.md", "settings.md"):
+        shutil.copy(docs.DOCS / name, tmp_path)
+    page = tmp_path / "profiles.md"
+    page.write_text(page.read_text().replace("| FRM05 |", "| FRM55 |"))
+    capsys.readouterr()
+    assert docs.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert "profiles.md is out of date" in capsys.readouterr().err
+    assert docs.main(["--folder", str(tmp_path)]) == 0
+    assert docs.main(["--check", "--folder", str(tmp_path)]) == 0
+
+
+def test_what_is_written_by_hand_stays():
+    page = docs.profiles_page(f"before\n{docs.BEGIN}\nstale\n{docs.END}\nafter\n", "profiles.md")
+    assert page.startswith(f"before\n{docs.BEGIN}\n") and page.endswith(f"\n{docs.END}\nafter\n")
+    assert "stale" not in page and "| FRM05 |" in page
+
+
+@pytest.mark.parametrize("marks", ["", docs.BEGIN, docs.END + docs.BEGIN, f"{docs.BEGIN}{docs.END}{docs.BEGIN}"])
+def test_a_page_without_its_marks_is_refused(marks, tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"p\.md: expected once"):
+        docs.profiles_page(f"text {marks} text", "p.md")
+    (tmp_path / "profiles.md").write_text(f"text {marks} text")
+    assert docs.main(["--folder", str(tmp_path)]) == 2
+    assert "put them back" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["profiles.md"]
+
+
+def test_the_pages_hold_every_rule_and_setting():
+    rules, settings = docs.rules_page(), docs.settings_page()
+    for rule in RULES.values():
+        assert rules.count(f"### {rule.id}: ") == 1
+    for name, reference in REFERENCES.items():
+        section = settings.split(f"## {name}, closed")[1].split("\n## ")[0]
+        keys = {s.key for round_ in reference.rounds for s in reference.settings_of(round_, "closed")}
+        assert all(f"| `{key}` |" in section for key in keys)
+
+
+def test_the_table_of_differences_holds_each_rule_that_differs():
+    table = docs.profiles_page(docs.NEW_PROFILES, "")
+    ids = [line[2:7] for line in table.splitlines() if line.startswith("| ")]
+    for rule in RULES.values():
+        assert (rule.id in ids) == (bool(rule.differs) or rule.profiles != PROFILES)
+
+
+def test_settings_that_the_profiles_judge_differently():
+    found = {row.key: row for row in differences()}
+    assert found["sgd_opt_momentum"].official == "does not know the key"
+    assert found["swa_enabled"].examples.startswith("only official accepts 1")
+    assert "scheduler_type" not in found and "max_templates" not in found
+
+
+@pytest.mark.parametrize(
+    ("allowed", "official", "words"),
+    [
+        (COUNT, COUNT, ""),
+        (COUNT, ABOVE_ZERO, "only official accepts 0.5, 1.5, true, inf"),
+        (COUNT, ANY, "the official tool does not look at the value"),
+        (COUNT, None, "the official tool does not look at the value"),
+        (equals(1.0), Check("1.0", lambda value: value == 1.0), "only official accepts true"),
+        (ABOVE_ZERO, COUNT, "only strict accepts 0.5, 1.5, true, inf"),
+        (equals(77), Check("77", lambda value: value in (77, 78)), "none of the values tried"),
+    ],
+)
+def test_differences_are_shown_by_values(allowed, official, words):
+    assert judged_apart(Setting("key", allowed, official)) == words
+
+
+@pytest.mark.parametrize(
+    ("rounds", "words"),
+    [(("0.7", "1.0", "2.0", "3.0"), "all"), (("1.0", "2.0"), "1.0 to 2.0"), (("0.7", "3.0"), "0.7, 3.0")],
+)
+def test_rounds_in_words(rounds, words):
+    assert rounds_text(rounds) == words
+
+
+def test_markdown_of_texts():
+    assert docs.prose("M · S <= T, a `<b>` [0, 1) result_*") == r"M · S \<= T, a `<b>` \[0, 1) result_\*"
+    assert docs.span("a `b` c") == "`` a `b` c ``"
+    assert docs.table(("a",), [("b | c",)]) == "| a |\n| --- |\n| b \\| c |\n"

@@ -1,0 +1,510 @@
+"""Every format shows every finding, and nothing that a log says can break one."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+
+from compliance import score
+from compliance.engine import Options, check_paths
+from compliance.examine import Task, digest
+from compliance.formats import FORMATS, Style
+from compliance.formats.findings import all_shown, summary
+from compliance.formats.markdown import MOST_CHARACTERS
+from compliance.formats.words import clean, minutes, plain, relative, shown_path
+from compliance.log import parse_log
+from compliance.package import Package
+from compliance.rcp import judge, load_points
+from compliance.references import REFERENCES
+from compliance.report import Report
+from compliance.results import ResultSet
+from compliance.rule import RULES, Finding
+from compliance.run import Run
+from compliance.sample_package import SamplePackage
+from compliance.samples import SampleLog
+
+BASE = "/data/v3.0"
+STYLE = Style(base=BASE)
+NASTY = (
+    "\x1b[31mred\x1b]0;t\x07\r\n::error file=a::b\n##[error] ]]> | `c` <b>&amp;</b> %0A "
+    "\u202e\u2028 @all #1 ,:*_[x](y) \x9b \x00"
+)
+HALF_SURROGATE = "\udcff"
+
+
+def run(sample: SampleLog, path: str) -> Run:
+    return digest(parse_log(sample.bytes(), path), Task(path, sample.round))
+
+
+def result(scaling: str = "strong", runs: list[Run] | None = None, **members) -> ResultSet:
+    folder = f"{BASE}/acme/results/s1/{scaling}/cosmoflow"
+    runs = runs or [run(SampleLog(run=i), f"{folder}/result_{i}.txt") for i in range(10)]
+    results = ResultSet(folder, "3.0", "strict", scaling, "acme", "s1", "cosmoflow", "cosmoflow", "closed")
+    results.reference, results.runs = REFERENCES["cosmoflow"], runs
+    results.score = (score.time_to_train if scaling == "strong" else score.throughput)(results, 1.25)
+    for name, value in members.items():
+        setattr(results, name, value)
+    return results
+
+
+def report_of(*sets: ResultSet, logs: list[Run] | None = None, own: list[Finding] | None = None) -> Report:
+    runs = [each for results in sets for each in (*results.runs, *results.pruned)]
+    rounds = [(BASE, "3.0", "a folder is named so")]
+    return Report("strict", rounds, runs + (logs or []), list(sets), own=own or [])
+
+
+def missed(path: str, number: int = 90) -> Run:
+    return run(SampleLog(run=number).last_evaluation(0.2), path)
+
+
+@pytest.fixture
+def tolerated() -> Report:
+    results = result()
+    results.runs[3] = missed(results.runs[3].path)
+    return report_of(results)
+
+
+@pytest.fixture
+def nasty() -> Report:
+    """A report in which every text that can come from outside holds what could break a format."""
+    texts = (f"{NASTY}{HALF_SURROGATE}", f"expected {NASTY}", f"key {NASTY}")
+    single = Run(f"::error::{NASTY}{HALF_SURROGATE}/a.txt", "3.0", "cosmoflow", "closed", convergence=float("nan"))
+    severities = ("error", "warning", "note", "skipped")
+    single.findings = [Finding("QUA01", severity, single.path, 7, *texts) for severity in severities]
+    single.start_ms, single.stop_ms, single.batch_size = 0.0, float("inf"), 10**400
+    results = result(organisation=NASTY, system=NASTY, waiver=NASTY, division=NASTY)
+    results.convergence = judge([], 512, [1.0] * 10, 10)
+    results.findings.append(Finding("RUN01", "error", results.folder + NASTY, 0, *texts))
+    report = report_of(results, logs=[single], own=[Finding("RUN12", "error", "", 0, *texts)])
+    report.packages = [Package(f"{BASE}/{NASTY}", NASTY, "3.0", "strict", False)]
+    report.packages[0].findings.append(Finding("PKG01", "error", NASTY, 0, *texts))
+    report.rounds.append((NASTY, "3.0", NASTY))
+    report.ignored.append((Finding("FRM05", "error", NASTY, 1, *texts), NASTY))
+    return report
+
+
+# -- all formats -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_character_from_outside_acts_on_a_terminal(name, nasty):
+    for style in (STYLE, Style(verbose=True, width=40)):
+        text = FORMATS[name](nasty, style)
+        assert text.endswith("\n") and not text.endswith("\n\n")
+        text.encode("utf-8")
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert [line for line in text.split("\n") if line.lstrip().startswith("##[")] == []
+        if name != "github":
+            assert [line for line in text.split("\n") if line.lstrip().startswith("::")] == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_real_report_of_a_package(name, tmp_path):
+    sample = SamplePackage(runs=9).edit(2, lambda log: log.drop("seed"))
+    report = check_paths([sample.write(tmp_path / "Example")], Options(round="3.0"))
+    text = FORMATS[name](report, Style(base=str(tmp_path)))
+    assert str(tmp_path) not in text and "Example" in text
+    assert "RUN01" in text and "RUN03" in text and "number of runs is 9" in text
+    assert text == FORMATS[name](report, Style(base=str(tmp_path))), "a second rendering is the same"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_empty_report(name):
+    assert FORMATS[name](Report("strict"), Style())
+
+
+def test_importing_the_formats_imports_none_of_them():
+    code = "import sys; known = set(sys.modules); import compliance.formats; print(*set(sys.modules) - known)"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    modules = set(done.stdout.split())
+    assert "compliance.formats" in modules
+    assert modules.isdisjoint({"xml", "json", "textwrap", "urllib", "compliance.formats.text", "compliance.rule"})
+
+
+# -- words -------------------------------------------------------------------------------------------------
+
+
+def test_clean_keeps_what_can_be_seen_and_escapes_the_rest():
+    assert clean("Université 気候 ≤") == "Université 気候 ≤"
+    assert clean("a\x1b[2Jb\n\u202e") == r"a\x1b[2Jb\n\u202e"
+    assert clean(HALF_SURROGATE) == r"\udcff"
+
+
+@pytest.mark.parametrize(
+    ("path", "base", "shown"),
+    [
+        ("/a/b/c.txt", "/a/b", "c.txt"),
+        ("/a/bc/d.txt", "/a/b", "/a/bc/d.txt"),
+        ("/a/b", "/a/b", "."),
+        ("/a", "/", "a"),
+        ("./c.txt", "/a", "c.txt"),
+        ("c.txt", "", "c.txt"),
+        ("", "/a", ""),
+        ("-", "/a", "standard input"),
+        ("::stop-commands::x", "/a", "./::stop-commands::x"),
+    ],
+)
+def test_paths(path, base, shown):
+    assert shown_path(path, Style(base=base)) == shown
+    assert path in ("-",) or relative(path, Style(base=base)) == shown.removeprefix("./")
+
+
+def test_numbers():
+    assert [minutes(x) for x in (114.3456, 0.0, 0.36789, None)] == ["114.35", "0.00", "0.368", "–"]
+    assert [plain(x) for x in (25, 25.5, 5_242_880.0, None, float("nan"))] == ["25", "25.5", "5,242,880", "–", "–"]
+
+
+# -- text --------------------------------------------------------------------------------------------------
+
+
+def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated):
+    lines = FORMATS["text"](tolerated, STYLE).splitlines()
+    assert lines[0] == "Round 3.0, profile strict: . (a folder is named so)"
+    line = "WARN acme/s1/strong/cosmoflow 10/10 runs, 1 failing TTT 86.89 min, normalised 108.61 min"
+    assert lines[2].split() == line.split()
+    assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs; explain")
+    assert lines[-1].split()[-1] in RULES
+
+
+def test_text_shows_a_rule_once_with_why_and_how_to_mend():
+    logs = [missed(f"{BASE}/log{i}.txt") for i in range(2)]
+    text = FORMATS["text"](report_of(logs=logs), STYLE)
+    assert text.count(RULES["QUA01"].why) == text.count("error QUA01") == 1
+    assert "  log0.txt:148: target not reached" in text and "  log1.txt:148: target not reached" in text
+    assert "FAIL  log0.txt  cosmoflow closed, round 3.0, " in text and "not converged in 25 epochs" in text
+
+
+def test_text_collapses_equal_findings_and_many_passing_logs():
+    logs = [run(SampleLog(run=i).drop("seed"), f"{BASE}/log{i:03}.txt") for i in range(60)]
+    report = report_of(logs=logs)
+    text = FORMATS["text"](report, STYLE)
+    assert text.count("log0") == 0 and len(text.splitlines()) < 10
+    assert "PASS  60 logs" in text and "SET08  in 60 files, such as: seed missing" in text
+    full = FORMATS["text"](report, Style(base=BASE, verbose=True))
+    assert full.count("log059.txt") == 2
+    for each in logs:
+        each.findings[0] = each.findings[0]._replace(severity="error")
+    text = FORMATS["text"](report, STYLE)
+    assert "    in 60 files: log000.txt, log001.txt, log002.txt and 57 more" in text
+    assert "log003.txt  cosmoflow" in text, "failing logs are listed one by one"
+
+
+def test_text_orders_errors_warnings_notes_skips():
+    own = [
+        Finding(f"XXX0{i}", severity, "", 0, severity)
+        for i, severity in enumerate(("skipped", "note", "warning", "error"))
+    ]
+    text = FORMATS["text"](report_of(own=own), STYLE)
+    places = [text.index(word) for word in ("error XXX03", "warning XXX02", "Notes", "XXX01", "Not checked", "XXX00")]
+    assert places == sorted(places)
+    assert text.splitlines()[-1] == "FAIL: 1 error, 1 warning, 1 note, 1 not checked in 0 logs"
+
+
+def test_text_shows_ignored_findings_with_their_reason(tolerated):
+    tolerated.ignored = [
+        (Finding("FRM05", "error", "a", 1, "x"), "launcher"),
+        (Finding("FRM05", "error", "b", 1, "x"), "launcher"),
+    ]
+    assert "Ignored: 2 findings of FRM05 (launcher)" in FORMATS["text"](tolerated, STYLE)
+
+
+def test_text_tables_hold_the_scores_and_only_columns_with_entries():
+    weak = result("weak")
+    results = result(committee_factor=1.5)
+    results.score = score.time_to_train(results)
+    text = FORMATS["text"](report_of(results, weak), STYLE)
+    times, rates = text.split("Time to train (strong scaling)")[1].split("Throughput (weak scaling)")
+    names = ["verdict", "organisation", "system", "benchmark", "division"]
+    values = ["PASS", "acme", "s1", "cosmoflow", "closed"]
+    columns, row = (line.split() for line in times.splitlines()[1:3])
+    assert columns == [*names, "TTT", "scaled", "convergence"]
+    assert row == [*values, "86.89", "130.34", "25", "epochs"]
+    columns, row = (line.split() for line in rates.splitlines()[1:3])
+    assert columns == [*names, "T", "S", "M'", "TTTa", "models/min", "normalised"]
+    assert row == [*values, "–", "64", "10", "1586.91", "0.006302", "0.005041"]
+
+
+def test_text_names_the_round_only_where_there_are_several():
+    one, other = result(), result()
+    other.round, other.folder = "2.0", other.folder.replace("v3.0", "v2.0")
+    assert "v3.0 acme/s1" not in FORMATS["text"](report_of(one), STYLE)
+    text = FORMATS["text"](report_of(one, other), STYLE)
+    assert "v3.0 acme/s1/strong/cosmoflow" in text and "v2.0 acme/s1/strong/cosmoflow" in text
+    assert "verdict  round" in text
+
+
+def test_text_says_how_scores_and_convergence_test_came_out():
+    staged = result(score=score.TimeToTrain(30.0, (30.0,), (), 1.0, 2.0, 1.5, 25.0))
+    assert "TTT 30.00 min, scaled 60.00 min (scaling.json), staging 1.50 min\n" in FORMATS["text"](
+        report_of(staged), STYLE
+    )
+    points = load_points("cosmoflow", "3.0", 10)
+    for epochs, words in ((25, "RCP passed"), (10, "RCP failed: converges too fast")):
+        results = result(convergence=judge(points, 512, [epochs + i / 10 for i in range(10)], 10))
+        assert words in FORMATS["text"](report_of(results), STYLE)
+    results.waiver = "agreed in review"
+    assert "RCP waived: agreed in review (converges too fast)" in FORMATS["text"](report_of(results), STYLE)
+
+
+def test_text_colours_only_when_asked(tolerated):
+    plain_text = FORMATS["text"](tolerated, STYLE)
+    colored = FORMATS["text"](tolerated, Style(base=BASE, color=True))
+    assert "\x1b[33mWARN\x1b[0m" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain_text
+
+
+def test_text_counts_what_is_missing_from_a_set():
+    weak = result("weak", runs=[run(SampleLog(), "a.txt"), missed("b.txt")], pruned=[run(SampleLog(run=7), "c.txt")])
+    unknown = result(reference=None, runs=[run(SampleLog(), "d.txt")], score=None)
+    unknown.convergence = judge([], None, [], 10)
+    rejected = result(runs=[missed(f"{i}.txt") for i in range(10)])
+    text = FORMATS["text"](report_of(weak, unknown, rejected), STYLE)
+    assert "2 runs (at least 10), 1 failing, 1 pruned  1 model, " in text
+    assert "  1 run  " in text and "RCP failed: no table" in text
+    assert "10/10 runs, 10 failing" in text and "no time to train" in text
+
+
+def test_text_shows_the_official_judgement_in_the_official_profile():
+    accepted = judge(load_points("cosmoflow", "3.0", 10), 512, [26.0] * 10, 10)
+    results = result(profile="official", convergence=judge([], 512, [26.0] * 10, 10), official_convergence=accepted)
+    report = report_of(results)
+    report.profile = "official"
+    text = FORMATS["text"](report, STYLE)
+    assert "RCP passed" in text
+    assert "profile official" in text and "no table" not in text
+
+
+def test_text_shows_the_first_of_many_texts():
+    own = [Finding("QUA01", "error", "a.txt", i, f"text {i}") for i in range(1, 31)]
+    text = FORMATS["text"](report_of(own=own), STYLE)
+    assert "a.txt:10: text 10\n" in text and "text 11" not in text
+    assert "and 20 other findings of QUA01 (--verbose lists them)" in text
+    assert "a.txt:30: text 30" in FORMATS["text"](report_of(own=own), Style(verbose=True))
+    assert "- and 10 other findings" in FORMATS["markdown"](report_of(own=own), STYLE)
+
+
+def test_standard_input_is_named():
+    own = [Finding("QUA01", "error", "-", 3, "m")]
+    assert "  standard input:3: m" in FORMATS["text"](report_of(own=own), STYLE)
+    ((_, place, message),) = commands(report_of(own=own))
+    assert "file" not in place and message.startswith("standard input:3: m\n")
+    (found,) = sarif(report_of(own=own))["results"]
+    assert found["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "stdin"}
+
+
+def test_unlike_logs_of_a_loose_folder_are_shown_one_by_one():
+    logs = [run(SampleLog(), "x/a.txt"), run(SampleLog("deepcam"), "x/b.txt")]
+    loose = ResultSet("x", "3.0", "strict", runs=logs, loose=True)
+    assert [suite.get("name") for suite in junit(report_of(loose))] == ["x"]
+    loose.findings.append(Finding("RUN01", "error", "x", 0, "of the folder"))
+    text = FORMATS["text"](report_of(loose), STYLE)
+    assert "PASS  x/a.txt  cosmoflow" in text and "PASS  x/b.txt  deepcam" in text and "of the folder" in text
+    assert junit(report_of(loose)).get("failures") == "1"
+
+
+# -- json --------------------------------------------------------------------------------------------------
+
+
+def as_json(report: Report):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(FORMATS["json"](report, STYLE), parse_constant=refuse)
+
+
+def test_json_keeps_texts_exactly_and_numbers_finite(nasty):
+    found = as_json(nasty)
+    last = found["logs"][-1]
+    assert last["path"] == f"::error::{NASTY}\\udcff/a.txt"
+    assert last["findings"][0]["message"] == f"{NASTY}\\udcff"
+    assert last["minutes"] is None and last["convergence"] is None and last["global_batch_size"] is None
+    assert last["error_keys"] == [f"key {NASTY}"]
+    assert found["ignored"][0]["reason"] == NASTY
+
+
+def test_json_has_verdicts_scores_and_counts(tolerated):
+    found = as_json(tolerated)
+    assert (found["schema"], found["verdict"], found["exit_code"]) == (1, "WARN", 0)
+    assert found["counts"] == {"error": 1, "warning": 0, "note": 0, "skipped": 0, "tolerated": 1}
+    assert [log["verdict"] for log in found["logs"]].count("FAIL") == 1
+    bad = found["logs"][3]
+    assert bad["tolerated"] and bad["error_keys"] == ["eval_error"] and not bad["converged"]
+    (results,) = found["sets"]
+    assert results["failing"] == [bad["path"]] == ["acme/results/s1/strong/cosmoflow/result_3.txt"]
+    assert (results["verdict"], results["verdict_with_logs"]) == ("PASS", "WARN")
+    assert results["score"]["kind"] == "time_to_train" and results["required_runs"] == 10
+    assert results["score"]["normalized"] == pytest.approx(1.25 * results["score"]["minutes"])
+
+
+def test_json_shows_both_judgements_of_convergence():
+    points = load_points("cosmoflow", "3.0", 10)
+    verdict = judge(points, 512, [25.0] * 10, 10)
+    assert as_json(report_of(result(score=None)))["sets"][0]["score"] is None
+    results = result("weak", convergence=verdict, official_convergence=judge([], 512, [25.0] * 10, 10))
+    rcp = as_json(report_of(results))["sets"][0]["rcp"]
+    assert rcp["passed"] and rcp["mean"] == 25 and rcp["reference_mean"] == pytest.approx(verdict.point.mean)
+    assert not rcp["official"]["passed"] and rcp["official"]["case"] == "no table"
+
+
+def test_json_keeps_its_schema(nasty, tolerated, tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(__file__).resolve().parents[2] / "docs/report.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    package = SamplePackage(scaling="weak").with_time_to_train().prune(1).write(tmp_path / "Example")
+    checked = check_paths([package], Options())
+    for report in (nasty, tolerated, checked, Report("official")):
+        assert list(validator.iter_errors(as_json(report))) == []
+    known = schema["$defs"]
+    for name, shown in (("log", as_json(checked)["logs"][0]), ("set", as_json(checked)["sets"][0])):
+        assert set(shown) == set(known[name]["properties"]), "every member is documented"
+
+
+# -- junit -------------------------------------------------------------------------------------------------
+
+
+def junit(report: Report) -> ElementTree.Element:
+    return ElementTree.fromstring(FORMATS["junit"](report, STYLE))
+
+
+def test_junit_fails_where_the_verdict_fails(nasty, tolerated):
+    pruned = result("weak", pruned=[missed("pruned.txt")])
+    for report in (nasty, tolerated, report_of(result()), report_of(pruned), report_of(logs=[missed("a.txt")])):
+        root = junit(report)
+        assert (root.get("failures") != "0") == (report.verdict == "FAIL")
+        assert int(root.get("tests")) == len(root.findall(".//testcase"))
+        assert int(root.get("failures")) == sum(int(suite.get("failures")) for suite in root)
+
+
+def test_junit_has_a_case_for_each_log_and_group_of_rules(tolerated):
+    (suite,) = junit(tolerated)
+    names = [case.get("name") for case in suite]
+    assert len([name for name in names if name.endswith(".txt")]) == 10
+    assert "rules RUN" in names and "rules RCP" in names
+    output = suite[3].find("system-out").text
+    assert "result_3.txt:148: warning QUA01: target not reached" in output and "tolerated" in output
+
+
+def test_junit_shows_texts_and_skips(nasty):
+    root = junit(nasty)
+    case = root.find(".//testsuite/testcase/failure[@type='QUA01']")
+    assert clean(NASTY) in case.get("message") and "]]>" in case.text
+    assert clean(NASTY) in root.find(".//skipped").get("message")
+
+
+# -- sarif -------------------------------------------------------------------------------------------------
+
+
+def sarif(report: Report):
+    log = json.loads(FORMATS["sarif"](report, STYLE))
+    assert log["version"] == "2.1.0" and log["$schema"].endswith("sarif-schema-2.1.0.json")
+    (found,) = log["runs"]
+    return found
+
+
+def test_sarif_has_a_rule_for_each_result(nasty):
+    found = sarif(nasty)
+    rules = found["tool"]["driver"]["rules"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    for result_ in found["results"]:
+        rule = rules[result_["ruleIndex"]]
+        assert rule["id"] == result_["ruleId"]
+        assert {"name", "shortDescription", "fullDescription", "help", "defaultConfiguration"} <= set(rule)
+        assert result_["level"] in ("error", "warning", "note") and result_["message"]["text"]
+        (location,) = result_["locations"]
+        uri = location["physicalLocation"]["artifactLocation"]["uri"]
+        assert re.fullmatch(r"[A-Za-z0-9_.~/%-]+", uri)
+    assert {rule["id"] for rule in rules} >= set(RULES)
+
+
+def test_sarif_says_what_was_ignored_and_what_not_checked(nasty):
+    found = sarif(nasty)
+    (suppressed,) = [each for each in found["results"] if "suppressions" in each]
+    assert suppressed["ruleId"] == "FRM05"
+    assert suppressed["suppressions"] == [{"kind": "external", "justification": clean(NASTY)}]
+    (notification,) = found["invocations"][0]["toolExecutionNotifications"]
+    assert notification["associatedRule"] == {"id": "QUA01"}
+
+
+def test_sarif_places(tolerated):
+    odd = "a b/ü#?.txt"
+    own = [Finding("RUN12", "error", f"{BASE}/{odd}", 3, "m"), Finding("RUN12", "error", "/else/x.txt", 0, "m")]
+    own.append(Finding("XXX01", "error", "", 0, "m"))
+    tolerated.own = own
+    results = sarif(tolerated)["results"]
+    inside, outside, nowhere, lowered = (each["locations"][0]["physicalLocation"] for each in results)
+    assert unquote(inside["artifactLocation"]["uri"]) == odd and inside["region"] == {"startLine": 3}
+    assert inside["artifactLocation"]["uriBaseId"] == "%SRCROOT%"
+    assert outside == {"artifactLocation": {"uri": "file:///else/x.txt"}}
+    assert nowhere["artifactLocation"]["uri"] == "."
+    assert lowered["region"] == {"startLine": 148} and results[-1]["level"] == "warning"
+
+
+# -- github ------------------------------------------------------------------------------------------------
+
+COMMAND = re.compile(r"::(?P<name>error|warning|notice) (?P<properties>[^:\n]*)::(?P<message>[^\n]*)")
+
+
+def commands(report: Report) -> list[tuple[str, dict[str, str], str]]:
+    """Return the commands as the runner reads them."""
+
+    def plain_text(text: str) -> str:
+        for code, sign in (("%3A", ":"), ("%2C", ","), ("%0D", "\r"), ("%0A", "\n"), ("%25", "%")):
+            text = text.replace(code, sign)
+        return text
+
+    *lines, last = FORMATS["github"](report, STYLE).splitlines()
+    assert last == summary(report, all_shown(report))
+    found = []
+    for line in lines:
+        match = COMMAND.fullmatch(line)
+        assert match, line
+        pairs = (pair.split("=", 1) for pair in match["properties"].split(","))
+        found.append((match["name"], {k: plain_text(v) for k, v in pairs}, plain_text(match["message"])))
+    return found
+
+
+def test_github_commands_say_where_and_what(nasty):
+    found = commands(nasty)
+    names = [name for name, _, _ in found]
+    assert names == sorted(names, key=("error", "warning", "notice").index)
+    _, place, message = next(command for command in found if command[1]["title"].startswith("QUA01"))
+    assert place["file"] == clean(f"::error::{NASTY}{HALF_SURROGATE}/a.txt") and place["line"] == "7"
+    assert place["title"] == f"QUA01 {RULES['QUA01'].title()}"
+    assert message.startswith(clean(NASTY)) and message.endswith(f"\nMend: {RULES['QUA01'].mend}")
+    assert [message for name, _, message in found if name == "notice"][-1].startswith("not checked: ")
+
+
+def test_github_says_equal_findings_of_a_file_once():
+    log = run(SampleLog(), "a.txt")
+    log.findings = [Finding("ORD07", "error", "a.txt", line, "epoch_num missing") for line in range(1, 500)]
+    ((name, place, message),) = commands(report_of(logs=[log]))
+    assert (name, place["line"]) == ("error", "1") and message.startswith("epoch_num missing (499 times in this file)")
+
+
+# -- markdown ----------------------------------------------------------------------------------------------
+
+
+def test_markdown_keeps_tables_and_tags_whole(nasty):
+    text = FORMATS["markdown"](nasty, STYLE)
+    assert set(re.findall(r"</?(\w+)", text)) <= {"details", "summary", "b", "code"}
+    for tag in ("details", "summary", "b", "code"):
+        assert text.count(f"<{tag}>") == text.count(f"</{tag}>")
+    assert "`" not in text and "@" not in text and "<b>&" not in text
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        if lines and lines[0].startswith("|"):
+            assert len({line.count("|") for line in lines}) == 1
+    assert text.startswith("## MLPerf HPC check: ❌ FAIL\n")
+
+
+def test_markdown_fits_a_comment():
+    own = [Finding(f"X{i:04}", "error", "a.txt", i, f"{i} {'m' * 500}") for i in range(400)]
+    text = FORMATS["markdown"](report_of(own=own), STYLE)
+    assert len(text) < MOST_CHARACTERS + 500 and text.count("<details>") == text.count("</details>")
+    assert "of the report left out" in text

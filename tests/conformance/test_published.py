@@ -1,0 +1,47 @@
+"""What strict says of the published results is what docs/profiles.md says it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compliance.engine import Options, check_paths
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
+
+
+@pytest.fixture(scope="module")
+def report(corpus):
+    return check_paths([corpus], Options())
+
+
+def name_of(path, sets):
+    results = next(r for r in sets if path == r.folder or path.startswith(r.folder + "/"))
+    return f"v{results.round} {results.name}"
+
+
+def test_rejected_results_are_listed(report):
+    listed = re.findall(r"^\| ([A-Z]{3}\d\d) \| (v\d\.\d \S+) \|", PAGE.read_text(), re.M)
+    between = [finding for results in report.sets for finding in results.findings] + report.own
+    between += [finding for package in report.packages for finding in package.findings]
+    found = {(f.rule, name_of(f.path, report.sets)) for f in between if f.severity == "error"}
+    assert found == set(listed) and len(listed) == len(found)
+
+
+def test_rejected_logs_are_those_that_the_page_counts(report):
+    pruned = {run.path for results in report.sets for run in results.pruned}
+    rejected = [run for run in report.runs if run.verdict == "FAIL"]
+    unpruned = [run for run in rejected if run.path not in pruned]
+    assert "The 23 unpruned ones are of round 0.7" in PAGE.read_text()
+    assert len(unpruned) == 23 and {run.round for run in unpruned} == {"0.7"}
+    assert len(rejected) == 28
+
+
+def test_seeds_are_a_warning_in_early_rounds(report):
+    warned = [f for results in report.sets for f in results.findings if f.rule == "RUN03"]
+    assert len(warned) == 8 and {finding.severity for finding in warned} == {"warning"}
+
+
+def test_honest_rejected_runs_of_a_result_are_tolerated(report):
+    """One failing run of a time-to-train result stands for the slowest: three published results have one."""
+    assert len(report.tolerated) == 3

@@ -164,8 +164,11 @@ COUNT: Final = integer(">= 1", lambda value: value >= 1)
 AMOUNT: Final = number(">= 0", lambda value: value >= 0)
 
 COMMON_SETTINGS: Final = (
-    Setting("gradient_accumulation_steps", COUNT, ABOVE_ZERO, required=False),
-    Setting("gradient_accumulation_frequency", COUNT, ABOVE_ZERO, required=False),
+    *(
+        Setting(key, COUNT, official, required=False, rounds=rounds)
+        for key in ("gradient_accumulation_steps", "gradient_accumulation_frequency")
+        for official, rounds in ((None, ROUNDS[:1]), (ABOVE_ZERO, since("1.0")))
+    ),
     Setting("number_of_nodes", COUNT, ABOVE_ZERO, rounds=since("1.0")),
     Setting(
         "accelerators_per_node",

@@ -24,6 +24,7 @@ from compliance.references import REFERENCES
 TOKEN: Final = b":::MLLOG "
 LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
 BLOCK_BYTES: Final = 1 << 20
+GZIP_BLOCK_BYTES: Final = 64 << 10
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_RECORD_BYTES: Final = 512 << 10
 MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
@@ -142,7 +143,7 @@ class LogReader:
 
     def __init__(self, path: str) -> None:
         self.log = Log(path)
-        self._carry = b""
+        self._carry = bytearray()
         self._skipping = False
         self._kept_bytes = 0
         self._slots: dict[str, list[Record]] = {key: [] for key in KEYS}
@@ -157,22 +158,26 @@ class LogReader:
                 return
             self._skipping = False
             data = data[min(ends) :]
-        if self._carry:
-            data = self._carry + data
         # A last carriage return may be the first half of CRLF: it waits for the next byte.
+        if self._carry.endswith(b"\r"):
+            data = b"\r" + data
+            del self._carry[-1:]
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
-        self._carry = data[cut:]
         if cut:
-            data = data[:cut]
-            self._read_lines(data)
+            complete = data[:cut]
+            if self._carry:
+                complete = b"".join((self._carry, complete))
+                self._carry = bytearray()
+            self._read_lines(complete)
+        self._carry += data[cut:]
         if len(self._carry) > MAX_LINE_BYTES:
             self.log.problem("long line", self.log.line_count + 1)
-            self._carry, self._skipping = b"", True
+            self._carry, self._skipping = bytearray(), True
 
     def close(self) -> Log:
         """Read what is left (a last line without line end) and return the log."""
         if self._carry or self._skipping:
-            carry, self._carry, self._skipping = self._carry, b"", False
+            carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
             self._read_lines(carry + b"\n")
         self.log.records = {key: found for key, found in self._slots.items() if found}
         return self.log
@@ -187,11 +192,18 @@ class LogReader:
 
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line end."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
+            self.log.line_count += data.count(b"\n")
+        else:
+            self._read_records(self._lines_of(data))
+
+    def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest = EARLIEST_MS, LATEST_MS
         order = log.record_count
         others = set()
-        lines = self._lines_of(data)
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -223,17 +235,20 @@ class LogReader:
                 slot.append(record)
             order += 1
         log.line_count += len(lines) - 1
-        log.record_count, self._kept_bytes = order, kept_bytes
+        log.record_count = order
         if len(log.other_keys) < OTHER_KEYS_KEPT:
-            log.other_keys |= {key for key in others if len(key) <= LONGEST_KEY}
-        if kept_bytes > MAX_KEPT_BYTES and slots:
-            log.problem("too many records", log.line_count, str(sum(map(len, slots.values()))))
+            log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
+        self._weigh(kept_bytes)
+
+    def _weigh(self, kept_bytes: int) -> None:
+        """Keep no more records when those that are kept take too much memory."""
+        self._kept_bytes = kept_bytes
+        if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
+            self.log.problem("too many records", self.log.line_count, str(sum(map(len, self._slots.values()))))
             self._open_slots = {}
 
     def _lines_of(self, data: bytes) -> list[bytes]:
         """Return the lines, with nothing in the place of those that are too long to decode."""
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = data.split(b"\n")
         if len(data) > MAX_RECORD_BYTES:
             for at, text in enumerate(lines):
@@ -368,18 +383,14 @@ def parse_log(data: bytes, path: str = "<bytes>") -> Log:
 
 def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
     block = stream.read(BLOCK_BYTES)
-    encoding = _foreign_encoding(block)
-    if encoding:
-        reader.log.problem("encoding", 1, encoding)
-        return
-    if block.startswith(b"\x1f\x8b"):
-        blocks = _gunzip(block, stream)
-    else:
-        blocks = _blocks(block, stream)
     total = 0
-    for block in blocks:
-        reader.feed(block)
-        total += len(block)
+    for piece in _gunzip(block, stream) if block.startswith(b"\x1f\x8b") else _blocks(block, stream):
+        encoding = None if total else _foreign_encoding(piece)
+        if encoding:
+            reader.log.problem("encoding", 1, encoding)
+            return
+        reader.feed(piece)
+        total += len(piece)
         if total > MAX_LOG_BYTES:
             reader.log.problem("too large", reader.log.line_count, f"{MAX_LOG_BYTES >> 30} GiB")
             return
@@ -392,18 +403,20 @@ def _blocks(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the contents of a gzip file (of several members too) in pieces of bounded size."""
-    inflate = zlib.decompressobj(wbits=31)
+    """Yield the contents of a gzip file in pieces of bounded size; zeros after a member are passed over."""
     while block:
-        yield inflate.decompress(block, BLOCK_BYTES)
-        block = inflate.unconsumed_tail
-        if inflate.eof:
-            block = inflate.unused_data.lstrip(b"\0") or stream.read(BLOCK_BYTES).lstrip(b"\0")
-            inflate = zlib.decompressobj(wbits=31)
-        elif not block:
-            block = stream.read(BLOCK_BYTES)
-            if not block:
+        inflate = zlib.decompressobj(wbits=31)
+        while not inflate.eof:
+            yield inflate.decompress(block, BLOCK_BYTES)
+            block = inflate.unconsumed_tail or (b"" if inflate.eof else stream.read(GZIP_BLOCK_BYTES))
+            if not block and not inflate.eof:
                 raise EOFError("the gzip file ends in the middle")
+        block = inflate.unused_data.lstrip(b"\0")
+        while not block:
+            read = stream.read(GZIP_BLOCK_BYTES)
+            if not read:
+                return
+            block = read.lstrip(b"\0")
 
 
 def _foreign_encoding(block: bytes) -> str | None:

@@ -6,7 +6,6 @@ registers it. Ids are never reused.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -131,7 +130,7 @@ class LogRule(Rule):
         """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
         records = log.records.get(key)
         if records is None:
-            near = difflib.get_close_matches(key, log.other_keys, 1) if log.other_keys else []
+            near = _near(key, log.other_keys)
             hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
             yield self.found(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
         elif len(records) > 1:
@@ -146,6 +145,12 @@ class LogRule(Rule):
                 key,
                 repeats if same else ERROR,
             )
+
+
+def _near(key: str, others: set[str]) -> list[str]:
+    import difflib  # only a log that lacks a key pays for it
+
+    return difflib.get_close_matches(key, sorted(others), 1)
 
 
 def _listed(values: list[Any]) -> str:

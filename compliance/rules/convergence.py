@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from common.reference import since
-from compliance import rcp
 from compliance.results import ResultSet
 from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, show
+
+if TYPE_CHECKING:
+    from compliance.rcp import Verdict
 
 RCP = "training_rules.adoc#rcps; hpc_training_rules.adoc#results; rcp_checker of mlcommons/logging"
 
@@ -116,7 +119,9 @@ class ReferenceSettings(SetRule):
         if verdict is None or verdict.point is None or verdict.case != "exact" or not results.runs:
             return
         run = results.runs[0]
-        for key, reference, logged in rcp.compare_hyperparameters(verdict.point, run.settings):
+        from compliance.rcp import compare_hyperparameters  # only results pay for it, not single logs
+
+        for key, reference, logged in compare_hyperparameters(verdict.point, run.settings):
             message = f"{key} is {show(logged)}, the reference runs {verdict.point.name} had {show(reference)}"
             yield self.found(run.path, run.lines.get(key, 0), message, show(reference), key)
 
@@ -147,6 +152,8 @@ def judge_convergence(results: ResultSet) -> None:
     """Fill in the verdicts of the convergence test, in both modes, where it applies."""
     if results.reference is None or results.division != "closed" or not results.runs:
         return
+    from compliance import rcp  # only results pay for it, not single logs
+
     points = rcp.load_points(results.reference.name, results.round, results.reference.runs)
     if not points:
         return
@@ -166,7 +173,7 @@ def _why_not(results: ResultSet) -> str:
     return f"convergence not tested: no reference convergence points of round {results.round}"
 
 
-def _short(verdict: rcp.Verdict) -> str:
+def _short(verdict: Verdict) -> str:
     return f"{'pass' if verdict.passed else 'fail'}, factor {verdict.normalization:.4f}"
 
 

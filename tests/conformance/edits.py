@@ -27,6 +27,14 @@ SPACES = {
     "NUL": b"\0",
     "a Latin-1 letter": b"\xe9",
 }
+LINE_ENDS = {
+    "CRLF": b"\r\n",
+    "CR": b"\r",
+    "CR CR LF": b"\r\r\n",
+    "LF CR": b"\n\r",
+    "LF LF": b"\n\n",
+    "CRLF CRLF": b"\r\n\r\n",
+}
 NO_OBJECTS = (b"[1, 2]", b"null", b"1", b'"text"', b"{}", b"[]", b"", b"NaN", b"true")
 VALUES = (
     *(b"01", b"1.", b".5", b"+1", b"0x10", b"1e5", b"1E+400", b"-1e400", b"-0", b"NaN", b"-NaN", b"nan"),
@@ -109,7 +117,7 @@ def _file_edits() -> Iterator[tuple[str, Edit]]:
     yield "text only", lambda data: b"epoch 1 loss 0.3\n" * 50
     yield "token without records", lambda data: data.replace(TOKEN, b"")
     yield "no line end at the end", lambda data: data[:-1]
-    for name, end in (("CRLF", b"\r\n"), ("CR", b"\r"), ("CR CR LF", b"\r\r\n"), ("blank lines", b"\n\n"), ("LF CR", b"\n\r")):
+    for name, end in LINE_ENDS.items():
         yield f"line ends {name}", lambda data, end=end: data.replace(b"\n", end)
     for name, space in SPACES.items():
         yield f"{name} before every line end", lambda data, space=space: data.replace(b"\n", space + b"\n")
@@ -137,7 +145,8 @@ def _file_edits() -> Iterator[tuple[str, Edit]]:
     deep = TOKEN + b'{"time_ms": 1, "key": "k", "metadata": {}, "value": ' + b"[" * 12_000 + b"]" * 12_000 + b"}"
     yield "a deeply nested record at the end", lambda data: data + deep
     yield "a long line of text", lambda data: b"x" * 100_000 + b"\n" + data
-    yield "a thousand foreign records", lambda data: data + b':::MLLOG {"time_ms": 1, "key": "k", "value": 1, "metadata": {}}\n' * 1000
+    foreign = TOKEN + b'{"time_ms": 1, "key": "k", "value": 1, "metadata": {}}\n'
+    yield "a thousand foreign records", lambda data: data + foreign * 1000
 
 
 LINE_EDITS: dict[str, Edit] = dict(_line_edits())

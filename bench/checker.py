@@ -1,0 +1,266 @@
+"""Measures the checker against mlperf-logging, in the same run on the same published logs.
+
+    python bench/checker.py                      all measurements (about six minutes)
+    python bench/checker.py --only logs,single   some of them
+    python bench/checker.py -o docs/performance  also write docs/performance.md and docs/performance.json
+
+CPU seconds are user + system time including child processes, from getrusage, without the imports where the
+description says "in process". Each measurement runs in a process of its own; the two sides take turns, and the
+median counts. The official commands write into the package that they check, so they get a copy of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from checker_measures import MEASURES, Work, run
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS, THEIRS = "this checker", "mlperf-logging"
+COMPILED = (
+    "compliance.check, compliance.rcp, compliance.formats.text, multiprocessing.pool",
+    "mlperf_logging.compliance_checker.mlp_compliance, mlperf_logging.package_checker.package_checker",
+    "mlperf_logging.result_summarizer.result_summarizer",
+)
+"""Modules to import once before anything is measured, so that Python has compiled them."""
+
+
+def extract(archives: Path, folder: Path) -> None:
+    found = sorted(archives.glob("published_v*.tar.xz"))
+    if not found:
+        sys.exit(f"{archives} holds no published_v*.tar.xz; name the folder with --corpus")
+    for archive in found:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder / archive.name.removeprefix("published_").removesuffix(".tar.xz"), filter="data")
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+def measured(name: str, work: Work, turn: str) -> dict[str, Any]:
+    """Return what the measurement gives in a fresh process."""
+    print(f"{turn:8} {name:20}", end="", file=sys.stderr, flush=True)
+    command = [
+        sys.executable,
+        __file__,
+        "--measure",
+        name,
+        "--corpus",
+        str(work.corpus),
+        "--scratch",
+        str(work.scratch),
+    ]
+    output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    result: dict[str, Any] = json.loads(output)
+    print(f"{result['cpu_s']:9.3f} s CPU {result['wall_s']:9.3f} s", file=sys.stderr)
+    return result
+
+
+def alternate(names: Iterable[str], runs: int, work: Work) -> dict[str, dict[str, Any]]:
+    """Return the medians of the measurements, made by turns."""
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for turn in range(runs):
+        for name, found in results.items():
+            found.append(measured(name, work, f"{turn + 1} of {runs}"))
+    return {
+        name: {key: median(one[key] for one in found) for key in found[0]}
+        | {"cpu_s_of_runs": [one["cpu_s"] for one in found]}
+        for name, found in results.items()
+    }
+
+
+GROUPS = {
+    "logs": ("theirs_logs", "ours_logs", "ours_logs_official"),
+    "packages": ("theirs_packages", "ours_packages"),
+    "single": ("theirs_single", "ours_single"),
+    "cores": ("one_job", "all_jobs"),
+    "floor": ("decode_only", "ours_logs"),
+    "memory": ("large_other", "large_kept", "large_text", "long_line"),
+}
+
+
+def measure_all(groups: list[str], work: Work, runs: int, package_runs: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return for each group the medians of its measurements."""
+    for modules in COMPILED:
+        run(["-c", f"import {modules}"], work.scratch)
+    times = {"packages": package_runs, "single": 5 * runs, "memory": 1}
+    return {group: alternate(GROUPS[group], times.get(group, runs), work) for group in groups}
+
+
+def machine() -> dict[str, Any]:
+    """Return what the numbers were measured on and with; nothing that names a place."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "date": date.today().isoformat(),
+        "machine": f"{cores} cores, {model}",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("mlperf-hpc-suite", "mlperf-logging", "msgspec")},
+    }
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A line of the table: both sides, their ratio or a figure, and the goal that it is held against."""
+
+    what: str
+    theirs: str
+    ours: str
+    figure: str
+    goal: str = ""
+    met: bool = True
+
+
+def rows(results: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Row]:
+    """Yield the lines for what was measured."""
+    for group, found in results.items():
+        yield from ROWS[group](found)
+
+
+def _against(what: str, theirs: dict[str, Any], ours: dict[str, Any], least: float) -> Row:
+    ratio = theirs["cpu_s"] / ours["cpu_s"]
+    figure = f"{ratio:.1f} times less CPU"
+    return Row(what, f"{theirs['cpu_s']:.2f} s", f"{ours['cpu_s']:.3f} s", figure, f">= {least:.0f}", ratio >= least)
+
+
+def _log_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    theirs, ours, official = (found[name] for name in GROUPS["logs"])
+    what = f"{ours['count']:.0f} logs of rounds 1.0 to 3.0, in process, one core"
+    yield _against(f"{what}, profile strict", theirs, ours, 25)
+    yield _against(f"{what}, profile official", theirs, official, 25)
+
+
+def _package_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    theirs, ours = found["theirs_packages"], found["ours_packages"]
+    what = f"{ours['count']:.0f} packages checked and scored, from the command line"
+    yield _against(what, theirs, ours, 40)
+
+
+def _single_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    theirs, ours = found["theirs_single"]["cpu_s"], found["ours_single"]["cpu_s"]
+    what, figure = "one small log, from the command line", f"{theirs / ours:.1f} times less CPU"
+    yield Row(what, f"{theirs:.3f} s", f"{ours:.3f} s", figure, "<= 0.15 s", ours <= 0.15)
+
+
+def _core_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    one, all_ = found["one_job"]["wall_s"], found["all_jobs"]["wall_s"]
+    yield Row("these packages with one process, elapsed", "", f"{one:.2f} s", "")
+    yield Row("these packages with all cores, elapsed", "", f"{all_:.2f} s", f"{one / all_:.1f} times faster")
+
+
+def _floor_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    size = found["decode_only"]["bytes"]
+    for name, what in (("decode_only", "decoded by msgspec, nothing checked"), ("ours_logs", "read and checked")):
+        seconds = found[name]["cpu_s"]
+        yield Row(f"orientation: these logs {what}", "", f"{seconds:.3f} s", f"{size / 1e6 / seconds:.0f} MB/s")
+
+
+def _memory_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    texts = {
+        "large_other": "records of a key that no rule asks for",
+        "large_kept": "records of a key that rules ask for",
+        "large_text": "console output",
+        "long_line": "one line",
+    }
+    for name, one in found.items():
+        lines = f", {one['lines'] / 1e6:.1f} million lines" if one["lines"] else ""
+        what = f"{one['bytes'] >> 20} MiB of {texts[name]}{lines}; peak memory"
+        small = one["rss_mb"] < 200
+        goal, met = ("< 2 s, < 200 MB", small and one["cpu_s"] < 2) if name == "long_line" else ("< 200 MB", small)
+        yield Row(what, "", f"{one['cpu_s']:.2f} s", f"{one['rss_mb']:.0f} MB", goal, met)
+
+
+ROWS: dict[str, Callable[[dict[str, dict[str, Any]]], Iterator[Row]]] = {
+    "logs": _log_rows,
+    "packages": _package_rows,
+    "single": _single_rows,
+    "cores": _core_rows,
+    "floor": _floor_rows,
+    "memory": _memory_rows,
+}
+
+
+def table(results: dict[str, dict[str, dict[str, Any]]], about: dict[str, Any]) -> str:
+    """Return the Markdown page."""
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    lines = [
+        "# Performance of the checker",
+        "",
+        f"Measured by `bench/checker.py` on {about['date']}: {about['machine']}, Python {about['python']}, {versions}.",
+        "Times are CPU seconds (user + system) unless said otherwise: medians of runs that take turns.",
+        "",
+        f"| what | {THEIRS} | {OURS} | | goal |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for row in rows(results):
+        goal = f"{row.goal}: {'met' if row.met else '**missed**'}" if row.goal else ""
+        lines.append(f"| {row.what} | {row.theirs} | {row.ours} | {row.figure} | {goal} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Measure, print the table; exit 1 if a goal is missed."""
+    given = _arguments()
+    if given.measure:
+        json.dump(MEASURES[given.measure](Work(given.corpus, given.scratch)), sys.stdout)
+        return 0
+    groups = given.only.split(",") if given.only else list(GROUPS)
+    unknown = [group for group in groups if group not in GROUPS]
+    if unknown:
+        sys.exit(f"no group {unknown[0]!r}; known are {', '.join(GROUPS)}")
+    with tempfile.TemporaryDirectory(prefix="bench-checker-") as folder:
+        work = Work(Path(folder, "corpus"), Path(folder, "scratch"))
+        work.scratch.mkdir()
+        extract(given.corpus, work.corpus)
+        # Both sides start from compiled files, as installed packages do; nothing is written beside the sources.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ.update(PYTHONPYCACHEPREFIX=str(Path(folder, "pycache")), PYTHONPATH=str(ROOT))
+        results = measure_all(groups, work, given.runs, given.package_runs)
+    about = machine()
+    text = table(results, about)
+    print(text)
+    if given.output:
+        Path(f"{given.output}.md").write_text(text, encoding="utf-8")
+        Path(f"{given.output}.json").write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+    return 0 if all(row.met for row in rows(results)) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    beside = ROOT.parent / "shared" / "corpus"
+    parser.add_argument(
+        "--corpus", type=Path, default=beside, help="folder of the archives (default: ../shared/corpus)"
+    )
+    parser.add_argument("--only", metavar="GROUPS", help=f"some of {','.join(GROUPS)}")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default: 3)")
+    parser.add_argument(
+        "--package-runs", type=int, default=1, help="runs of the official package tools, three minutes each"
+    )
+    parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
+    parser.add_argument("--measure", choices=tuple(MEASURES), help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Rules about the system: the runs fit their folder, the system description and the machine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+
+from common.reference import is_number
+from compliance.results import STRONG, WEAK, ResultSet
+from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, show
+from compliance.run import Run
+
+
+class RightFolder(SetRule):
+    """The logs are of the benchmark and division of their folder and system description."""
+
+    id = "RUN08"
+    cite = "submission_rules.adoc#submission-structure"
+    profiles = (STRICT,)
+    differs = "the official tool never compares logs with the folder or the system description"
+    why = "A log in the wrong folder is judged by the wrong target, run count and rules."
+    mend = "Move the logs to results/<system>/<scaling>/<benchmark>/ as they say; correct the system description."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().rename_folder("deepcam"),
+        lambda package: package().system(division="open"),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        wrong = [run for run in results.runs if run.benchmark and run.benchmark != results.folder_benchmark]
+        if wrong and results.folder_benchmark and not results.loose:
+            message = (
+                f"benchmark folder mismatch: {len(wrong)} logs in folder {results.folder_benchmark!r}"
+                f" are of {wrong[0].benchmark}"
+            )
+            line = wrong[0].lines.get("submission_benchmark", 0)
+            yield self.found(wrong[0].path, line, message, results.folder_benchmark, "submission_benchmark")
+        described = results.description.division if results.description else None
+        said = [run for run in results.runs if described and run.submission.get("submission_division") != described]
+        if said:
+            message = (
+                f"division mismatch: {len(said)} logs say {show(said[0].submission.get('submission_division'))},"
+                f" the system description says {show(described)}"
+            )
+            line = said[0].lines.get("submission_division", 0)
+            yield self.found(said[0].path, line, message, f"{described!r} in both", "submission_division")
+
+
+class DescribedSystem(SetRule):
+    """The logs name the organisation, status and size that the system description states."""
+
+    id = "RUN09"
+    cite = "submission_rules.adoc#system-description"
+    profiles = (STRICT,)
+    differs = "the official tool never compares logs with the system description"
+    why = "The score is published for the described system: it must be the one that ran."
+    mend = "Correct the system description, or the configuration that the run logs."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().system(number_of_nodes="512"),
+        lambda package: package().system(accelerators_per_node="8"),
+        lambda package: package().system(submitter="Somebody Else"),
+        lambda package: package().system(status="cloud"),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        description = results.description
+        if description is None or description.problem:
+            if not results.loose:
+                yield self.skipped(results.folder, "logs against system description: there is none to read")
+            return
+        yield from self._names(results, str(description.fields.get("submitter", "")))
+        yield from self._status(results, str(description.fields.get("status", "")))
+        if results.scaling == STRONG:
+            yield from self._size(results)
+
+    def _names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
+        for said, runs in _by_value(results.runs, "submission_org"):
+            if said == submitter or "PLACEHOLDER" in said:
+                continue
+            close = _words(said) & _words(submitter) or said.lower() in submitter.lower()
+            message = f"organisation spelled differently: logs say {show(said)}, the description {show(submitter)}"
+            if not close:
+                message = f"organisation mismatch: logs say {show(said)}, the system description {show(submitter)}"
+            line = runs[0].lines.get("submission_org", 0)
+            severity = NOTE if close else WARNING
+            yield self.found(runs[0].path, line, message, "the same name in both", "submission_org", severity)
+
+    def _status(self, results: ResultSet, status: str) -> Iterator[Finding]:
+        known = ("cloud", "onprem", "preview", "research")
+        for said, runs in _by_value(results.runs, "submission_status"):
+            if said.lower() == status.lower():
+                continue
+            other = status.lower() in known
+            message = f"status is {show(said)} in the logs, {show(status)} in the system description"
+            line = runs[0].lines.get("submission_status", 0)
+            severity = WARNING if other else NOTE
+            yield self.found(runs[0].path, line, message, "the same status in both", "submission_status", severity)
+
+    def _size(self, results: ResultSet) -> Iterator[Finding]:
+        description = results.description
+        assert description is not None
+        nodes, accelerators = description.count("number_of_nodes"), description.count("accelerators_per_node")
+        if nodes is None or accelerators is None:
+            return
+        for scale, runs in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
+            run = next(runs)
+            if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
+                continue
+            message = (
+                f"node count mismatch: the log says {run.nodes} nodes with {run.accelerators_per_node} accelerators,"
+                f" the system description {nodes} with {accelerators}"
+            )
+            same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
+            line = run.lines.get("number_of_nodes", 0)
+            expected = f"{nodes} nodes with {accelerators} accelerators"
+            yield self.found(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
+            return
+
+
+class FitsSystem(SetRule):
+    """The instances that run at the same time fit on the system: M · S <= T."""
+
+    id = "RUN10"
+    cite = "hpc_training_rules.adoc#results (throughput: S <= T <= M * S)"
+    profiles = (STRICT,)
+    differs = "the official tool takes T and S as they are stated"
+    why = "Throughput on more accelerators than the system has is impossible."
+    mend = "Log the nodes of the instance, not of the whole system; correct the system description."
+    good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)
+    bad = (lambda package: package(scaling="weak").together().system(number_of_nodes="32"),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        total, scale = results.system_scale, results.instance_scale
+        if results.scaling != WEAK or total is None or scale is None:
+            return
+        together = _most_at_once(results.runs)
+        if together * scale > total:
+            whole = scale == total  # honest logs often state the nodes of the whole system
+            message = (
+                f"{together} instances at the same time x {scale} accelerators = {together * scale}"
+                f" > {total} of the system{': the logs state the whole system' if whole else ''}"
+            )
+            expected = f"M * S <= T = {total}"
+            severity = WARNING if whole else ERROR
+            yield self.found(results.folder, 0, message, expected, "number_of_nodes", severity)
+
+
+def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if isinstance(run.submission.get(key), str):
+            groups[run.submission[key]].append(run)
+    return list(groups.items())
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in name.lower().replace("/", " ").replace("+", " ").split() if len(word) > 2}
+
+
+def _most_at_once(runs: list[Run]) -> int:
+    """Return how many of the runs were under way at the same moment, at most."""
+    events: list[tuple[float, int]] = []
+    for run in runs:
+        if run.start_ms is not None and run.stop_ms is not None:
+            events += [(run.start_ms, 1), (run.stop_ms, -1)]
+    count = most = 0
+    for _, step in sorted(events):
+        count += step
+        most = max(most, count)
+    return most

@@ -1,0 +1,215 @@
+"""The published results get the verdicts, scores and convergence tests of the official tools (../shared/corpus)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.package import Package
+from compliance.report import Report
+from compliance.results import WEAK, ResultSet
+from compliance.rule import ERROR, OFFICIAL
+from compliance.run import Run
+
+STRICT_REJECTS: dict[str, str] = {}
+"""Unpruned published logs that strict rejects and the official tool accepts, with the reason: there is none."""
+SET = ("round", "submitter", "system", "scaling", "benchmark")
+
+
+@pytest.fixture(scope="module")
+def official(corpus) -> Report:
+    """The published logs in the official profile."""
+    return check_paths([corpus], Options(profile=OFFICIAL))
+
+
+@pytest.fixture(scope="module")
+def strict(corpus) -> Report:
+    """The published logs in the strict profile."""
+    return check_paths([corpus], Options())
+
+
+@pytest.fixture(scope="module")
+def verdicts(shared) -> dict[str, dict[str, Any]]:
+    """What the official log checker said, by round and path."""
+    lines = (shared / "corpus" / "official_verdicts.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    return {f"{entry['round']}/{entry['log']}": entry for entry in entries}
+
+
+@pytest.fixture(scope="module")
+def scores(shared) -> list[dict[str, Any]]:
+    """What comes out of each result set, without normalisation."""
+    return json.loads((shared / "corpus" / "published_scores.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folders(shared) -> dict[str, dict[str, Any]]:
+    """What the official package checker said of each result folder, by round, organisation and folder."""
+    packages = json.loads((shared / "corpus" / "official_packages.json").read_text())
+    return {f"{name}/{entry['dir']}": entry for name, package in packages.items() for entry in package["dirs"]}
+
+
+def by_path(report: Report, corpus: Path) -> dict[str, Run]:
+    return {os.path.relpath(run.path, corpus): run for run in report.runs}
+
+
+def by_name(report: Report) -> dict[tuple[str, ...], ResultSet]:
+    return {(f"v{r.round}", r.organisation, r.system, r.scaling, r.folder_benchmark): r for r in report.sets}
+
+
+def error_keys(run: Run) -> set[str]:
+    return {finding.key for finding in run.findings if finding.severity == ERROR and finding.key}
+
+
+def near(value: float | None) -> Any:
+    return value if value is None else pytest.approx(value, rel=1e-6)
+
+
+# -- logs -----------------------------------------------------------------------------------------------------
+
+
+def test_every_log_is_found(official, corpus, verdicts):
+    assert by_path(official, corpus).keys() == verdicts.keys()
+    assert len(verdicts) == 1545
+
+
+def test_official_verdicts_and_error_keys(official, corpus, verdicts):
+    found = {path: (run.verdict != "FAIL", error_keys(run)) for path, run in by_path(official, corpus).items()}
+    said = {path: (entry["official_valid"], set(entry["official_error_keys"])) for path, entry in verdicts.items()}
+    assert found == said
+    assert sum(not valid for valid, _ in said.values()) == 28
+
+
+def test_minutes_and_settings(official, corpus, verdicts):
+    for path, run in by_path(official, corpus).items():
+        entry = verdicts[path]
+        assert run.minutes == near(entry["minutes"]), path
+        assert (run.batch_size, run.benchmark, run.division) == (
+            entry["global_batch_size"],
+            entry["benchmark"],
+            entry["division"],
+        ), path
+
+
+def test_last_evaluation(official, corpus, verdicts):
+    for path, run in by_path(official, corpus).items():
+        entry = verdicts[path]
+        if entry["last_eval"] and run.convergence is not None:
+            assert run.convergence == entry["last_eval"][1], path
+
+
+def test_strict_rejects_no_more_unpruned_logs(strict, corpus, verdicts):
+    rejected = {path for path, run in by_path(strict, corpus).items() if run.verdict == "FAIL"}
+    assert len(rejected) > 20
+    unjust = {path for path in rejected if verdicts[path]["official_valid"] and not verdicts[path]["pruned"]}
+    assert unjust == STRICT_REJECTS.keys()
+
+
+def test_strict_accepts_nothing_that_the_official_tool_rejects(strict, corpus, verdicts):
+    accepted = {path for path, run in by_path(strict, corpus).items() if run.verdict != "FAIL"}
+    assert not [path for path in accepted if not verdicts[path]["official_valid"]]
+
+
+# -- scores ---------------------------------------------------------------------------------------------------
+
+
+def test_every_result_is_found(official, scores):
+    assert by_name(official).keys() == {tuple(entry[name] for name in SET) for entry in scores}
+    assert len(scores) == 51
+
+
+@pytest.fixture(scope="module")
+def scored(official, scores) -> list[tuple[dict[str, Any], ResultSet]]:
+    """Each published score and our result set."""
+    found = by_name(official)
+    return [(entry, found[tuple(entry[name] for name in SET)]) for entry in scores]
+
+
+def test_run_minutes_and_rejected_logs(scored):
+    for entry, results in scored:
+        assert sorted(results.score.rejected) == sorted(entry["rejected_logs"]), results.name
+        minutes = sorted(run.minutes for run in results.runs if run.verdict != "FAIL")
+        assert minutes == [near(value) for value in sorted(entry["run_minutes"])], results.name
+        assert len(results.runs) == entry["logs"], results.name
+
+
+def test_time_to_train(scored):
+    strong = [(entry, results) for entry, results in scored if results.scaling != WEAK]
+    assert len(strong) == 42
+    for entry, results in strong:
+        assert results.score.minutes == near(entry["time_to_train_minutes"]), results.name
+        assert results.score.run_minutes == tuple(near(value) for value in sorted(entry["run_minutes"])), results.name
+        assert results.score.convergence == near(entry["convergence_olympic_mean"]), results.name
+
+
+def test_throughput(scored):
+    weak = [(entry, results) for entry, results in scored if results.scaling == WEAK]
+    assert len(weak) == 9
+    for entry, results in weak:
+        assert results.score.models == entry["models"], results.name
+        assert results.score.minutes == near(entry["time_to_train_all_minutes"]), results.name
+        assert results.score.models_per_minute == near(entry["models_per_minute"]), results.name
+
+
+# -- result folders and packages ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judged(official, folders) -> list[tuple[dict[str, Any], ResultSet]]:
+    """What the official package checker said of each folder from round 1.0 on, and our result set."""
+    found = {
+        f"{results.round}_{results.organisation}/{results.system}/{results.scaling}/{results.folder_benchmark}": results
+        for results in official.sets
+        if results.round != "0.7"
+    }
+    assert found.keys() == folders.keys()
+    return [(entry, found[name]) for name, entry in folders.items()]
+
+
+def test_convergence_of_folders(judged):
+    for entry, results in judged:
+        verdict = results.official_convergence
+        if entry["rcp"] is None:
+            assert verdict is None, results.name
+            continue
+        phrase = f"RCP Test {'Passed' if verdict.passed else 'Failed'}: {verdict.official_message}"
+        assert phrase == entry["rcp"], results.name
+        assert round(verdict.submission_mean, 4) == entry["subm_mean_epochs"], results.name
+        assert verdict.normalization == pytest.approx(entry.get("norm_factor", 1.0), rel=1e-9), results.name
+    assert sum(entry["rcp"] is None for entry, _ in judged) < 5
+
+
+def test_seeds_of_folders(judged):
+    for entry, results in judged:
+        wrong = [f for f in results.findings if f.rule in ("RUN03", "RUN04") and f.severity == ERROR]
+        assert (not wrong) == entry["seed_ok"], results.name
+        assert len(results.runs) == entry["runs"], results.name
+    assert {entry["seed_ok"] for entry, _ in judged} == {True, False}
+
+
+def test_packages(official, shared):
+    said = json.loads((shared / "corpus" / "official_packages.json").read_text())
+    found = {f"{package.round}_{package.organisation}": passes(package) for package in official.packages}
+    assert found.keys() == said.keys()
+    later = {name: entry["verdict"] == "PASS" for name, entry in said.items() if entry["round"] != "0.7"}
+    assert {name: found[name] for name in later} == later
+    assert set(later.values()) == {True, False}
+
+
+def test_packages_of_the_first_round(official):
+    """The official package checker finds nothing to check in the layout of that round; the rule was the same."""
+    failing = {package.organisation for package in official.packages if package.round == "0.7" and not passes(package)}
+    too_many = {
+        results.organisation for results in official.sets if results.round == "0.7" and len(results.failing) > 1
+    }
+    assert failing == too_many == {"Fujitsu"}
+
+
+def passes(package: Package) -> bool:
+    """Tell whether a package passes in the sense of the official tool, which knows no warnings."""
+    return package.verdict != "FAIL"

@@ -32,11 +32,12 @@ from fuzz_inputs import log_bytes, write_package
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
+from compliance.finding import ERROR, Finding
 from compliance.formats import FORMATS, Style
 from compliance.log import Log, LogReader, parse_log
 from compliance.references import REFERENCES
 from compliance.report import Report
-from compliance.rule import ERROR, PROFILES, Finding
+from compliance.rule import PROFILES
 
 SLOW_SECONDS = 10
 SAVED = 5

@@ -6,6 +6,7 @@ A benchmark's `reference.py` fills them in, the trainer and the checker read the
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,10 +20,13 @@ def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
     return ROUNDS[ROUNDS.index(first) : ROUNDS.index(last) + 1]
 
 
+LARGEST: Final = int(sys.float_info.max)
+
+
 def is_number(value: Any) -> bool:
-    """Tell whether `value` is a finite int or float (a bool is not a number)."""
+    """Tell whether `value` is a finite int or float; a bool is no number, nor an int that no float can hold."""
     if type(value) is int:
-        return True
+        return -LARGEST <= value <= LARGEST
     return type(value) is float and math.isfinite(value)
 
 

@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--waivers", metavar="FILE", help="YAML: system/scaling/benchmark: reason (convergence test)")
     rules = parser.add_argument_group("rules")
     rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
-    rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out, with a reason")
+    rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out")
     rules.add_argument("--explain", metavar="ID", help="explain a rule and stop")
     rules.add_argument("--list-rules", action="store_true", help="list all rules and stop")
     output = parser.add_argument_group("output")
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     output.add_argument("--follow", action="store_true", help="watch a log that is being written")
     output.add_argument(
-        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="give up after so long without news (0: never)"
+        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="give up after so long without news"
     )
     output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
     parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {__version__}")

@@ -35,7 +35,8 @@ STORIES: tuple[Story, ...] = (
         "A run that stopped its clock too early",
         "run_stop stands before the evaluation that reaches the target. The official checker lets it pass.",
         lambda folder: _write(
-            folder / "early_stop.txt", SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop").bytes()
+            folder / "early_stop.txt",
+            SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop").bytes(),
         ),
         1,
     ),
@@ -48,7 +49,9 @@ STORIES: tuple[Story, ...] = (
     (
         "A submission of one organisation",
         "Ten runs of CosmoFlow, a throughput result beside it with pruned instances, and the system description.",
-        lambda folder: SamplePackage(scaling="weak", runs=12).with_time_to_train().prune(2).write(folder / "University"),
+        lambda folder: (
+            SamplePackage(scaling="weak", runs=12).with_time_to_train().prune(2).write(folder / "University")
+        ),
         0,
     ),
     (

@@ -6,21 +6,23 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from common.reference import ROUNDS, is_number
 from compliance.examine import Task, examine
+from compliance.finding import ERROR, Finding
 from compliance.layout import PackagePlace, Places, SetPlace, discover, round_of_path
-from compliance.package import Package, Submissions, read_description
+from compliance.package import Package, Submissions
 from compliance.references import REFERENCES, benchmarks_of
 from compliance.report import Report
 from compliance.results import WEAK, ResultSet
-from compliance.rule import ERROR, STRICT, Finding, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rule import STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 from compliance.rules.convergence import judge_convergence
 from compliance.run import Run
 from compliance.score import throughput, time_to_train
+from compliance.system import read_description
 
 PARALLEL_BYTES = 24 << 20
 
@@ -150,7 +152,8 @@ def _single_tasks(places: Places, options: Options, report: Report) -> list[Task
     tasks = []
     for path in places.logs:
         round_ = _round(path, False, options, report)
-        tasks.append(Task(path, round_, options.profile, options.division, options.benchmark, None, None, options.allow_mini))
+        asked = (options.profile, options.division, options.benchmark)
+        tasks.append(Task(path, round_, *asked, allow_mini=options.allow_mini))
     return tasks
 
 
@@ -210,7 +213,7 @@ class _Examine:
 
 def _examine_all(tasks: list[Task], options: Options) -> Iterator[Run]:
     total = sum(_size(task.path) for task in tasks)
-    jobs = options.jobs or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
     if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES:
         return _shown(map(_Examine(options), tasks), len(tasks), total, options)
     return _parallel(tasks, min(jobs, len(tasks)), total, options)
@@ -247,13 +250,29 @@ def _judge(report: Report, options: Options) -> None:
     for results in report.sets:
         _complete(results)
         judge_convergence(results)
-        _apply(SetRule, results, results.round, results.division, results.findings, report, options)
+        rules = rules_of(SetRule, results.round, results.division, options.profile)
+        results.findings += _apply(rules, results, report, options)
         _score(results)
     for package in report.packages:
-        _apply(PackageRule, package, package.round, None, package.findings, report, options)
+        rules = rules_of(PackageRule, package.round, None, options.profile)
+        package.findings += _apply(rules, package, report, options)
     submissions = Submissions(report.packages, report.sets, options.profile)
-    for round_ in ROUNDS[-1:]:
-        _apply(SubmissionsRule, submissions, round_, None, report.own, report, options)
+    rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
+    report.own += _apply(rules, submissions, report, options)
+
+
+def _apply(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
+    """Return what the rules find, without the ignored findings, which the report notes."""
+    found: list[Finding] = []
+    for rule in rules:
+        try:
+            found += rule.check(subject)  # type: ignore[attr-defined]  # rules of sets, packages, submissions have it
+        except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
+            path = getattr(subject, "folder", getattr(subject, "root", ""))
+            found.append(rule.found(path, 0, f"the rule itself failed: {error!r}; please report it"))
+    kept, ignored = options.sift(found)
+    report.ignored += ignored
+    return kept
 
 
 def _is_one_result(results: ResultSet, report: Report) -> bool:
@@ -278,33 +297,12 @@ def _majority(words: Iterable[str | None]) -> str | None:
     return common[0][0] if common else None
 
 
-def _apply(
-    kind: type[Rule],
-    subject: Any,
-    round_: str,
-    division: str | None,
-    findings: list[Finding],
-    report: Report,
-    options: Options,
-) -> None:
-    found: list[Finding] = []
-    for rule in rules_of(kind, round_, division, options.profile):
-        try:
-            found += rule.check(subject)  # type: ignore[attr-defined]  # `kind` has it
-        except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
-            path = getattr(subject, "folder", getattr(subject, "root", ""))
-            found.append(rule.found(path, 0, f"the rule itself failed: {error!r}; please report it"))
-    kept, ignored = options.sift(found)
-    findings += kept
-    report.ignored += ignored
-
-
 def _score(results: ResultSet) -> None:
     if results.reference is None or not results.runs:
         return
     verdict = results.convergence if results.strict else results.official_convergence
     factor = verdict.normalization if verdict and verdict.passed else 1.0
-    make: Callable[[ResultSet, float], Any] = throughput if results.scaling == WEAK else time_to_train
-    results.score = make(results, factor)
-
-
+    if results.scaling == WEAK:
+        results.score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
+    else:
+        results.score = time_to_train(results.runs, factor, results.committee_factor)

@@ -10,9 +10,10 @@ from typing import Any
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, OPEN_SETTINGS, Reference, Setting, is_number
+from compliance.finding import SKIPPED, Finding
 from compliance.log import SUBMISSION, Log, read_log
 from compliance.references import REFERENCES, benchmarks_of
-from compliance.rule import SKIPPED, STRICT, Case, Finding, LogRule, rules_of
+from compliance.rule import STRICT, Case, LogRule, rules_of
 from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms
 
 HEADER = ("init_start", "submission_benchmark")
@@ -185,5 +186,3 @@ def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     met = reference.target.met(last.value) and bool(log["run_stop"])
     status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
     return (epoch if is_number(epoch) else None), met and status in ("success", None)
-
-

@@ -13,10 +13,11 @@ from typing import Any
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
+from compliance.finding import SKIPPED, Finding
 from compliance.formats import Style
 from compliance.formats.words import clean, place
 from compliance.log import parse_log
-from compliance.rule import OFFICIAL, PROFILES, RULES, SKIPPED, STRICT, Finding, LogRule, Rule
+from compliance.rule import OFFICIAL, PROFILES, RULES, STRICT, LogRule, Rule
 from compliance.sample_package import SamplePackage
 from compliance.samples import SampleLog
 from compliance.setting_tables import rounds_text

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from compliance.engine import Options
 from compliance.examine import Task, case_of, digest
+from compliance.finding import ERROR, Finding
 from compliance.layout import round_of_path
 from compliance.log import BLOCK_BYTES, Log, LogReader
-from compliance.rule import ERROR, Finding
 from compliance.run import Run, counted_evaluations
 
 POLL_SECONDS = 0.5
@@ -47,7 +47,8 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
     while any(one.run is None for one in watched):
-        if any([_look(one, options) for one in watched if one.run is None]):
+        looked = [_look(one, options) for one in watched if one.run is None]  # look at all, also after news
+        if any(looked):
             news = time.monotonic()
         elif timeout_seconds and time.monotonic() - news > timeout_seconds:
             break

@@ -89,7 +89,8 @@ def discover(paths: list[str]) -> Places:
 
 def round_of_path(path: str) -> str | None:
     """Return the round that a folder above says in its name (v1.0, hpc_results_v3.0, …), the nearest first."""
-    for part in reversed(os.path.abspath(path).split(os.sep)[:-1] if os.path.isfile(path) else os.path.abspath(path).split(os.sep)):
+    folder = os.path.dirname(os.path.abspath(path)) if os.path.isfile(path) else os.path.abspath(path)
+    for part in reversed(folder.split(os.sep)):
         found = ROUND_NAME.search(part)
         if found:
             return found.group(1)
@@ -106,7 +107,7 @@ def _discover_folder(path: str, places: Places) -> None:
         package = _package(root)
         inside = os.path.realpath(path)
         package.sets = [place for place in package.sets if _within(os.path.realpath(place.folder), inside)]
-        package.strange = [(folder, why) for folder, why in package.strange if _within(os.path.realpath(folder), inside)]
+        package.strange = [pair for pair in package.strange if _within(os.path.realpath(pair[0]), inside)]
         if package.sets:
             places.packages.append(package)
             return
@@ -231,7 +232,9 @@ def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in re.split(r"([0-9]+)", name)]
+    """Return a sort key by which result_2 comes before result_10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
 
 
 def _entries(folder: str) -> list[str]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -27,6 +29,7 @@ BLOCK_BYTES: Final = 1 << 20
 GZIP_BLOCK_BYTES: Final = 64 << 10
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_RECORD_BYTES: Final = 512 << 10
+MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
 UNWEIGHED_BYTES: Final = 512 << 10  # records up to this length together are not worth weighing
 MAX_LOG_BYTES: Final = 2 << 30
@@ -170,7 +173,7 @@ class LogReader:
                 self._carry = bytearray()
             self._read_lines(complete)
         self._carry += data[cut:]
-        if len(self._carry) > MAX_LINE_BYTES:
+        if len(self._carry) > MAX_LINE_BYTES + 1:  # the carriage return of CRLF is no part of the line
             self.log.problem("long line", self.log.line_count + 1)
             self._carry, self._skipping = bytearray(), True
 
@@ -210,6 +213,9 @@ class LogReader:
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
+            if len(text) > 2 * MAX_DEPTH and _depth(text) > MAX_DEPTH:
+                log.problem("deep", line)
+                continue
             try:
                 record = _decode(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -326,6 +332,7 @@ class LogReader:
         return None
 
 
+BRACKET: Final = re.compile(rb'[\[\]{}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _decode = msgspec.json.Decoder(Record).decode
 
 
@@ -334,6 +341,20 @@ def _shown(value: Any) -> str:
     if isinstance(value, (list, dict)):
         return "an object" if isinstance(value, dict) else "a list"
     return json.dumps(value)[:80]
+
+
+def _depth(text: bytes) -> int:
+    """Return how deeply lists and objects are nested."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for found in BRACKET.finditer(text):
+        if found[0] in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found[0] in b"]}":
+            depth -= 1
+    return deepest
 
 
 def _memory_bytes(text: bytes) -> int:
@@ -364,7 +385,7 @@ def read_log(path: str) -> Log:
     """
     reader = LogReader(path)
     try:
-        with sys.stdin.buffer if path == "-" else open(path, "rb") as stream:
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
             _feed_all(reader, stream)
     except (OSError, EOFError, zlib.error) as error:
         reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))

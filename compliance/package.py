@@ -2,79 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from dataclasses import dataclass, field
-from typing import Any
 
+from compliance.finding import Finding, worst
 from compliance.results import ResultSet
-from compliance.rule import Finding, worst
-
-MAX_DESCRIPTION_BYTES = 4 << 20
-
-
-@dataclass(slots=True)
-class SystemDescription:
-    """A file systems/<system>.json. `problem` says why it could not be read; then `fields` is empty."""
-
-    path: str
-    name: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    problem: str = ""
-    line: int = 0
-
-    @property
-    def division(self) -> str | None:
-        """The division, whatever its letter case; None if it names neither closed nor open."""
-        word = str(self.fields.get("division", "")).strip().lower()
-        return word if word in ("closed", "open") else None
-
-    @property
-    def official_closed(self) -> bool:
-        """Whether the official tool takes it for closed: exact letters only."""
-        return self.fields.get("division") == "closed"
-
-    def count(self, name: str) -> int | None:
-        """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without number."""
-        value = self.fields.get(name)
-        if isinstance(value, bool):
-            return None
-        if isinstance(value, (int, float)):
-            return int(value)
-        found = re.match(r"\s*(\d+)", value) if isinstance(value, str) else None
-        return int(found.group(1)) if found else None
-
-    @property
-    def scale(self) -> int | None:
-        """Accelerators of the system; host processors if it has none."""
-        nodes, accelerators = self.count("number_of_nodes"), self.count("accelerators_per_node")
-        if nodes is None:
-            return None
-        if accelerators:
-            return nodes * accelerators
-        processors = self.count("host_processors_per_node")
-        return nodes * (processors or 1)
-
-
-def read_description(path: str) -> SystemDescription:
-    """Return the system description; never raises."""
-    name = os.path.basename(path).removesuffix(".json")
-    description = SystemDescription(path, name)
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_DESCRIPTION_BYTES + 1)
-        if len(data) > MAX_DESCRIPTION_BYTES:
-            raise ValueError(f"is larger than {MAX_DESCRIPTION_BYTES >> 20} MiB")
-        fields = json.loads(data.decode("utf-8-sig", "replace"))
-        if not isinstance(fields, dict):
-            raise ValueError(f"holds a JSON {type(fields).__name__}, no object")
-        description.fields = fields
-    except json.JSONDecodeError as error:
-        description.problem, description.line = f"is no valid JSON: {error.msg}", error.lineno
-    except (OSError, ValueError, RecursionError) as error:
-        description.problem = str(error)
-    return description
+from compliance.system import SystemDescription
 
 
 @dataclass(slots=True)

@@ -91,9 +91,7 @@ class _Match:
     introduction: str
 
 
-def _match(
-    points: Sequence[ReferencePoint], batch_size: int, required_runs: int, mode: Mode
-) -> _Match | None:
+def _match(points: Sequence[ReferencePoint], batch_size: int, required_runs: int, mode: Mode) -> _Match | None:
     """Return what a batch size is compared with; None if it is larger than all points."""
     below = [point for point in points if point.batch_size <= batch_size]
     above = [point for point in points if point.batch_size > batch_size]
@@ -108,9 +106,7 @@ def _match(
     if not above:
         return None
     low, high = below[-1], above[0]
-    text = (
-        f"global_batch_size {batch_size} lies between the points at {low.batch_size} and {high.batch_size}."
-    )
+    text = f"global_batch_size {batch_size} lies between the points at {low.batch_size} and {high.batch_size}."
     return _Match("interpolated", interpolate(low, high, batch_size, required_runs, mode), text)
 
 
@@ -167,9 +163,7 @@ def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode
     mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
     passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
     if match.case == "smaller batch":
-        phrase = (
-            "RCP not found but slower convergence on smaller batch size" if passed else _missing(batch_size)
-        )
+        phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing(batch_size)
     factor = max(1.0, point.mean / mean) if passed else 1.0
     text = f"{match.introduction} {_explain(point, accepted, mean, passed, factor)}"
     return Verdict(passed, match.case, phrase, text, point, mean, factor)

@@ -67,9 +67,7 @@ def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) ->
     table = read_table(path)
     runs = REFERENCES[table.benchmark].runs
     for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
-        print(
-            f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs"
-        )
+        print(f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs")
         _print_points(load_points_from(path, runs, round_, name), modes)
 
 
@@ -84,9 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     what = shown.add_mutually_exclusive_group()
     what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
     what.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
-    shown.add_argument(
-        "--round", type=_round, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)"
-    )
+    shown.add_argument("--round", type=_round, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
     shown.add_argument("--variant", help="official, or mini for the small data sets (default: what is there)")
     shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
 

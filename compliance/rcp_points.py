@@ -49,9 +49,7 @@ class ReferencePoint:
         minimum = min_acceptable_mean(mean, std, count - 2, required_runs)
         speedup = mean / minimum if minimum else math.inf
         epochs = tuple(sorted(entry.epochs))
-        return cls(
-            entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, speedup, unit
-        )
+        return cls(entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, speedup, unit)
 
     def accepts_from(self, mode: Mode) -> float:
         """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
@@ -163,15 +161,9 @@ def compare_hyperparameters(point: ReferencePoint, logged: Mapping[str, Any]) ->
     the letter case of opt_name does not matter.
     """
     pairs = [
-        (LOGGED_AS.get(key, key), value)
-        for key, value in point.hyperparameters.items()
-        if key not in NO_INFLUENCE
+        (LOGGED_AS.get(key, key), value) for key, value in point.hyperparameters.items() if key not in NO_INFLUENCE
     ]
-    return [
-        (key, value, logged[key])
-        for key, value in pairs
-        if key in logged and not _agree(key, value, logged[key])
-    ]
+    return [(key, value, logged[key]) for key, value in pairs if key in logged and not _agree(key, value, logged[key])]
 
 
 def _agree(key: str, reference: Any, logged: Any) -> bool:

@@ -18,9 +18,7 @@ from compliance.run import counted_evaluations
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
 """Settings that say where a run was made; they are no hyperparameters."""
-HEADER: Final = (
-    "# Reference runs, recorded by `python -m compliance.rcp record` (format: compliance/rcp_table.py).\n"
-)
+HEADER: Final = "# Reference runs, recorded by `python -m compliance.rcp record` (format: compliance/rcp_table.py).\n"
 
 
 class LoggedRun(NamedTuple):
@@ -115,9 +113,7 @@ def _add(entries: list[Entry], logged: LoggedRun, prefix: str) -> None:
 
 def _differences(entry: Entry, logged: dict[str, Any]) -> str:
     point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
-    return "; ".join(
-        f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged)
-    )
+    return "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged))
 
 
 def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None) -> None:
@@ -136,9 +132,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
         if logged.benchmark != benchmark:
             _report_left_out(logged.run.file, f"a run of {logged.benchmark}, not of {benchmark}")
     if not logged_runs or benchmark is None:
-        raise ValueError(
-            f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)"
-        )
+        raise ValueError(f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)")
     reference = REFERENCES[benchmark]
     table = old or Table(benchmark, reference.epoch_unit, (), HEADER)
     known = {run.sha256 for entry in table.entries for run in entry.runs}

@@ -45,9 +45,7 @@ def t_quantile(p: float, df: int) -> float:
     Good to 1e-9 relative for 0.0001 < p < 0.9999. ValueError unless 0 < p < 1 and df is a whole number >= 1.
     """
     if not 0 < p < 1 or df != int(df) or df < 1:
-        raise ValueError(
-            f"t_quantile needs 0 < p < 1 and whole degrees of freedom >= 1; found p={p}, df={df}"
-        )
+        raise ValueError(f"t_quantile needs 0 < p < 1 and whole degrees of freedom >= 1; found p={p}, df={df}")
     if p < 0.5:
         return -t_quantile(1 - p, df)
     low, high = 0.0, math.pi / 2

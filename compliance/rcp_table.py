@@ -122,25 +122,19 @@ _RUN_KEYS: Final[dict[str, Expectation]] = {
 }
 
 
-def _check_keys(
-    where: str, found: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()
-) -> None:
+def _check_keys(where: str, found: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
     """Raise TableError unless `found` has all keys but the optional ones, no other, and each as expected."""
     if not isinstance(found, dict):
         raise TableError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {found!r:.60}")
     for key in found:
         if key not in keys:
-            raise TableError(
-                f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it"
-            )
+            raise TableError(f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it")
     for key, (expected, test) in keys.items():
         if key not in found:
             if key not in optional:
                 raise TableError(f"{where}, key {key!r}: missing; add it, {expected} is expected")
         elif not test(found[key]):
-            raise TableError(
-                f"{where}, key {key!r}: expected {expected}, found {found[key]!r:.60}. Correct the value"
-            )
+            raise TableError(f"{where}, key {key!r}: expected {expected}, found {found[key]!r:.60}. Correct the value")
 
 
 def _read_entry(path: Path, index: int, found: dict[str, Any]) -> Entry:
@@ -198,9 +192,7 @@ def read_table(path: Path) -> Table:
         ) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise TableError(
-            f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it"
-        ) from error
+        raise TableError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
     _check_keys(str(path), found, _TABLE_KEYS)
     entries = tuple(_read_entry(path, index, point) for index, point in enumerate(found["points"]))
     _check_distinct(path, entries)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from compliance.finding import ERROR, SEVERITIES, WARNING, Finding, worst
 from compliance.package import Package
 from compliance.results import STRONG, ResultSet
-from compliance.rule import ERROR, SEVERITIES, WARNING, Finding, worst
 from compliance.run import Run
 
 
@@ -69,9 +69,7 @@ class Report:
         """PASS, WARN or FAIL; errors inside a tolerated run count as warnings."""
         tolerated = self.tolerated
         deciding = [
-            finding._replace(severity=WARNING)
-            if finding.severity == ERROR and path in tolerated
-            else finding
+            finding._replace(severity=WARNING) if finding.severity == ERROR and path in tolerated else finding
             for path, findings in self.groups()
             for finding in findings
         ]

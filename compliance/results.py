@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from common.reference import Reference
-from compliance.rule import Finding, worst
+from compliance.finding import Finding, worst
+from compliance.run import Run
+from compliance.score import Throughput, TimeToTrain
+from compliance.system import SystemDescription
 
 if TYPE_CHECKING:
-    from compliance.package import SystemDescription
-    from compliance.rcp import Verdict
-    from compliance.run import Run
-    from compliance.score import Throughput, TimeToTrain
+    from compliance.rcp import Verdict  # only results pay for it, not single logs
 
 STRONG = "strong"
 WEAK = "weak"

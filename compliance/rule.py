@@ -1,4 +1,4 @@
-"""What a rule is, what it finds, and the registry of all rules.
+"""What a rule is, and the registry of all rules.
 
 A rule is a small class: the docstring's first line is its title, `check` yields findings. Defining the class
 registers it. Ids are never reused.
@@ -7,42 +7,21 @@ registers it. Ids are never reused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from common.reference import ROUNDS, Reference, Setting
+from compliance.finding import ERROR, SKIPPED, WARNING, Finding
 
 if TYPE_CHECKING:
     from compliance.log import Log
     from compliance.package import Package, Submissions
     from compliance.results import ResultSet
 
-ERROR: Final = "error"
-WARNING: Final = "warning"
-NOTE: Final = "note"
-SKIPPED: Final = "skipped"
-SEVERITIES: Final = (ERROR, WARNING, NOTE, SKIPPED)
-
 STRICT: Final = "strict"
 OFFICIAL: Final = "official"
 PROFILES: Final = (STRICT, OFFICIAL)
-
-
-class Finding(NamedTuple):
-    """One thing that a rule found.
-
-    path, line: where (line counts from 1; 0 means the file or folder as a whole).
-    key: the log key that it is about, if any. expected: what would have been right, in words.
-    """
-
-    rule: str
-    severity: str
-    path: str
-    line: int
-    message: str
-    expected: str = ""
-    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +84,7 @@ class Rule:
         """Tell whether the rule exists in this round, division and profile."""
         return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
 
-    def found(
+    def found(  # noqa: PLR0913  (a finding has these parts)
         self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = ""
     ) -> Finding:
         """Return a finding of this rule; the severity is the rule's own unless another is given."""
@@ -200,9 +179,3 @@ def rules_of(kind: type[Rule], round_: str, division: str | None, profile: str) 
 
 
 _instances: dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]] = {}
-
-
-def worst(findings: Iterable[Finding]) -> str:
-    """Return the verdict on findings: FAIL with an error, WARN with a warning, else PASS."""
-    severities = {finding.severity for finding in findings}
-    return "FAIL" if ERROR in severities else "WARN" if WARNING in severities else "PASS"

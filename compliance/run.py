@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.reference import Target, is_number
+from compliance.finding import Finding, worst
 from compliance.log import FILE_ORDER, Log, Record
-from compliance.rule import Finding, worst
 
 MS_PER_MINUTE = 60_000
 

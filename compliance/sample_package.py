@@ -19,7 +19,9 @@ SYSTEM = "example_n64"
 class SamplePackage:
     """The files of one organisation's folder; every method that changes something returns self."""
 
-    def __init__(self, benchmark: str = "cosmoflow", round_: str = "3.0", division: str = "closed", **runs: Any) -> None:
+    def __init__(
+        self, benchmark: str = "cosmoflow", round_: str = "3.0", division: str = "closed", **runs: Any
+    ) -> None:
         """`runs`: scaling, runs (their number), epochs (a number, or one per run), settings of the logs."""
         self.benchmark, self.round, self.division = benchmark, round_, division
         self.scaling: str = runs.get("scaling", "strong")
@@ -48,7 +50,9 @@ class SamplePackage:
         epochs = self._runs["epochs"]
         for number in range(count):
             length = epochs[number] if isinstance(epochs, list) else epochs
-            log = SampleLog(self.benchmark, self.round, self.division, first + number + 1, length, self._runs["settings"])
+            log = SampleLog(
+                self.benchmark, self.round, self.division, first + number + 1, length, self._runs["settings"]
+            )
             self.files[f"{folder}/result_{number + 1}.txt"] = log
 
     def _log(self, number: int) -> SampleLog:

@@ -80,7 +80,7 @@ FIRST_DEEPCAM = {
 class SampleLog:
     """The records of one run, to be changed and written; every method that changes something returns self."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what tells one run from another)
         self,
         benchmark: str = "cosmoflow",
         round_: str = "3.0",

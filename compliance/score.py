@@ -8,11 +8,8 @@ trained models, minutes from the first run_start to the last run_stop (hpc_train
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from compliance.results import ResultSet
-    from compliance.run import Run
+from compliance.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +76,9 @@ def olympic_mean(values: list[float], rejected: int = 0) -> float | None:
     return sum(kept) / len(kept) if kept else None
 
 
-def time_to_train(results: ResultSet, normalization: float = 1.0) -> TimeToTrain:
+def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor: float | None = None) -> TimeToTrain:
     """Return the time to train of a result; no minutes if more than one run was rejected."""
-    accepted, rejected = _sorted_out(results.runs)
+    accepted, rejected = _sorted_out(runs)
     run_minutes = sorted(run.minutes for run in accepted if run.minutes is not None)
     counts = [float(run.convergence) for run in accepted if isinstance(run.convergence, (int, float))]
     fair = len(rejected) <= 1
@@ -90,20 +87,22 @@ def time_to_train(results: ResultSet, normalization: float = 1.0) -> TimeToTrain
         tuple(run_minutes),
         tuple(rejected),
         normalization,
-        results.committee_factor,
+        committee_factor,
         olympic_mean([run.staging_ms / 60_000 for run in accepted], len(rejected)) if fair else None,
         olympic_mean(counts, len(rejected)) if fair else None,
     )
 
 
-def throughput(results: ResultSet, normalization: float = 1.0) -> Throughput:
+def throughput(
+    runs: list[Run], system_scale: int | None, instance_scale: int | None, normalization: float = 1.0
+) -> Throughput:
     """Return the throughput of a set of instances, over the accepted ones."""
-    accepted, rejected = _sorted_out(results.runs)
+    accepted, rejected = _sorted_out(runs)
     starts = [run.start_ms for run in accepted if run.start_ms is not None]
     stops = [run.stop_ms for run in accepted if run.stop_ms is not None]
     return Throughput(
-        results.system_scale,
-        results.instance_scale,
+        system_scale,
+        instance_scale,
         len(accepted),
         (max(stops) - min(starts)) / 60_000 if starts and stops else None,
         tuple(rejected),

@@ -47,8 +47,14 @@ FIRST_SETTINGS = (
 
 LATER_SETTINGS = (
     Setting("gradient_accumulation_frequency", COUNT, ABOVE_ZERO, rounds=LATER),
-    Setting("seed", Check("a whole number", lambda value: int(value) is not None), ABOVE_ZERO, rounds=LATER,
-            identity=False, why="the official checker also asks seed > 0; the rules ask for an integer"),
+    Setting(
+        "seed",
+        Check("a whole number", lambda value: int(value) is not None),
+        ABOVE_ZERO,
+        rounds=LATER,
+        identity=False,
+        why="the official checker also asks seed > 0; the rules ask for an integer",
+    ),
     Setting("batchnorm_group_size", COUNT, ABOVE_ZERO, rounds=LATER),
     Setting("opt_name", OPTIMIZERS, OPTIMIZERS, rounds=LATER),
     Setting("opt_lr", number("> 0", lambda value: value > 0), ABOVE_ZERO, rounds=LATER),

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from compliance.finding import ERROR, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
 from compliance.formats import Style
 from compliance.formats.words import clean, counted, place
-from compliance.rule import ERROR, NOTE, RULES, SEVERITIES, SKIPPED, WARNING, Finding, worst
+from compliance.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.report import Report

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from common.reference import is_number
 from compliance import __version__
+from compliance.finding import ERROR, Finding
 from compliance.formats import Style
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import relative
-from compliance.rule import ERROR, Finding
 
 if TYPE_CHECKING:
     from compliance.rcp import Verdict

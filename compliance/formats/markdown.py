@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from compliance.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.formats import Style
 from compliance.formats.findings import (
     Group,
@@ -33,7 +34,7 @@ from compliance.formats.words import (
     set_name,
     shown_path,
 )
-from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
+from compliance.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.report import Report

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from compliance import __version__
+from compliance.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.formats import Style
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.words import clean, relative
-from compliance.rule import ERROR, NOTE, RULES, SKIPPED, WARNING
+from compliance.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.report import Report

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.reference import since
+from compliance.finding import ERROR, NOTE, WARNING, Finding
 from compliance.results import ResultSet
-from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, show
+from compliance.rule import STRICT, SetRule, show
 
 if TYPE_CHECKING:
     from compliance.rcp import Verdict
@@ -175,5 +176,3 @@ def _why_not(results: ResultSet) -> str:
 
 def _short(verdict: Verdict) -> str:
     return f"{'pass' if verdict.passed else 'fail'}, factor {verdict.normalization:.4f}"
-
-

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compliance.finding import Finding
 from compliance.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_RECORD_BYTES, Log, Problem
-from compliance.rule import STRICT, Case, Finding, LogRule
+from compliance.rule import STRICT, Case, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import le
-from typing import Any
 
 from common.reference import is_number
+from compliance.finding import ERROR, WARNING, Finding
 from compliance.log import Log, Record
-from compliance.rule import ERROR, STRICT, WARNING, Case, Finding, LogRule, show
+from compliance.rule import STRICT, Case, LogRule
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
@@ -62,7 +62,7 @@ class Init(LogRule):
     def _stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:
         begins = [float(record.time_ms) for record in log["init_start"] if record.order < stop.order]
         if not begins:
-            yield self.found(log.path, stop.line, "init_stop without init_start before it", "after init_start", "init_stop")
+            yield self.found(log.path, stop.line, "init_stop without init_start", "after init_start", "init_stop")
         # min() from a number on passes over NaN, as the official tool does.
         elif not (length_ms := stop.time_ms - min(NEVER_MS, *begins)) < limit * 60_000:
             minutes = length_ms / 60_000
@@ -177,88 +177,10 @@ class RunStop(LogRule):
         yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
         for stop in log["run_stop"]:
             if not before(log, "run_start", stop):
-                yield self.found(log.path, stop.line, "run_stop without run_start before it", "after run_start", "run_stop")
+                yield self.found(log.path, stop.line, "run_stop without run_start", "after run_start", "run_stop")
             if not has_member(stop, "status"):
                 message = "run_stop status is missing in the metadata"
                 yield self.found(log.path, stop.line, message, '"status": "success"', "run_stop")
-
-
-class Blocks(LogRule):
-    """A block starts after run_start and says how many epochs it has, from which on."""
-
-    id = "ORD06"
-    cite = LOGGING
-    why = "A block stands for several epochs; without the numbers nobody knows which."
-    mend = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
-    good = (lambda log: log().blocks(),)
-    bad = (
-        lambda log: log().blocks().meta("block_start", "epoch_count", None),
-        lambda log: log().blocks().meta("block_start", "epoch_count", 0),
-        lambda log: log().blocks().meta("block_start", "first_epoch_num", None),
-        lambda log: log().blocks().meta("block_stop", "first_epoch_num", None),
-        lambda log: log().blocks().move("block_start", before="run_start"),
-    )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for start in log["block_start"]:
-            if not before(log, "run_start", start):
-                yield self.found(log.path, start.line, "block_start before run_start", "after run_start", "block_start")
-            if not has_member(start, "epoch_count") or not self._positive(start):
-                message = "block_start without a positive epoch_count"
-                yield self.found(log.path, start.line, message, '"epoch_count": n', "block_start")
-        for key in ("block_start", "block_stop"):
-            for record in log[key]:
-                if not has_member(record, "first_epoch_num"):
-                    message = f"{key} without first_epoch_num"
-                    yield self.found(log.path, record.line, message, '"first_epoch_num": n', key)
-
-    @staticmethod
-    def _positive(start: Record) -> bool:
-        try:
-            return bool(start.metadata["epoch_count"] > 0)
-        except (TypeError, KeyError, IndexError):
-            return False
-
-
-class Epochs(LogRule):
-    """The log has epochs and evaluations (or blocks), each with its epoch_num."""
-
-    id = "ORD07"
-    cite = LOGGING
-    why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
-    mend = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
-    differs = "strict wants epoch_num to be a number"
-    good = (lambda log: log(), lambda log: log().blocks())
-    bad = (
-        lambda log: log().drop("epoch_start"),
-        lambda log: log().drop("epoch_stop"),
-        lambda log: log().drop("eval_start"),
-        lambda log: log().drop("eval_stop"),
-        lambda log: log().meta("epoch_start", "epoch_num", None),
-        lambda log: log().meta("eval_stop", "epoch_num", "3"),
-    )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for key in ("epoch_start", "epoch_stop", "eval_start", "eval_stop"):
-            block = "block_start" if key.endswith("start") else "block_stop"
-            if not log[key] and not log[block]:
-                message = f"neither {key} nor {block} is logged"
-                yield self.found(log.path, 0, message, f"at least one {key}", key)
-                if not case.strict:
-                    yield self.found(log.path, 0, message, f"at least one {block}", block)
-            yield from self._numbers(log, key, case)
-
-    def _numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
-        if len(log.numbered(key)) == len(log[key]):
-            return
-        missing = [record for record in log[key] if not has_member(record, "epoch_num")]
-        if missing:
-            message = f"epoch_num missing in the metadata of {key}{_count(missing)}"
-            yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
-        wrong = [r for r in log[key] if case.strict and has_member(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
-        if wrong:
-            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, no number{_count(wrong)}"
-            yield self.found(log.path, wrong[0].line, message, "a number", key)
 
 
 class OneRun(LogRule):
@@ -315,8 +237,8 @@ class Forward(LogRule):
         if late:
             record, latest = late[0]
             back = (latest.time_ms - record.time_ms) / 1000
-            message = f"time goes backwards by {back:.1f} s: {record.key} is earlier than {latest.key} of line {latest.line}"
-            message += f" ({len(late)} such records)" if len(late) > 1 else ""
+            more = f" ({len(late)} such records)" if len(late) > 1 else ""
+            message = f"time goes backwards by {back:.1f} s: {record.key} is earlier than {latest.key} of line {latest.line}{more}"
             yield self.found(log.path, record.line, message, "times in the order of the records", record.key)
 
     @staticmethod
@@ -343,92 +265,3 @@ class PositiveTime(LogRule):
             seconds = (stop.time_ms - start.time_ms) / 1000
             message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
             yield self.found(log.path, stop.line, message, "run_stop after run_start", "run_stop")
-
-
-class EpochOrder(LogRule):
-    """Epochs are logged in order, without gap or repetition."""
-
-    id = "ORD11"
-    cite = LOGGING
-    profiles = (STRICT,)
-    differs = "the official tool does not compare epoch numbers"
-    why = "A missing, repeated or swapped epoch means that records were lost, edited or mixed."
-    mend = "Log every epoch once, in the order of training."
-    good = (lambda log: log(), lambda log: log().renumber(first=0))
-    bad = (lambda log: log().drop_epoch(3), lambda log: log().swap_epochs(3, 4), lambda log: log().double("epoch_start", 2))
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is not None and case.reference.epoch_unit != "epochs":
-            return
-        stop = log.first("run_stop")
-        end = stop.order if stop else log.record_count
-        for key in ("epoch_start", "epoch_stop", "eval_start"):
-            step: Any = None
-            last: Any = None
-            for number, record in log.numbered(key):
-                if record.order > end:
-                    break
-                if key == "eval_start":
-                    # There may be none or several evaluations in an epoch, but they do not go back.
-                    wrong = last is not None and number < last
-                    expected = f"epoch {last} or later"
-                else:
-                    wrong = last is not None and number != last + 1
-                    expected = f"epoch {last} + 1"
-                if wrong:
-                    step = record if step is None else step
-                    what = "repeats" if number == last else "goes back to" if number < last else "skips to"
-                    message = f"epoch order: {key} {what} epoch {number} after epoch {last}"
-                    yield self.found(log.path, record.line, message, expected, key)
-                    break
-                last = number
-
-
-class EpochPairs(LogRule):
-    """Every epoch and evaluation that starts also stops, but for those that run_stop ends."""
-
-    id = "ORD12"
-    cite = LOGGING
-    profiles = (STRICT,)
-    differs = "the official tool asks for one epoch_stop and one eval_stop in the whole file"
-    why = "An interval without end means lost records; times per epoch cannot be read from such a log."
-    mend = "Log epoch_stop and eval_stop for every epoch; only what run_stop ends may stay open."
-    good = (
-        lambda log: log(),
-        lambda log: log().drop("epoch_stop", -1),
-        lambda log: log().move("epoch_stop", after="eval_error"),  # evaluation may overlap the next epoch
-    )
-    bad = (
-        lambda log: log().drop("epoch_stop", 2),
-        lambda log: log().drop("eval_stop", 2),
-        lambda log: log().drop("epoch_start", 2),
-    )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        stop = log.first("run_stop")
-        end = stop.order if stop else log.record_count
-        for name, member in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
-            starts = _by_number(log.numbered(f"{name}_start", member), end)
-            stops = _by_number(log.numbered(f"{name}_stop", member), end)
-            ended = max(stops, default=float("-inf"))
-            for number, records in starts.items():
-                if len(records) > len(stops.get(number, ())) and number < ended:
-                    message = f"{name}_start of epoch {number} has no {name}_stop"
-                    yield self.found(log.path, records[-1].line, message, f"a {name}_stop", f"{name}_stop")
-            for number, records in stops.items():
-                if len(records) > len(starts.get(number, ())):
-                    message = f"{name}_stop of epoch {number} without {name}_start"
-                    yield self.found(log.path, records[-1].line, message, f"a {name}_start", f"{name}_start")
-
-
-def _count(records: list[Record]) -> str:
-    return f" ({len(records)} such records)" if len(records) > 1 else ""
-
-
-def _by_number(numbered: list[tuple[float, Record]], end: int) -> dict[float, list[Record]]:
-    """Return the records before `end` by their epoch number."""
-    found: dict[float, list[Record]] = {}
-    for number, record in numbered:
-        if record.order < end:
-            found.setdefault(number, []).append(record)
-    return found

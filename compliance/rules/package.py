@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 
 from common.reference import since
-from compliance.package import Package, SystemDescription
+from compliance.finding import ERROR, NOTE, WARNING, Finding
+from compliance.package import Package
 from compliance.references import benchmarks_of
 from compliance.results import STRONG, WEAK
-from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, PackageRule, show
+from compliance.rule import STRICT, PackageRule, show
+from compliance.system import SystemDescription
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"
@@ -31,8 +33,8 @@ JOINED = tuple(
     "accelerators_per_node framework".split()
 )
 """Members that must be text, or the official system description checker crashes."""
-NEVER_EMPTY = ("submitter", "division", "status", "system_name", "number_of_nodes", "accelerators_per_node", "framework")
-STATUSES = ("cloud", "onprem", "preview", "research", "available", "available on-premise", "available cloud", "rdo", "rdi")
+NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
+STATUSES = ("cloud", "onprem", "preview", "research", "available", "available on-premise", "available cloud", "rdi")
 
 
 class Layout(PackageRule):
@@ -260,7 +262,7 @@ class Implementations(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         if not package.has_benchmarks:
-            yield self.found(package.root, 0, "no folder benchmarks/: the code is not part of the package", "benchmarks/")
+            yield self.found(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
             return
         for benchmark in dict.fromkeys(results.folder_benchmark for results in package.sets):
             if not package.implementations.get(benchmark):
@@ -299,7 +301,10 @@ class RepositoryNames(PackageRule):
     why = "The results repository refuses such files."
     mend = "Rename files without blanks or a leading dot; keep data and checkpoints out; mend links."
     good = (lambda package: package(),)
-    bad = (lambda package: package().file("../my notes.txt", "x"), lambda package: package().link("../latest", "nowhere"))
+    bad = (
+        lambda package: package().file("../my notes.txt", "x"),
+        lambda package: package().link("../latest", "nowhere"),
+    )
 
     def check(self, package: Package) -> Iterator[Finding]:
         for path in package.bad_names[:20]:

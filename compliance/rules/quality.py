@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import Target, is_number
+from compliance.finding import NOTE, WARNING, Finding
 from compliance.log import Log, Record
-from compliance.rule import NOTE, STRICT, WARNING, Case, Finding, LogRule, show
+from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import has_member
 from compliance.run import counted_evaluations
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import is_number, since
+from compliance.finding import ERROR, NOTE, WARNING, Finding
 from compliance.package import Submissions
 from compliance.results import STRONG, WEAK, ResultSet
-from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, SubmissionsRule, show
+from compliance.rule import STRICT, SetRule, SubmissionsRule, show
 from compliance.rules.settings import seed_number
 from compliance.run import Run
 

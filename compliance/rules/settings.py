@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import ANY, Check, Setting, one_of
+from common.reference import ANY, Check, Setting, is_integer, one_of
+from compliance.finding import NOTE, Finding
 from compliance.log import Log
 from compliance.references import benchmarks_of
-from compliance.rule import NOTE, STRICT, Case, Finding, LogRule, show
+from compliance.rule import STRICT, Case, LogRule, show
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
@@ -253,7 +254,7 @@ class SeedLogged(LogRule):
     why = "Each run of a result needs a seed of its own, and only the log can show it."
     mend = "Draw the seed from system randomness and log it once."
     good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))
-    bad = (lambda log: log().drop("seed"), lambda log: log().set("seed", "lucky"), lambda log: log().set("seed", None))
+    bad = (lambda log: log().drop("seed"), lambda log: log().set("seed", "lucky"), lambda log: log().set("seed", 0.5))
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["seed"]:
@@ -267,11 +268,11 @@ class SeedLogged(LogRule):
 
 def seed_number(value: Any) -> tuple[bool, int]:
     """Return whether the logged seed is a whole number (also as text), and which."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return False, 0
-    try:
+    if is_integer(value):
         return True, int(value)
-    except (ValueError, OverflowError):
+    try:
+        return isinstance(value, str), int(value) if isinstance(value, str) else 0
+    except ValueError:
         return False, 0
 
 

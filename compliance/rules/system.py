@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from common.reference import is_number
+from compliance.finding import ERROR, NOTE, WARNING, Finding
 from compliance.results import STRONG, WEAK, ResultSet
-from compliance.rule import ERROR, NOTE, STRICT, WARNING, Finding, SetRule, show
+from compliance.rule import STRICT, SetRule, show
 from compliance.run import Run
 
 

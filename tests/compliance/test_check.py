@@ -27,8 +27,8 @@ def test_exit_status_and_message(logs, capsys):
     assert "PASS" in capsys.readouterr().out
     assert main(["bad.txt", "good.txt"]) == 1
     out = capsys.readouterr().out
-    line = BAD.decode().splitlines().index(next(line for line in reversed(BAD.decode().splitlines()) if "eval_error" in line))
-    assert f"bad.txt:{line + 1}: target not reached" in out and "0 < eval_error <= 0.124" in out and "QUA01" in out
+    line = max(number for number, text in enumerate(BAD.splitlines(), 1) if b"eval_error" in text)
+    assert f"bad.txt:{line}: target not reached" in out and "0 < eval_error <= 0.124" in out and "QUA01" in out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The check as a whole: read-only, the same twice, on one core and on many, and in the hands of a program."""
 
-import os
-
 import pytest
 
 import compliance
@@ -13,11 +11,7 @@ from compliance.samples import SampleLog
 
 
 def snapshot(folder):
-    return {
-        os.path.join(place, name): (os.stat(os.path.join(place, name)).st_mtime_ns, open(os.path.join(place, name), "rb").read())
-        for place, _, names in os.walk(folder)
-        for name in names
-    }
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_checking_writes_nothing_and_says_the_same_twice(tmp_path, monkeypatch):
@@ -116,7 +110,9 @@ def test_what_could_not_be_checked_is_skipped_visibly(tmp_path):
     assert {finding.rule for finding in report.findings if finding.severity == "skipped"} == {"RUN09"}
 
 
-@pytest.mark.parametrize(("said", "division"), [("Closed", "closed"), ("open ", "open"), ("opne", "closed"), (7, "closed")])
+@pytest.mark.parametrize(
+    ("said", "division"), [("Closed", "closed"), ("open ", "open"), ("opne", "closed"), (7, "closed")]
+)
 def test_a_mistyped_division_does_not_switch_rules_off(said, division, tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(SampleLog().set("submission_division", said).bytes())

@@ -13,6 +13,7 @@ import pytest
 from compliance import score
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
+from compliance.finding import Finding
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS
@@ -23,7 +24,7 @@ from compliance.rcp import judge, load_points
 from compliance.references import REFERENCES
 from compliance.report import Report
 from compliance.results import ResultSet
-from compliance.rule import RULES, Finding
+from compliance.rule import RULES
 from compliance.run import Run
 from compliance.sample_package import SamplePackage
 from compliance.samples import SampleLog

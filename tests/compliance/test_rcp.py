@@ -16,10 +16,7 @@ from compliance.references import REFERENCES
 from compliance.run import official_convergence
 
 ROUNDS_WITH_TABLES = [
-    (name, round_)
-    for name, reference in REFERENCES.items()
-    for round_ in reference.rounds[-3:]
-    if round_ != "0.7"
+    (name, round_) for name, reference in REFERENCES.items() for round_ in reference.rounds[-3:] if round_ != "0.7"
 ]
 NEVER = math.inf
 OC20 = load_points("oc20", "3.0")
@@ -123,11 +120,7 @@ def official_verdict(checker: Any, batch_size: int, epochs: list[float]) -> tupl
         if high is None:
             return False, missing, 1.0
         phrase = "RCP Interpolation"
-        found = (
-            checker._create_interp_rcp(batch_size, low, high)[1]
-            if low
-            else checker._find_min_rcp("pruned_rcps")
-        )
+        found = checker._create_interp_rcp(batch_size, low, high)[1] if low else checker._find_min_rcp("pruned_rcps")
     passed, factor = checker._eval_submission_record(found, sorted(epochs), "")
     if low is None and phrase == "RCP Interpolation":
         phrase = "RCP not found but slower convergence on smaller batch size" if passed else missing
@@ -141,9 +134,7 @@ def test_verdicts_agree_with_the_official_tool(benchmark: str, round_: str) -> N
     checker = official.RCP_Checker("hpc", f"{round_}.0", benchmark, False)
     draw = random.Random(f"{benchmark} {round_}")
     for _ in range(25):
-        batch_size = draw.choice(
-            [draw.choice(points).batch_size, draw.randint(1, points[-1].batch_size + 50)]
-        )
+        batch_size = draw.choice([draw.choice(points).batch_size, draw.randint(1, points[-1].batch_size + 50)])
         near = judge(points, batch_size, [1] * runs, runs, "official").point or points[-1]
         centre = draw.choice([near.mean, near.min_mean])
         epochs: list[float] = [max(0.1, round(draw.gauss(centre, near.std), 3)) for _ in range(runs)]

@@ -25,9 +25,7 @@ from compliance.references import REFERENCES
 
 
 def point(batch_size: int, epochs: list[float], required_runs: int = 5) -> ReferencePoint:
-    return ReferencePoint.from_runs(
-        Entry(f"ref_{batch_size}", batch_size, tuple(epochs), {}), "epochs", required_runs
-    )
+    return ReferencePoint.from_runs(Entry(f"ref_{batch_size}", batch_size, tuple(epochs), {}), "epochs", required_runs)
 
 
 def flat_points(means: dict[int, float]) -> list[ReferencePoint]:
@@ -113,9 +111,7 @@ def test_official_walk_does_not_test_again_what_it_passed() -> None:
     assert [p.batch_size for p in prune(points, "envelope")] == [10, 40]
 
 
-means = st.dictionaries(
-    st.integers(1, 4096), st.integers(10, 1000).map(lambda n: n / 10), min_size=1, max_size=12
-)
+means = st.dictionaries(st.integers(1, 4096), st.integers(10, 1000).map(lambda n: n / 10), min_size=1, max_size=12)
 
 
 @given(means)

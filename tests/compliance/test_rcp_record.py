@@ -110,9 +110,7 @@ def test_record_refuses_what_does_not_fit_and_leaves_the_table(
     assert "opt_lr 1e-06 -> 0.1" in capsys.readouterr().err and output.read_bytes() == before
 
 
-def test_record_refuses_to_mix_and_reports_unusable_logs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_refuses_to_mix_and_reports_unusable_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "table.yaml"
     assert run("record", tmp_path, "-o", output) == 1
     assert "no finished reference run" in capsys.readouterr().err

@@ -56,9 +56,7 @@ def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
         (GOOD, "\0", "not a YAML table"),
     ],
 )
-def test_broken_tables_name_file_point_and_key(
-    tmp_path: Path, old: str, new: str, message: str | None
-) -> None:
+def test_broken_tables_name_file_point_and_key(tmp_path: Path, old: str, new: str, message: str | None) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(GOOD.replace(old, new))
     if message is None:

@@ -5,8 +5,10 @@ import pytest
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
+from compliance.finding import SEVERITIES
 from compliance.log import parse_log
-from compliance.rule import PROFILES, RULES, SEVERITIES, LogRule, Rule
+from compliance.references import REFERENCES
+from compliance.rule import PROFILES, RULES, LogRule, Rule
 from compliance.sample_package import SamplePackage
 from compliance.samples import SampleLog
 
@@ -69,7 +71,7 @@ def test_ids_are_a_prefix_and_two_digits():
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(
     ("benchmark", "round_"),
-    [(b, r) for b, rounds in {"cosmoflow": ROUNDS, "deepcam": ROUNDS, "oc20": ROUNDS[1:], "openfold": ["3.0"]}.items() for r in rounds],
+    [(name, round_) for name, reference in REFERENCES.items() for round_ in reference.rounds],
 )
 @pytest.mark.parametrize("division", ["closed", "open"])
 def test_an_honest_log_passes(benchmark, round_, division, profile):
@@ -79,7 +81,9 @@ def test_an_honest_log_passes(benchmark, round_, division, profile):
     assert run.converged and run.minutes > 10
 
 
-@pytest.mark.parametrize("variant", [{}, {"benchmark": "deepcam"}, {"benchmark": "openfold"}, {"round_": "0.7"}, {"division": "open"}])
+@pytest.mark.parametrize(
+    "variant", [{}, {"benchmark": "deepcam"}, {"benchmark": "openfold"}, {"round_": "0.7"}, {"division": "open"}]
+)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_an_honest_package_passes(variant, profile, tmp_path):
     package = SamplePackage(**variant)

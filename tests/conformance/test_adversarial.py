@@ -1,4 +1,4 @@
-"""Tampered and damaged logs and packages of ../shared/adversarial get the verdict that is right, for the right reason."""
+"""Tampered and damaged logs and packages get the verdict that is right, for the right reason."""
 
 import json
 
@@ -141,9 +141,9 @@ def strict(package, folder):
 
 
 VALID = {
-    "time to train": lambda: SamplePackage(),
-    "other system": lambda: SamplePackage().move("results/example_n64", "results/gpu").move(
-        "systems/example_n64.json", "systems/gpu.json"
+    "time to train": SamplePackage,
+    "other system": lambda: (
+        SamplePackage().move("results/example_n64", "results/gpu").move("systems/example_n64.json", "systems/gpu.json")
     ),
     "open division": lambda: SamplePackage(division="open", epochs=12),
     "weak and strong": lambda: SamplePackage(scaling="weak", runs=14).with_time_to_train(),

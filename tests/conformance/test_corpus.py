@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.finding import ERROR
 from compliance.package import Package
 from compliance.report import Report
 from compliance.results import WEAK, ResultSet
-from compliance.rule import ERROR, OFFICIAL
+from compliance.rule import OFFICIAL
 from compliance.run import Run
 
 STRICT_REJECTS: dict[str, str] = {}

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from compliance.examine import Task, digest, examine
+from compliance.finding import ERROR
 from compliance.log import parse_log
-from compliance.rule import ERROR, OFFICIAL
+from compliance.rule import OFFICIAL
 from compliance.rules import order
 from compliance.run import Run
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from compliance.examine import Task, digest
+from compliance.finding import ERROR
 from compliance.log import parse_log
-from compliance.rule import ERROR, OFFICIAL
+from compliance.rule import OFFICIAL
 from compliance.samples import SampleLog
 
 COSMOFLOW, DEEPCAM = ("cosmoflow", "closed"), ("deepcam", "closed")

@@ -1,0 +1,300 @@
+"""Nothing that a file or folder holds stops the checker: random damage (bench/fuzz.py does more) and known nasties."""
+
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.reference import ROUNDS
+from compliance.engine import Options, check_paths
+from compliance.examine import Task, digest
+from compliance.formats import FORMATS, Style
+from compliance.log import LogReader, parse_log, read_log
+from compliance.rule import PROFILES
+from compliance.sample_package import SamplePackage
+from compliance.samples import SampleLog
+
+ROOT = Path(__file__).resolve().parents[2]
+HONEST = SampleLog(epochs=2).bytes()
+quick = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def examined(data, profile="strict", round_="3.0"):
+    """The run, examined twice; what must hold for any log holds for it."""
+    task = Task("x.txt", round_, profile)
+    run = digest(parse_log(data, "x.txt"), task)
+    assert repr(digest(parse_log(data, "x.txt"), task)) == repr(run)
+    assert not [finding for finding in run.findings if "the rule itself failed" in finding.message]
+    assert (run.verdict == "FAIL") is any(finding.severity == "error" for finding in run.findings)
+    return run
+
+
+def errors(data):
+    """Ids of the rules that the log breaks."""
+    return {finding.rule for finding in examined(data).findings if finding.severity == "error"}
+
+
+def survives(path, profile="strict"):
+    """The report, with every format of it rendered."""
+    report = check_paths([path], Options(profile=profile, jobs=1))
+    assert not [finding for finding in report.findings if "the rule itself failed" in finding.message]
+    for render in FORMATS.values():
+        assert render(report, Style(verbose=True)).endswith("\n")
+    return report
+
+
+# -- at random -----------------------------------------------------------------------------------------------
+
+TEXTS = st.text(max_size=8)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.sampled_from((10**400, "\ud800"))
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3))
+FIELDS = ("division", "status", "submitter", "number_of_nodes", "accelerators_per_node", "host_processors_per_node")
+PLACES = st.integers(0, len(HONEST))
+MEMBERS = st.sampled_from(("time_ms", "key", "value", "metadata", "epoch_num", "status", "namespace"))
+
+
+@quick
+@given(st.data())
+def test_any_value_anywhere(data):
+    log = SampleLog(data.draw(st.sampled_from(("cosmoflow", "deepcam", "openfold"))), epochs=2)
+    for _ in range(data.draw(st.integers(1, 4))):
+        record, member = data.draw(st.sampled_from(log.records)), data.draw(MEMBERS)
+        inner = (
+            record["metadata"] if member in ("epoch_num", "status") and isinstance(record["metadata"], dict) else record
+        )
+        inner[member] = data.draw(VALUES)
+    for profile in PROFILES:
+        examined(log.bytes(), profile, data.draw(st.sampled_from(ROUNDS)))
+
+
+@quick
+@given(st.lists(st.tuples(st.sampled_from(("cut", "double", "insert", "flip")), PLACES, st.binary(max_size=9))))
+def test_any_damage_of_the_bytes(changes):
+    data = HONEST
+    for how, at, odd in changes:
+        if how == "cut":
+            data = data[:at] + data[at + 20 * len(odd) :]
+        elif how == "double":
+            data = data[:at] + data[at // 2 :]
+        elif how == "insert":
+            data = data[:at] + odd + data[at:]
+        else:
+            data = data[:at] + bytes(byte ^ 16 for byte in data[at : at + len(odd)]) + data[at + len(odd) :]
+    for profile in PROFILES:
+        examined(data, profile)
+
+
+@quick
+@given(st.binary())
+def test_any_bytes(data):
+    examined(data)
+    examined(b"\x1f\x8b" + data)
+
+
+@pytest.mark.parametrize("order", ["reversed", "twice", "every other", "sorted by key"])
+def test_records_in_any_order(order):
+    lines = HONEST.splitlines(keepends=True)
+    changed = {
+        "reversed": lines[::-1],
+        "twice": [line for line in lines for _ in range(2)],
+        "every other": lines[::2],
+        "sorted by key": sorted(lines, key=lambda line: json.loads(line[9:])["key"]),
+    }
+    for profile in PROFILES:
+        assert examined(b"".join(changed[order]), profile).verdict == "FAIL"
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES))
+def test_any_system_description(tmp_path_factory, fields):
+    package = SamplePackage("oc20").system(**fields)
+    folder = package.write(tmp_path_factory.mktemp("package"))
+    for profile in PROFILES:
+        survives(folder, profile)
+
+
+# -- nasties: bytes ------------------------------------------------------------------------------------------
+
+TEXT = HONEST.decode()
+OTHER = b':::MLLOG {"time_ms": 1694000000000, "key": "loss", "value": 0.5, "metadata": {}}\n'
+BYTES = {
+    "empty": (b"", {"FRM03"}),
+    "only blanks": (b" \n\t\n", {"FRM03"}),
+    "only NULs": (b"\0" * 5000, {"FRM02"}),
+    "UTF-16": (TEXT.encode("utf-16"), {"FRM02"}),
+    "UTF-16 without mark": (TEXT.encode("utf-16-le"), {"FRM02"}),
+    "UTF-16, big end first": (TEXT.encode("utf-16-be"), {"FRM02"}),
+    "UTF-32": (TEXT.encode("utf-32"), {"FRM02"}),
+    "UTF-8 with mark": (b"\xef\xbb\xbf" + HONEST, set()),
+    "3000 lists deep": (HONEST + b":::MLLOG " + b"[" * 3000 + b"]" * 3000 + b"\n", {"FRM04"}),
+    "3000 objects deep": (HONEST + b":::MLLOG " + b'{"a":' * 3000 + b"0" + b"}" * 3000 + b"\n", {"FRM04"}),
+    "NaN": (HONEST.replace(b'"value": 512', b'"value": NaN'), {"SET04"}),
+    "Infinity": (HONEST.replace(b'"value": 512', b'"value": -Infinity'), {"SET04"}),
+    "a number of 5000 digits": (HONEST.replace(b'"value": 512', b'"value": ' + b"9" * 5000), {"FRM04", "SET03"}),
+    "a number of 400 digits": (HONEST.replace(b'"value": 512', b'"value": ' + b"9" * 400), {"SET04"}),
+    "epochs of 400 digits": (HONEST.replace(b'_num": 2}', b'_num": ' + b"9" * 400 + b"}"), {"ORD07", "QUA02"}),
+    "two records on a line": (HONEST.replace(b"\n", b"", 1), {"FRM05", "ORD01"}),
+    "CRLF": (HONEST.replace(b"\n", b"\r\n"), set()),
+    "lone CR": (HONEST.replace(b"\n", b"\r"), set()),
+    "a progress bar": (b"\r".join(b"%d%%" % percent for percent in range(100)) + b"\r" + HONEST, set()),
+    "rank prefixes": (HONEST.replace(b":::MLLOG", b"[rank 3] :::MLLOG"), set()),
+    "NULs between the lines": (HONEST.replace(b"\n", b"\n\0\0\0"), set()),
+    "200,000 lines": (HONEST + b"step 1 loss 0.5\n" * 200_000, set()),
+    "200,000 other records": (HONEST + OTHER * 200_000, set()),
+    "gzip": (gzip.compress(HONEST), set()),
+    "gzip, cut": (gzip.compress(HONEST)[:-30], {"FRM01", "FRM04", "ORD05"}),
+    "gzip, several members": (gzip.compress(HONEST[:999]) + gzip.compress(HONEST[999:]), set()),
+    "gzip, zeros behind": (gzip.compress(HONEST) + b"\0" * 1000, set()),
+    "gzip, junk behind": (gzip.compress(HONEST) + b"junk", {"FRM01"}),
+    "gzip, only the mark": (b"\x1f\x8b", {"FRM01"}),
+    "gzip in gzip": (gzip.compress(gzip.compress(HONEST)), {"FRM03"}),
+    "gzip of UTF-16": (gzip.compress(TEXT.encode("utf-16")), {"FRM02"}),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_nasty_bytes(name):
+    data, broken = BYTES[name]
+    assert errors(data) == broken
+    examined(data, "official")
+
+
+# -- nasties: size -------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_100_mb():
+    reader = LogReader("x.txt")
+    reader.feed(HONEST)
+    for _ in range(100):
+        reader.feed(b"x" * (1 << 20))
+        assert len(reader._carry) <= 17 << 20, "memory grows with the line"
+    reader.feed(b"\n" + HONEST)
+    log = reader.close()
+    assert [(problem.kind, problem.line) for problem in log.problems] == [("long line", HONEST.count(b"\n") + 1)]
+    assert log.record_count == 2 * HONEST.count(b"\n")
+
+
+HEAVY = {
+    "one line": b"x" * (1 << 20),
+    "one record": b":::MLLOG " + b"[" * (1 << 20),
+    "records that rules ask for": OTHER.replace(b"loss", b"eval_error") * 5000,
+    "nested records": OTHER.replace(b"loss", b"seed").replace(b"0.5", b"[" + b"[]," * 9000 + b"{}]"),
+    "damaged records": b":::MLLOG {}\n" * 1000,
+    "other keys": b"".join(OTHER.replace(b"loss", b"loss%d" % number) for number in range(5000)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEAVY)
+def test_memory_stays_bounded(name):
+    block = HEAVY[name]
+    command = [sys.executable, "-m", "compliance.check", "-"]
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, **pipe) as process:
+        process.stdin.write(HONEST)
+        for _ in range((60 << 20) // len(block)):
+            process.stdin.write(block)
+        process.stdin.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in (0, 1)
+    assert used.ru_maxrss < 200_000, f"{used.ru_maxrss} KiB resident"
+
+
+def test_a_gzip_bomb_is_read_in_pieces(tmp_path):
+    path = tmp_path / "x.txt.gz"
+    path.write_bytes(gzip.compress(HONEST + b"\n" * (100 << 20), 1))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    log = read_log(str(path))
+    assert log.record_count == HONEST.count(b"\n") and log.line_count == log.record_count + (100 << 20)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+# -- nasties: files and folders ------------------------------------------------------------------------------
+
+
+def problems(path):
+    return [(finding.rule, finding.severity) for finding in survives(path).findings if finding.severity == "error"]
+
+
+def test_a_folder_without_logs(tmp_path):
+    survives(tmp_path)
+
+
+def test_a_folder_with_the_name_of_a_log(tmp_path):
+    folder = Path(SamplePackage("oc20").write(tmp_path / "University"), "results/example_n64/strong/oc20/result_1.txt")
+    folder.unlink()
+    folder.mkdir()
+    for profile in PROFILES:
+        assert survives(tmp_path, profile).verdict == "FAIL"
+    assert [problem.kind for problem in read_log(str(folder)).problems] == ["unreadable"]
+
+
+def test_a_missing_file(tmp_path):
+    assert problems(tmp_path / "missing.txt") == [("FRM01", "error")]
+    assert problems(tmp_path / "missing" / "x.txt") == [("FRM01", "error")]
+
+
+def test_an_unreadable_file(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(HONEST)
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("root may read every file")
+    assert problems(path) == [("FRM01", "error")]
+
+
+def test_links_that_lead_nowhere_or_in_circles(tmp_path):
+    circle, nowhere = tmp_path / "circle.txt", tmp_path / "nowhere.txt"
+    circle.symlink_to(circle)
+    nowhere.symlink_to(tmp_path / "missing")
+    assert problems(circle) == problems(nowhere) == [("FRM01", "error")]
+
+
+def test_folders_that_hold_themselves(tmp_path):
+    root = Path(SamplePackage("oc20").write(tmp_path / "University"))
+    for place in ("results", "results/example_n64", "results/example_n64/strong/oc20", "systems"):
+        (root / place / "again").symlink_to(tmp_path)
+    (root / "results" / "strong").symlink_to("..")
+    for profile in PROFILES:
+        assert len(survives(tmp_path, profile).runs) < 100
+
+
+def test_a_path_below_a_file(tmp_path):
+    (tmp_path / "results").write_bytes(b"no folder")
+    (tmp_path / "systems").write_bytes(b"no folder")
+    survives(tmp_path)
+    assert problems(tmp_path / "results" / "x") == [("FRM01", "error")]
+
+
+@pytest.mark.parametrize("name", ["new\nline", "\x1b[31mred", "\udcff", "a b", "<&>", "::error::", "x" * 200])
+def test_odd_file_names(tmp_path, name):
+    root = Path(SamplePackage("oc20").write(tmp_path / "University"))
+    folder = root / "results/example_n64/strong/oc20"
+    (folder / "result_1.txt").rename(folder / f"result_{name}.txt")
+    (root / "systems" / f"{name}.json").write_bytes(b"")
+    report = survives(tmp_path)
+    for name_of_format, render in FORMATS.items():
+        text = render(report, Style(verbose=True))
+        assert "\x1b" not in text and text.encode("utf-8", "backslashreplace"), name_of_format
+
+
+def test_empty_files_everywhere(tmp_path):
+    root = Path(SamplePackage("cosmoflow").write(tmp_path / "University"))
+    for path in root.rglob("*.*"):
+        path.write_bytes(b"")
+    for profile in PROFILES:
+        assert survives(tmp_path, profile).verdict == "FAIL"
+
+
+def test_standard_input_on_the_command_line(tmp_path):
+    for data, status in ((HONEST, 0), (gzip.compress(HONEST), 0), (b"", 1), (b"\0" * 99, 1)):
+        command = [sys.executable, "-m", "compliance.check", "--allow-mini", "-"]
+        assert subprocess.run(command, input=data, cwd=ROOT, capture_output=True, check=False).returncode == status

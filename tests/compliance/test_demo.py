@@ -1,0 +1,19 @@
+"""The demonstration ends as its stories say."""
+
+from compliance.demo import STORIES, main
+from compliance.samples import SampleLog
+
+
+def test_demo(tmp_path, capsys):
+    log = tmp_path / "mine.txt"
+    log.write_bytes(SampleLog("oc20").bytes())
+    assert main([str(log)]) == 0
+    out = capsys.readouterr().out
+    assert all(title in out for title, *_ in STORIES)
+    assert out.count("(exit status 1)") == 3 and "oc20 closed" in out
+
+
+def test_demo_notices_a_checker_that_says_otherwise(monkeypatch, capsys):
+    monkeypatch.setattr("compliance.demo.check", lambda paths: 0)
+    assert main([]) == 1
+    assert "did not end as they should" in capsys.readouterr().err

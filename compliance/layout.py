@@ -198,7 +198,8 @@ def _log_folders(path: str) -> Iterator[SetPlace]:
         logs = results or [name for name in names if LOG_NAME.fullmatch(name)]
         if logs:
             place = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
-            place.logs = [os.path.join(folder, name) for name in sorted(logs, key=_natural)]
+            paths = [os.path.join(folder, name) for name in sorted(logs, key=_natural)]
+            place.logs = [path for path in paths if _is_file(path)]
             yield place
 
 
@@ -250,7 +251,15 @@ def _subfolders(folder: str) -> list[str]:
 
 
 def _files(folder: str) -> list[str]:
-    return [path for path in _entries(folder) if not os.path.isdir(path)]
+    return [path for path in _entries(folder) if _is_file(path)]
+
+
+def _is_file(path: str) -> bool:
+    """Tell whether there is a file to read, or a broken link to report; no pipe, which would be waited for."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True
 
 
 def _result_files(folder: str) -> list[str]:

@@ -28,7 +28,7 @@ LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
 BLOCK_BYTES: Final = 1 << 20
 GZIP_BLOCK_BYTES: Final = 64 << 10
 MAX_LINE_BYTES: Final = 16 << 20
-MAX_RECORD_BYTES: Final = 512 << 10
+LONG_RECORD_BYTES: Final = 512 << 10  # of longer records only what rules may ask for is decoded
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
 UNWEIGHED_BYTES: Final = 512 << 10  # records up to this length together are not worth weighing
@@ -68,6 +68,29 @@ class Record(msgspec.Struct, gc=False):
     def meta(self, name: str) -> Any:
         """Return a member of the metadata, or None if there is none or the metadata is no object."""
         return self.metadata.get(name) if isinstance(self.metadata, dict) else None
+
+
+class _LongRecord(msgspec.Struct):
+    """A record whose value and metadata are not decoded yet: as objects they might take much memory."""
+
+    time_ms: int | float
+    key: str
+    value: msgspec.Raw
+    metadata: msgspec.Raw
+
+
+Scalar = int | float | str | bool | None
+
+
+class _KnownMetadata(msgspec.Struct, omit_defaults=True):
+    """The members of the metadata that rules ask for."""
+
+    file: Scalar | msgspec.UnsetType = msgspec.UNSET
+    lineno: Scalar | msgspec.UnsetType = msgspec.UNSET
+    epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
+    first_epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
+    epoch_count: Scalar | msgspec.UnsetType = msgspec.UNSET
+    status: Scalar | msgspec.UnsetType = msgspec.UNSET
 
 
 FILE_ORDER: Final = attrgetter("order")
@@ -217,7 +240,7 @@ class LogReader:
                 log.problem("deep", line)
                 continue
             try:
-                record = _decode(text)
+                record = _decode(text) if len(text) <= LONG_RECORD_BYTES else _decode_long(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 slow = self._decode_slowly(text, line)
                 if slow is None:
@@ -233,9 +256,12 @@ class LogReader:
             else:
                 # Every JSON member has one colon: more of them means a repeated or nested member, or a colon
                 # inside a string.
-                if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
-                    self._find_repeated_members(text, line)
-                kept_bytes += len(text) if kept_bytes < UNWEIGHED_BYTES else _memory_bytes(text)
+                if len(text) > LONG_RECORD_BYTES:
+                    kept_bytes += 4 * LONG_RECORD_BYTES
+                else:
+                    if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
+                        self._find_repeated_members(text, line)
+                    kept_bytes += len(text) if kept_bytes < UNWEIGHED_BYTES else _memory_bytes(text)
                 record.line = line
                 record.order = order
                 slot.append(record)
@@ -256,17 +282,11 @@ class LogReader:
     def _lines_of(self, data: bytes) -> list[bytes]:
         """Return the lines, with nothing in the place of those that are too long to decode."""
         lines = data.split(b"\n")
-        if len(data) > MAX_RECORD_BYTES:
+        if len(data) > MAX_LINE_BYTES:
             for at, text in enumerate(lines):
-                if len(text) <= MAX_RECORD_BYTES:
-                    continue
                 if len(text) > MAX_LINE_BYTES:
                     self.log.problem("long line", self.log.line_count + at + 1)
-                elif TOKEN in text and len(text) - text.rfind(TOKEN) > MAX_RECORD_BYTES:
-                    self.log.problem("long record", self.log.line_count + at + 1)
-                else:
-                    continue
-                lines[at] = b""
+                    lines[at] = b""
         return lines
 
     def _find_repeated_members(self, text: bytes, line_number: int) -> None:
@@ -287,6 +307,9 @@ class LogReader:
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder refuses, as the official parser would; None with a problem."""
         log = self.log
+        if len(text) > LONG_RECORD_BYTES:
+            log.problem("long record", line_number)
+            return None
         try:
             members = _parse_json(text)
         except RecursionError:
@@ -332,8 +355,29 @@ class LogReader:
         return None
 
 
-BRACKET: Final = re.compile(rb'[\[\]{}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+ROUND_BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
+NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _decode = msgspec.json.Decoder(Record).decode
+_decode_raw = msgspec.json.Decoder(_LongRecord).decode
+_decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
+
+
+def _decode_long(text: bytes) -> Record:
+    """Return a long record without what no rule asks for.
+
+    Of long metadata only the known members are decoded. A long value stands as its first characters.
+    Raises MsgspecError if a member is not of the usual type.
+    """
+    found = _decode_raw(text)
+    raw = bytes(found.value)
+    value = raw[:80].decode("utf-8", "replace") if len(raw) > LONG_RECORD_BYTES else msgspec.json.decode(raw)
+    if len(found.metadata) > LONG_RECORD_BYTES:
+        metadata = msgspec.structs.asdict(_decode_metadata(found.metadata))
+        metadata = {name: member for name, member in metadata.items() if member is not msgspec.UNSET}
+    else:
+        metadata = msgspec.json.decode(found.metadata, type=dict)
+    return Record(found.time_ms, found.key, value, metadata)
 
 
 def _shown(value: Any) -> str:
@@ -344,17 +388,16 @@ def _shown(value: Any) -> str:
 
 
 def _depth(text: bytes) -> int:
-    """Return how deeply lists and objects are nested."""
+    """Return how deeply lists and objects are nested; of damaged text at most that many levels are."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return 0
-    depth = deepest = 0
-    for found in BRACKET.finditer(text):
-        if found[0] in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif found[0] in b"]}":
-            depth -= 1
-    return deepest
+    brackets = STRING.sub(b"", text).translate(ROUND_BRACKETS, NO_BRACKETS)
+    for depth in range(MAX_DEPTH + 1):
+        outer = brackets.replace(b"()", b"")  # without the innermost level
+        if outer == brackets:
+            return depth + brackets.count(b"(")
+        brackets = outer
+    return MAX_DEPTH + 1
 
 
 def _memory_bytes(text: bytes) -> int:

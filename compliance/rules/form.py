@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compliance.finding import Finding
-from compliance.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_RECORD_BYTES, Log, Problem
+from compliance.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, LONG_RECORD_BYTES, Log, Problem
 from compliance.rule import STRICT, Case, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
@@ -141,17 +141,20 @@ class NoRepeatedMember(LogRule):
 
 
 class LineLength(LogRule):
-    """No line is longer than 16 MiB, no record longer than 512 KiB."""
+    """No line is longer than 16 MiB, and long records are of the usual form."""
 
     id = "FRM07"
     cite = "docs/profiles.md (a limit of this checker)"
     differs = "the official parser needs quadratic time on long lines: minutes for one megabyte"
     why = "No honest record comes near this length; reading such a line costs memory without bound."
     mend = "Find out what wrote the line; progress bars belong on standard error."
-    good = (lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),)
+    good = (
+        lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),
+        lambda log: log().meta("seed", "comment", "x" * (1 << 20)),
+    )
     bad = (
         lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),
-        lambda log: log().set("submission_platform", "x" * (1 << 20)),
+        lambda log: log().member("seed", "time_ms", "1" * (1 << 20)),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -160,9 +163,10 @@ class LineLength(LogRule):
             message = f"the line is longer than {limit}: not decoded"
             yield self.found(log.path, problem.line, message, f"at most {limit}")
         for problem in problems(log, "long record")[:SHOWN]:
-            limit = f"{MAX_RECORD_BYTES >> 10} KiB"
-            message = f"the record is longer than {limit}: not decoded"
-            yield self.found(log.path, problem.line, message, f"at most {limit}")
+            message = "parse error: the record is very long and not of the usual form: not decoded"
+            yield self.found(
+                log.path, problem.line, message, f"at most {LONG_RECORD_BYTES >> 10} KiB, or usual members"
+            )
 
 
 class Times(LogRule):

@@ -196,7 +196,7 @@ FRAGMENTS = st.sampled_from((*ENDS_AND_JUNK, *LONG, line(end=b""), line("other")
 def test_pieces_make_no_difference(data, sizes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "MAX_LINE_BYTES", 400)
-        patch.setattr(reader, "MAX_RECORD_BYTES", 250)
+        patch.setattr(reader, "LONG_RECORD_BYTES", 250)
         assert contents(in_pieces(data, sizes)) == contents(in_pieces(data, []))
 
 
@@ -223,7 +223,6 @@ def test_a_snapshot_is_the_log_so_far():
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_a_long_line_is_passed_over(monkeypatch, sizes, end):
     monkeypatch.setattr(reader, "MAX_LINE_BYTES", 300)
-    monkeypatch.setattr(reader, "MAX_RECORD_BYTES", 300)
     data = line(value=1, end=end) + b"x" * 301 + end + b"x" * 300 + end + line(value=2, end=end)
     log = in_pieces(data, sizes)
     assert log.problems == [("long line", 2, "")]
@@ -232,16 +231,30 @@ def test_a_long_line_is_passed_over(monkeypatch, sizes, end):
 
 def test_a_long_last_line_is_a_line(monkeypatch):
     monkeypatch.setattr(reader, "MAX_LINE_BYTES", 300)
-    monkeypatch.setattr(reader, "MAX_RECORD_BYTES", 300)
     log = in_pieces(line() + b"x" * 1000, [500] * 4)
     assert log.problems == [("long line", 2, "")] and log.line_count == 2
 
 
-def test_a_long_record_is_not_decoded():
-    data = line(value=1) + line("submission_org", "x" * reader.MAX_RECORD_BYTES) + b"y" * (1 << 20) + line(value=2)
+def test_of_a_long_record_what_rules_ask_for_is_decoded():
+    """Such a record may hold any nesting: decoded as a whole it could take twenty times its length."""
+    much = [[]] * 400_000
+    data = line(value=1, metadata={"epoch_num": 7, "status": "success", "trace": much})
+    data += line("submission_org", "x" * (1 << 20)) + b"y" * (1 << 20) + line("other", much) + line(value=2)
+    assert min(map(len, data.splitlines())) < reader.LONG_RECORD_BYTES < max(map(len, data.splitlines()))
     log = parse_log(data)
-    assert log.problems == [("long record", 2, "")]
-    assert [record.line for record in log["seed"]] == [1, 3] and not log["submission_org"]
+    assert log.problems == [] and log.record_count == 4
+    assert [(record.line, record.value) for record in log["seed"]] == [(1, 1), (4, 2)]
+    assert log["seed"][0].metadata == {"epoch_num": 7, "status": "success"}
+    assert log["submission_org"][0].value.startswith('"xxx') and len(log["submission_org"][0].value) == 80
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"metadata": {"epoch_num": [], "trace": "x" * (1 << 20)}}, {"time_ms": float("nan"), "comment": "x" * (1 << 20)}],
+)
+def test_a_long_record_of_unusual_form_is_a_problem(members):
+    log = parse_log(line(value=1, **members))
+    assert kinds(log) == ["long record"] and not log["seed"]
 
 
 def test_records_are_kept_up_to_a_limit(monkeypatch):

@@ -227,7 +227,7 @@ class LogReader:
 
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
-        earliest, latest = EARLIEST_MS, LATEST_MS
+        earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
         order = log.record_count
         others = set()
         for line, text in enumerate(lines, log.line_count + 1):
@@ -236,7 +236,7 @@ class LogReader:
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
-            if len(text) > 2 * MAX_DEPTH and _depth(text) > MAX_DEPTH:
+            if shallow_bytes < len(text) <= LONG_RECORD_BYTES and _depth(text) > MAX_DEPTH:
                 log.problem("deep", line)
                 continue
             try:
@@ -254,14 +254,7 @@ class LogReader:
             if slot is None:
                 others.add(record.key)
             else:
-                # Every JSON member has one colon: more of them means a repeated or nested member, or a colon
-                # inside a string.
-                if len(text) > LONG_RECORD_BYTES:
-                    kept_bytes += 4 * LONG_RECORD_BYTES
-                else:
-                    if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
-                        self._find_repeated_members(text, line)
-                    kept_bytes += len(text) if kept_bytes < UNWEIGHED_BYTES else _memory_bytes(text)
+                kept_bytes += self._weight(record, text, line)
                 record.line = line
                 record.order = order
                 slot.append(record)
@@ -271,6 +264,15 @@ class LogReader:
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._weigh(kept_bytes)
+
+    def _weight(self, record: Record, text: bytes, line_number: int) -> int:
+        """Return about how many bytes a record takes that is kept, once it is seen that no member is repeated."""
+        if len(text) > LONG_RECORD_BYTES:
+            return 4 * LONG_RECORD_BYTES
+        # Every JSON member has one colon: more of them means a repeated or nested member, or a colon in a string.
+        if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
+            self._find_repeated_members(text, line_number)
+        return len(text) if self._kept_bytes < UNWEIGHED_BYTES else _memory_bytes(text)
 
     def _weigh(self, kept_bytes: int) -> None:
         """Keep no more records when those that are kept take too much memory."""
@@ -370,14 +372,21 @@ def _decode_long(text: bytes) -> Record:
     Raises MsgspecError if a member is not of the usual type.
     """
     found = _decode_raw(text)
-    raw = bytes(found.value)
-    value = raw[:80].decode("utf-8", "replace") if len(raw) > LONG_RECORD_BYTES else msgspec.json.decode(raw)
-    if len(found.metadata) > LONG_RECORD_BYTES:
-        metadata = msgspec.structs.asdict(_decode_metadata(found.metadata))
-        metadata = {name: member for name, member in metadata.items() if member is not msgspec.UNSET}
-    else:
-        metadata = msgspec.json.decode(found.metadata, type=dict)
-    return Record(found.time_ms, found.key, value, metadata)
+    value, metadata = bytes(found.value), bytes(found.metadata)
+    if any(len(part) <= LONG_RECORD_BYTES and _depth(part) > MAX_DEPTH for part in (value, metadata)):
+        raise msgspec.DecodeError("nested too deeply")
+    return Record(
+        found.time_ms,
+        found.key,
+        msgspec.json.decode(value) if len(value) <= LONG_RECORD_BYTES else value[:80].decode("utf-8", "replace"),
+        msgspec.json.decode(metadata, type=dict)
+        if len(metadata) <= LONG_RECORD_BYTES
+        else {
+            name: member
+            for name, member in msgspec.structs.asdict(_decode_metadata(metadata)).items()
+            if member is not msgspec.UNSET
+        },
+    )
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,6 @@ import math
 from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
-    ANY,
     COUNT,
     NOT_NEGATIVE,
     ROUNDS,

@@ -1,6 +1,7 @@
 """The facts of OC20: predict the forces on the atoms of a catalyst surface with an adsorbate (DimeNet++).
 
-Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc open_catalyst/, Chanussot et al. 2021 (arXiv:2010.09990).
+Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc open_catalyst/, Chanussot et al. 2021
+(arXiv:2010.09990).
 """
 
 from common.reference import (

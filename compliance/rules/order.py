@@ -238,7 +238,8 @@ class Forward(LogRule):
             record, latest = late[0]
             back = (latest.time_ms - record.time_ms) / 1000
             more = f" ({len(late)} such records)" if len(late) > 1 else ""
-            message = f"time goes backwards by {back:.1f} s: {record.key} is earlier than {latest.key} of line {latest.line}{more}"
+            what = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
+            message = f"time goes backwards by {back:.1f} s: {what}"
             yield self.found(log.path, record.line, message, "times in the order of the records", record.key)
 
     @staticmethod

@@ -47,7 +47,10 @@ def result(scaling: str = "strong", runs: list[Run] | None = None, **members) ->
     runs = runs or [run(SampleLog(run=i), f"{folder}/result_{i}.txt") for i in range(10)]
     results = ResultSet(folder, "3.0", "strict", scaling, "acme", "s1", "cosmoflow", "cosmoflow", "closed")
     results.reference, results.runs = REFERENCES["cosmoflow"], runs
-    results.score = (score.time_to_train if scaling == "strong" else score.throughput)(results, 1.25)
+    if scaling == "strong":
+        results.score = score.time_to_train(runs, 1.25)
+    else:
+        results.score = score.throughput(runs, results.system_scale, results.instance_scale, 1.25)
     for name, value in members.items():
         setattr(results, name, value)
     return results
@@ -218,7 +221,7 @@ def test_text_shows_ignored_findings_with_their_reason(tolerated):
 def test_text_tables_hold_the_scores_and_only_columns_with_entries():
     weak = result("weak")
     results = result(committee_factor=1.5)
-    results.score = score.time_to_train(results)
+    results.score = score.time_to_train(results.runs, committee_factor=results.committee_factor)
     text = FORMATS["text"](report_of(results, weak), STYLE)
     times, rates = text.split("Time to train (strong scaling)")[1].split("Throughput (weak scaling)")
     names = ["verdict", "organisation", "system", "benchmark", "division"]

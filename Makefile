@@ -1,7 +1,7 @@
 # Every target sets itself up: the first call makes a virtual environment, later ones are quick.
 #   PYTHON       the interpreter that makes the environment, 3.11 or later
 #   VENV         where the environment is
-#   LOGS         what `make demo` checks in place of its own logs: a file or a folder
+#   LOGS         what `make demo` checks after its own logs: a file or a folder
 #   PYTEST_ARGS  more arguments for pytest; to select tests use `make test-fast`, for `make test` demands coverage
 #   TORCH_INDEX  a wheel index for torch. The default index holds the CUDA build on most Linux machines; a CPU build
 #                needs `pip install --extra-index-url $(TORCH_INDEX) ...`. No target installs torch yet.
@@ -24,7 +24,7 @@ help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [LOGS=path] [PYTEST_ARGS=...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.checker-installed ## check example logs, or those in LOGS=path
+demo: $(VENV)/.checker-installed ## check example logs, good and bad, and then LOGS=path
 	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
 
 test: lint ## lint, then all tests with the coverage of compliance/

@@ -234,13 +234,13 @@ BYTE_CHANGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
 
 
 def write_package(rng: random.Random, folder: Path) -> None:
-    """Write a submission folder, damaged in none to several ways."""
+    """Write a submission folder, damaged in none to several ways; no link leads out of the given folder."""
     benchmark = rng.choice(("cosmoflow", "deepcam", "oc20"))
     round_, scaling = rng.choice(REFERENCES[benchmark].rounds), rng.choice(("strong", "weak"))
     package = SamplePackage(benchmark, round_, rng.choice(("closed", "open")), scaling=scaling)
     if package.scaling == "weak" and rng.random() < 0.5:
         package.with_time_to_train().prune(2)
-    root = folder / rng.choice(("University", "v1.0/University", "hpc_results_v2.0/A B"))
+    root = folder / "input/below" / rng.choice(("University", "v1.0/University", "hpc_results_v2.0/A B"))
     package.write(root)
     for _ in range(rng.choice((0, 1, 2, 5, 20))):
         paths = sorted(path for path in root.rglob("*"))

@@ -117,7 +117,8 @@ def ours_tree(work: Work, jobs: int) -> dict[str, Any]:
 def decode_only(work: Work) -> dict[str, Any]:
     import msgspec
 
-    from compliance.log import TOKEN, Record
+    from compliance.log import TOKEN
+    from compliance.record import Record
 
     decode = msgspec.json.Decoder(Record).decode
     size = 0

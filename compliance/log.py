@@ -8,28 +8,35 @@ line, and reading goes on. Memory stays bounded: only the records that a rule ma
 from __future__ import annotations
 
 import io
-import json
-import re
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
 from common.reference import COMMON_SETTINGS, is_number
+from compliance.record import (
+    FILE_ORDER,
+    LONG_RECORD_BYTES,
+    MAX_DEPTH,
+    Record,
+    decode,
+    decode_long,
+    depth,
+    memory_bytes,
+    parse_json,
+    repeated_member,
+    shown,
+)
 from compliance.references import REFERENCES
 
 TOKEN: Final = b":::MLLOG "
-LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
 BLOCK_BYTES: Final = 1 << 20
 GZIP_BLOCK_BYTES: Final = 64 << 10
 MAX_LINE_BYTES: Final = 16 << 20
-LONG_RECORD_BYTES: Final = 512 << 10  # of longer records only what rules may ask for is decoded
-MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
 UNWEIGHED_BYTES: Final = 512 << 10  # records up to this length together are not worth weighing
 MAX_LOG_BYTES: Final = 2 << 30
@@ -50,50 +57,6 @@ SETTINGS: Final = (
 )
 KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", *(setting.key for setting in SETTINGS)))
 """The keys that some rule asks for; records of other keys are checked for form and dropped."""
-
-
-class Record(msgspec.Struct, gc=False):
-    """One record: what the log says, its line in the file (from 1) and its place among the records (from 0).
-
-    From damaged logs any member may have another type than stated here; `time_ms` is always a number.
-    """
-
-    time_ms: int | float
-    key: str
-    value: Any
-    metadata: dict[str, Any]
-    line: int = msgspec.field(default=0, name="(line)")
-    order: int = msgspec.field(default=0, name="(order)")
-
-    def meta(self, name: str) -> Any:
-        """Return a member of the metadata, or None if there is none or the metadata is no object."""
-        return self.metadata.get(name) if isinstance(self.metadata, dict) else None
-
-
-class _LongRecord(msgspec.Struct):
-    """A record whose value and metadata are not decoded yet: as objects they might take much memory."""
-
-    time_ms: int | float
-    key: str
-    value: msgspec.Raw
-    metadata: msgspec.Raw
-
-
-Scalar = int | float | str | bool | None
-
-
-class _KnownMetadata(msgspec.Struct, omit_defaults=True):
-    """The members of the metadata that rules ask for."""
-
-    file: Scalar | msgspec.UnsetType = msgspec.UNSET
-    lineno: Scalar | msgspec.UnsetType = msgspec.UNSET
-    epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
-    first_epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
-    epoch_count: Scalar | msgspec.UnsetType = msgspec.UNSET
-    status: Scalar | msgspec.UnsetType = msgspec.UNSET
-
-
-FILE_ORDER: Final = attrgetter("order")
 
 
 class Problem(NamedTuple):
@@ -236,11 +199,11 @@ class LogReader:
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
-            if shallow_bytes < len(text) <= LONG_RECORD_BYTES and _depth(text) > MAX_DEPTH:
+            if shallow_bytes < len(text) <= LONG_RECORD_BYTES and depth(text) > MAX_DEPTH:
                 log.problem("deep", line)
                 continue
             try:
-                record = _decode(text) if len(text) <= LONG_RECORD_BYTES else _decode_long(text)
+                record = decode(text) if len(text) <= LONG_RECORD_BYTES else decode_long(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 slow = self._decode_slowly(text, line)
                 if slow is None:
@@ -267,12 +230,11 @@ class LogReader:
 
     def _weight(self, record: Record, text: bytes, line_number: int) -> int:
         """Return about how many bytes a record takes that is kept, once it is seen that no member is repeated."""
-        if len(text) > LONG_RECORD_BYTES:
-            return 4 * LONG_RECORD_BYTES
-        # Every JSON member has one colon: more of them means a repeated or nested member, or a colon in a string.
-        if text.count(b":") != 6 + (len(record.metadata) if type(record.metadata) is dict else 0):
-            self._find_repeated_members(text, line_number)
-        return len(text) if self._kept_bytes < UNWEIGHED_BYTES else _memory_bytes(text)
+        # The usual six members and those of the metadata have one colon each: more of them means a repeated or
+        # nested member, or a colon in a string.
+        if record.event_type is msgspec.UNSET or text.count(b":") != 6 + len(record.metadata):
+            self._find_repeated_member(text, line_number)
+        return len(text) if self._kept_bytes < UNWEIGHED_BYTES else memory_bytes(text)
 
     def _weigh(self, kept_bytes: int) -> None:
         """Keep no more records when those that are kept take too much memory."""
@@ -291,20 +253,14 @@ class LogReader:
                     lines[at] = b""
         return lines
 
-    def _find_repeated_members(self, text: bytes, line_number: int) -> None:
-        def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
-            found = dict(members)
-            if len(found) != len(members):
-                repeated, _ = Counter(name for name, _ in members).most_common(1)[0]
-                self.log.problem("repeated member", line_number, repeated[:80])
-            return found
-
+    def _find_repeated_member(self, text: bytes, line_number: int) -> None:
         try:
-            _parse_json(text, pairs)
-        except RecursionError:
-            self.log.problem("deep", line_number)
-        except ValueError as error:  # the typed decoder took what Python's does not
-            self.log.problem("json", line_number, str(error))
+            name = repeated_member(text)
+        except ValueError:
+            self.log.problem("long record", line_number)
+        else:
+            if name:
+                self.log.problem("repeated member", line_number, name)
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
         """Read a record that the typed decoder refuses, as the official parser would; None with a problem."""
@@ -313,7 +269,7 @@ class LogReader:
             log.problem("long record", line_number)
             return None
         try:
-            members = _parse_json(text)
+            members = parse_json(text)
         except RecursionError:
             log.problem("deep", line_number)
             return None
@@ -332,11 +288,11 @@ class LogReader:
         if time_ms is None:
             return None
         if not isinstance(key, str):
-            log.problem("member type", line_number, f"key is {_shown(key)}")
+            log.problem("member type", line_number, f"key is {shown(key)}")
             key = ""
         if not isinstance(metadata, dict):
-            log.problem("member type", line_number, f"metadata is {_shown(metadata)}")
-        return Record(time_ms, key, value, metadata)
+            log.problem("member type", line_number, f"metadata is {shown(metadata)}")
+        return Record(time_ms, key, value, metadata, None, msgspec.UNSET)
 
     def _time(self, raw: Any, line_number: int) -> float | None:
         if type(raw) in (int, float):
@@ -349,84 +305,12 @@ class LogReader:
             try:
                 time_ms = float(raw)
             except ValueError:
-                self.log.problem("json", line_number, f"time_ms is {_shown(raw)}, no number")
+                self.log.problem("json", line_number, f"time_ms is {shown(raw)}, no number")
                 return None
-            self.log.problem("time text", line_number, _shown(raw))
+            self.log.problem("time text", line_number, shown(raw))
             return time_ms
-        self.log.problem("time type", line_number, _shown(raw))
+        self.log.problem("time type", line_number, shown(raw))
         return None
-
-
-STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-ROUND_BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
-NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_decode = msgspec.json.Decoder(Record).decode
-_decode_raw = msgspec.json.Decoder(_LongRecord).decode
-_decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
-
-
-def _decode_long(text: bytes) -> Record:
-    """Return a long record without what no rule asks for.
-
-    Of long metadata only the known members are decoded. A long value stands as its first characters.
-    Raises MsgspecError if a member is not of the usual type.
-    """
-    found = _decode_raw(text)
-    value, metadata = bytes(found.value), bytes(found.metadata)
-    if any(len(part) <= LONG_RECORD_BYTES and _depth(part) > MAX_DEPTH for part in (value, metadata)):
-        raise msgspec.DecodeError("nested too deeply")
-    return Record(
-        found.time_ms,
-        found.key,
-        msgspec.json.decode(value) if len(value) <= LONG_RECORD_BYTES else value[:80].decode("utf-8", "replace"),
-        msgspec.json.decode(metadata, type=dict)
-        if len(metadata) <= LONG_RECORD_BYTES
-        else {
-            name: member
-            for name, member in msgspec.structs.asdict(_decode_metadata(metadata)).items()
-            if member is not msgspec.UNSET
-        },
-    )
-
-
-def _shown(value: Any) -> str:
-    """Return a JSON value as a short text; of lists and objects only that they are such."""
-    if isinstance(value, (list, dict)):
-        return "an object" if isinstance(value, dict) else "a list"
-    return json.dumps(value)[:80]
-
-
-def _depth(text: bytes) -> int:
-    """Return how deeply lists and objects are nested; of damaged text at most that many levels are."""
-    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
-        return 0
-    brackets = STRING.sub(b"", text).translate(ROUND_BRACKETS, NO_BRACKETS)
-    for depth in range(MAX_DEPTH + 1):
-        outer = brackets.replace(b"()", b"")  # without the innermost level
-        if outer == brackets:
-            return depth + brackets.count(b"(")
-        brackets = outer
-    return MAX_DEPTH + 1
-
-
-def _memory_bytes(text: bytes) -> int:
-    """Return about how many bytes the parsed text takes: an object of one member alone takes 232."""
-    items = text.count(b",") + text.count(b"[")
-    characters = len(text) if text.isascii() else 4 * len(text)
-    return 232 * text.count(b"{") + 40 * text.count(b":") + 72 * items + characters
-
-
-def _parse_json(text: bytes, pairs: Any = None) -> Any:
-    """Parse as Python's json does (NaN allowed); text that is not UTF-8 is taken as Latin-1.
-
-    The official parser takes all text as Latin-1 and strips what is white space there, at the end of the line.
-    """
-    text = text.rstrip(LATIN_1_SPACE)
-    try:
-        decoded = text.decode("utf-8")
-    except UnicodeDecodeError:
-        decoded = text.decode("latin-1")
-    return json.loads(decoded, object_pairs_hook=pairs)
 
 
 def read_log(path: str) -> Log:

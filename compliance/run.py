@@ -11,7 +11,8 @@ from typing import Any
 
 from common.reference import Target, is_number
 from compliance.finding import Finding, worst
-from compliance.log import FILE_ORDER, Log, Record
+from compliance.log import Log
+from compliance.record import FILE_ORDER, Record
 
 MS_PER_MINUTE = 60_000
 

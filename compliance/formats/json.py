@@ -79,7 +79,7 @@ def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
         "convergence": run.convergence if is_number(run.convergence) else None,
         "converged": run.converged,
         "global_batch_size": run.batch_size if is_number(run.batch_size) else None,
-        "error_keys": sorted({f.key for f in run.findings if f.severity == ERROR}),
+        "error_keys": sorted({f.key for f in run.findings if f.severity == ERROR and f.key}),
         "findings": _findings(run.findings, style),
     }
 

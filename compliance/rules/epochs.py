@@ -7,7 +7,8 @@ from typing import Any
 
 from common.reference import is_number
 from compliance.finding import Finding
-from compliance.log import Log, Record
+from compliance.log import Log
+from compliance.record import Record
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import LOGGING, before, has_member
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compliance.finding import Finding
-from compliance.log import EARLIEST_MS, LATEST_MS, LONG_RECORD_BYTES, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
+from compliance.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
+from compliance.record import LONG_RECORD_BYTES
 from compliance.rule import STRICT, Case, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"

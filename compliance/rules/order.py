@@ -7,7 +7,8 @@ from operator import le
 
 from common.reference import is_number
 from compliance.finding import ERROR, WARNING, Finding
-from compliance.log import Log, Record
+from compliance.log import Log
+from compliance.record import Record
 from compliance.rule import STRICT, Case, LogRule
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"

@@ -7,7 +7,8 @@ from typing import Any
 
 from common.reference import Target, is_number
 from compliance.finding import NOTE, WARNING, Finding
-from compliance.log import Log, Record
+from compliance.log import Log
+from compliance.record import Record
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import has_member
 from compliance.run import counted_evaluations

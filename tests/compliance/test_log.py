@@ -115,6 +115,7 @@ def test_of_each_kind_a_hundred_problems_are_kept():
     assert kinds(log).count("json") == kinds(log).count("no object") == 100
 
 
+LONG_METADATA = {"a": "x" * 600_000}
 REPEATED = {
     "plainly": b'{"time_ms": 1694000000000, "key": "seed", "value": 1, "value": 2, "metadata": {}}',
     "with blanks": b'{"time_ms": 1694000000000, "key": "seed", "value"  : 1, "value"\t:2, "metadata": {}}',
@@ -123,6 +124,13 @@ REPEATED = {
     "in the metadata": b'{"time_ms": 1694000000000, "key": "seed", "value": 1, "metadata": {"a": 1, "a": 2}}',
     "in the value": b'{"time_ms": 1694000000000, "key": "seed", "value": {"a": [{"b": 1, "b": 2}]}, "metadata": {}}',
     "one less elsewhere": b'{"time_ms": 1694000000000, "key": "x", "key": "seed", "value": 1, "metadata": {}}',
+    "beside others": b'{"value": 3, "time_ms": 1694000000000, "key": "seed", "value": 1, "metadata": {}, "a": 1}',
+    "of the six usual ones": line().replace(b'"namespace": ""', b'"value": 7')[9:-1],
+    "escaped in another way": line().replace(b'"namespace": ""', b'"valu\\u0065": 7')[9:-1],
+    "in a long record": line(metadata=LONG_METADATA).replace(b'"value": 1', b'"value": 1, "value": 2')[9:-1],
+    "in long metadata": line(metadata={"a": "x" * 600_000}).replace(b'"a": ', b'"epoch_num": 1, "epoch_num": 2, "a": ')[
+        9:-1
+    ],
     "the time": b'{"time_ms": 1, "time_ms": 1694000000000, "key": "seed", "value": 1, "metadata": {}}',
     "in a slow record": b'{"time_ms": "1694000000000", "key": "seed", "value": 1, "value": 2, "metadata": {}}',
 }

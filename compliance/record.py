@@ -1,0 +1,160 @@
+"""One record of a log: from JSON text to a `Record`, with bounded depth and memory whatever the text is."""
+
+from __future__ import annotations
+
+import json
+import re
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
+LONG_RECORD_BYTES: Final = 512 << 10  # of longer records only what rules may ask for is decoded
+MOST_MEMBERS: Final = 200_000  # and strings, in one record; more are not compared
+MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
+
+
+class Record(msgspec.Struct, gc=False):
+    """One record: what the log says, its line in the file (from 1) and its place among the records (from 0).
+
+    From damaged logs any member may have another type than stated here; `time_ms` is always a number.
+    event_type: UNSET in records that are not of the usual form and were decoded in another way.
+    """
+
+    time_ms: int | float
+    key: str
+    value: Any
+    metadata: dict[str, Any]
+    namespace: Any
+    event_type: Any
+    line: int = msgspec.field(default=0, name="(line)")
+    order: int = msgspec.field(default=0, name="(order)")
+
+    def meta(self, name: str) -> Any:
+        """Return a member of the metadata, or None if there is none or the metadata is no object."""
+        return self.metadata.get(name) if isinstance(self.metadata, dict) else None
+
+
+class _LongRecord(msgspec.Struct):
+    """A record whose value and metadata are not decoded yet: as objects they might take much memory."""
+
+    time_ms: int | float
+    key: str
+    value: msgspec.Raw
+    metadata: msgspec.Raw
+
+
+Scalar = int | float | str | bool | None
+
+
+class _KnownMetadata(msgspec.Struct, omit_defaults=True):
+    """The members of the metadata that rules ask for."""
+
+    file: Scalar | msgspec.UnsetType = msgspec.UNSET
+    lineno: Scalar | msgspec.UnsetType = msgspec.UNSET
+    epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
+    first_epoch_num: Scalar | msgspec.UnsetType = msgspec.UNSET
+    epoch_count: Scalar | msgspec.UnsetType = msgspec.UNSET
+    status: Scalar | msgspec.UnsetType = msgspec.UNSET
+
+
+FILE_ORDER: Final = attrgetter("order")
+
+STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+NAME_OR_BRACE: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]', re.DOTALL)
+ROUND_BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
+NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+decode = msgspec.json.Decoder(Record).decode
+_decode_raw = msgspec.json.Decoder(_LongRecord).decode
+_decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
+
+
+def decode_long(text: bytes) -> Record:
+    """Return a long record without what no rule asks for.
+
+    Of long metadata only the known members are decoded. A long value stands as its first characters.
+    Raises MsgspecError if a member is not of the usual type.
+    """
+    found = _decode_raw(text)
+    value, metadata = bytes(found.value), bytes(found.metadata)
+    if any(len(part) <= LONG_RECORD_BYTES and depth(part) > MAX_DEPTH for part in (value, metadata)):
+        raise msgspec.DecodeError("nested too deeply")
+    if len(value) <= LONG_RECORD_BYTES:
+        kept = msgspec.json.decode(value)
+    else:
+        kept = value[:80].decode("utf-8", "replace")
+    if len(metadata) <= LONG_RECORD_BYTES:
+        members = msgspec.json.decode(metadata, type=dict)
+    else:
+        known = msgspec.structs.asdict(_decode_metadata(metadata))
+        members = {name: member for name, member in known.items() if member is not msgspec.UNSET}
+    return Record(found.time_ms, found.key, kept, members, None, msgspec.UNSET)
+
+
+def repeated_member(text: bytes) -> str:
+    """Return a name that an object in this valid JSON gives to two members, or "".
+
+    Raises ValueError if there are more members than can be compared.
+    """
+    names: list[set[bytes]] = []
+    for number, found in enumerate(NAME_OR_BRACE.finditer(text)):
+        name, colon = found.groups()
+        if number > MOST_MEMBERS:
+            raise ValueError(f"more than {MOST_MEMBERS} strings")
+        if name is None and found[0] == b"{":
+            names.append(set())
+        elif name is None:
+            names.pop()
+        elif colon:
+            name = _unescaped(name) if b"\\" in name else name
+            if name in names[-1]:
+                return name[1:-1][:80].decode("utf-8", "replace")
+            names[-1].add(name)
+    return ""
+
+
+def _unescaped(name: bytes) -> bytes:
+    """Return a JSON string in one way of writing it."""
+    text = json.loads(name.decode("utf-8", "surrogateescape"))
+    return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as a short text; of lists and objects only that they are such."""
+    if isinstance(value, (list, dict)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return json.dumps(value)[:80]
+
+
+def depth(text: bytes) -> int:
+    """Return how deeply lists and objects are nested; of damaged text at most that many levels are."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return 0
+    brackets = STRING.sub(b"", text).translate(ROUND_BRACKETS, NO_BRACKETS)
+    for level in range(MAX_DEPTH + 1):
+        outer = brackets.replace(b"()", b"")  # without the innermost level
+        if outer == brackets:
+            return level + brackets.count(b"(")
+        brackets = outer
+    return MAX_DEPTH + 1
+
+
+def memory_bytes(text: bytes) -> int:
+    """Return about how many bytes the parsed text takes: an object of one member alone takes 232."""
+    items = text.count(b",") + text.count(b"[")
+    characters = len(text) if text.isascii() else 4 * len(text)
+    return 232 * text.count(b"{") + 40 * text.count(b":") + 72 * items + characters
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse as Python's json does (NaN allowed); text that is not UTF-8 is taken as Latin-1.
+
+    The official parser takes all text as Latin-1 and strips what is white space there, at the end of the line.
+    """
+    text = text.rstrip(LATIN_1_SPACE)
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError:
+        decoded = text.decode("latin-1")
+    return json.loads(decoded)

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from common.reference import is_number
+
 MAX_DESCRIPTION_BYTES = 4 << 20
 
 
@@ -35,11 +37,9 @@ class SystemDescription:
     def count(self, name: str) -> int | None:
         """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without number."""
         value = self.fields.get(name)
-        if isinstance(value, bool):
-            return None
-        if isinstance(value, (int, float)):
+        if value is not None and is_number(value):
             return int(value)
-        found = re.match(r"\s*(\d+)", value) if isinstance(value, str) else None
+        found = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
         return int(found.group(1)) if found else None
 
     @property

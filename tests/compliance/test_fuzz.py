@@ -124,7 +124,10 @@ def test_any_system_description(tmp_path_factory, fields):
 # -- nasties: bytes ------------------------------------------------------------------------------------------
 
 TEXT = HONEST.decode()
-OTHER = b':::MLLOG {"time_ms": 1694000000000, "key": "loss", "value": 0.5, "metadata": {}}\n'
+OTHER = (
+    b':::MLLOG {"namespace": "", "time_ms": 1694000000000, "event_type": "POINT_IN_TIME", "key": "loss", '
+    b'"value": 0.5, "metadata": {}}\n'
+)
 BYTES = {
     "empty": (b"", {"FRM03"}),
     "only blanks": (b" \n\t\n", {"FRM03"}),
@@ -259,6 +262,27 @@ def test_an_unreadable_file(tmp_path):
     if os.access(path, os.R_OK):
         pytest.skip("root may read every file")
     assert problems(path) == [("FRM01", "error")]
+
+
+@pytest.mark.parametrize(
+    "number", [float("inf"), float("nan"), 1e300, 10**400, -(10**400), "9" * 5000, "\u0664", "4e", ""]
+)
+def test_odd_numbers_in_a_system_description(tmp_path, number):
+    fields = dict.fromkeys(("number_of_nodes", "accelerators_per_node", "host_processors_per_node"), number)
+    root = (
+        SamplePackage("cosmoflow", scaling="weak").with_time_to_train().system(**fields).write(tmp_path / "University")
+    )
+    for profile in PROFILES:
+        survives(root, profile)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"scaling_factor": 1e999}', b"[" * 3000, b"9" * 5000])
+def test_odd_scaling_files_and_descriptions(tmp_path, text):
+    root = Path(SamplePackage("oc20").write(tmp_path / "University"))
+    (root / "results/example_n64/strong/oc20/scaling.json").write_bytes(text)
+    (root / "systems/example_n64.json").write_bytes(text)
+    for profile in PROFILES:
+        survives(root, profile)
 
 
 def test_links_that_lead_nowhere_or_in_circles(tmp_path):

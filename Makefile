@@ -46,7 +46,7 @@ docs: $(VENV)/.checker-installed ## write docs/rules.md and the other generated 
 	$(PY) -m compliance.docs
 
 bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
-	@set -e; for script in bench/*.py; do echo "== $$script"; $(PY) "$$script"; done
+	$(PY) bench/checker.py
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov

@@ -165,7 +165,7 @@ def _single_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
 def _core_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
     one, all_ = found["one_job"]["wall_s"], found["all_jobs"]["wall_s"]
     yield Row("these packages with one process, elapsed", "", f"{one:.2f} s", "")
-    yield Row("these packages with all cores, elapsed", "", f"{all_:.2f} s", f"{one / all_:.1f} times faster")
+    yield Row("these packages with all cores, elapsed", "", f"{all_:.2f} s", f"{one / all_:.1f} times the speed")
 
 
 def _floor_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:

@@ -167,7 +167,6 @@ def _task(path: str, results: ResultSet, options: Options) -> Task:
         results.division,
         results.benchmark,
         options.allow_mini,
-        not results.loose,
     )
 
 
@@ -221,10 +220,13 @@ def _examine_all(tasks: list[Task], options: Options) -> Iterator[Run]:
 
 def _parallel(tasks: list[Task], jobs: int, total: int, options: Options) -> Iterator[Run]:
     import multiprocessing  # only big trees pay for it
+    import signal
 
     method = "fork" if sys.platform == "linux" else None
     chunk = max(1, min(32, len(tasks) // (4 * jobs)))
-    with multiprocessing.get_context(method).Pool(jobs) as pool:
+    # Ctrl-C is for the main process alone: it ends the others, without a traceback from each.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context(method).Pool(jobs, signal.signal, ignore) as pool:
         yield from _shown(pool.imap(_Examine(options), tasks, chunk), len(tasks), total, options)
 
 

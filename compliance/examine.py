@@ -37,7 +37,6 @@ class Task:
     division_hint: str | None = None
     benchmark_hint: str | None = None
     allow_mini: bool = False
-    in_package: bool = False
 
 
 def examine(task: Task) -> Run:
@@ -103,7 +102,6 @@ def case_of(log: Log, task: Task) -> Case:
         _settings(benchmark, task.round, division),
         task.profile,
         task.allow_mini,
-        task.in_package,
     )
 
 

@@ -29,7 +29,6 @@ class Case:
     """What a log is checked against.
 
     division and benchmark are None where neither the log nor its surroundings tell them.
-    in_package: the log is one run of a submission (some notes on a single log are errors there).
     """
 
     round: str
@@ -39,7 +38,6 @@ class Case:
     settings: tuple[Setting, ...]
     profile: str = STRICT
     allow_mini: bool = False
-    in_package: bool = False
 
     @property
     def strict(self) -> bool:

@@ -14,8 +14,6 @@ from compliance.finding import Finding, worst
 from compliance.log import Log
 from compliance.record import FILE_ORDER, Record
 
-MS_PER_MINUTE = 60_000
-
 
 @dataclass(slots=True)
 class Run:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -123,3 +124,23 @@ def test_a_closed_pipe_is_no_traceback(logs):
     command = f"{sys.executable} -m compliance.check -v --format json bad.txt | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, check=False)
     assert b"Traceback" not in done.stderr
+
+
+def test_an_interrupt_ends_all_processes_without_tracebacks(logs):
+    """Ctrl-C reaches the whole process group, the workers too."""
+    code = (
+        "import os, signal, sys; from compliance import check, engine\n"
+        "engine.PARALLEL_BYTES = 0\n"
+        "examine = engine.examine\n"
+        "def slow(task):\n"
+        "    print('working', flush=True); import time; time.sleep(30); return examine(task)\n"
+        "engine.examine = slow\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.exit(check.main(['good.txt', 'bad.txt', '--jobs', '2', '-o', 'report.txt']))"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **pipes) as process:
+        assert process.stdout.readline().startswith(b"working")
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130 and errors == b"" and not (logs / "report.txt").exists()

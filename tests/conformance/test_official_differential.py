@@ -17,6 +17,8 @@ from compliance.rules import order
 from compliance.run import Run
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 
+ROOT = Path(__file__).resolve().parents[2]
+
 official = pytest.importorskip("tests.conformance.official", reason="mlperf-logging is not installed")
 
 GROUPS: dict[str, list[Base]] = defaultdict(list)
@@ -113,6 +115,8 @@ def test_honest_logs_are_valid(sample):
 def test_there_are_thousands_of_cases_with_names_of_their_own():
     names = [case.id for base in bases() for case in cases(base)]
     assert len(names) == len(set(names)) > 10_000
+    told = f"{len(names):,} damaged logs"
+    assert told in (ROOT / "README.md").read_text() and told in (ROOT / "docs" / "profiles.md").read_text()
 
 
 def test_cases_are_the_same_in_every_run():

@@ -35,6 +35,8 @@ def test_rejected_logs_are_those_that_the_page_counts(report):
     assert "The 23 unpruned ones are of round 0.7" in PAGE.read_text()
     assert len(unpruned) == 23 and {run.round for run in unpruned} == {"0.7"}
     assert len(rejected) == 28
+    whole = [results for results in report.sets if results.runs and len(results.failing) == len(results.runs)]
+    assert [len(results.runs) for results in whole] == [10, 10] and "20 of them (in two results)" in PAGE.read_text()
 
 
 def test_seeds_are_a_warning_in_early_rounds(report):

@@ -8,11 +8,16 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 """Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""
+
+FULL: Final = "full"
+MINI: Final = "mini"
+VARIANTS: Final = (FULL, MINI)
+"""What a log's `dataset_variant` may say; a log without it is about the full problem."""
 
 
 def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
@@ -198,6 +203,7 @@ class Reference:
     epoch_unit: what `epoch_num` counts: "epochs" or "samples".
     points: file with the reference convergence points, relative to the top of the project.
     cite: where the rules say so.
+    variant: "full", or "mini" for the facts of the benchmark's mini problem.
     """
 
     name: str
@@ -209,10 +215,35 @@ class Reference:
     epoch_unit: str
     points: str
     cite: str
+    variant: str = FULL
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
-        """Return the settings for which a log of this round and division is checked."""
-        if division == "open":
+        """Return the settings for which a log of this round and division is checked.
+
+        A mini log states those of the closed division too, as it is compared with reference runs.
+        """
+        if division == "open" and self.variant == FULL:
             return OPEN_SETTINGS
         active = [s for s in (*COMMON_SETTINGS, *self.dataset.settings(), *self.settings) if round_ in s.rounds]
         return tuple({setting.key: setting for setting in active}.values())
+
+
+def mini_of(reference: Reference, target: float, train_samples: int, eval_samples: int, source: str) -> Reference:
+    """Return the mini problem of a benchmark: its own data and target; the settings are stated, their values free."""
+    free = tuple(
+        setting if setting.key == "global_batch_size" else replace(setting, allowed=ANY, why="")
+        for setting in reference.settings
+    )
+    return replace(
+        reference,
+        target=replace(reference.target, value=target),
+        dataset=Dataset(
+            train_samples=dict.fromkeys(reference.rounds, (train_samples,)),
+            eval_samples=dict.fromkeys(reference.rounds, (eval_samples,)),
+            source=source,
+            counts_checked=False,
+        ),
+        settings=free,
+        cite="docs/profiles.md (the mini round)",
+        variant=MINI,
+    )

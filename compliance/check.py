@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         default=PROFILES[0],
         help="strict: the written rules (default); official: the verdict of the official tool",
     )
-    what.add_argument("--allow-mini", action="store_true", help="accept runs of the mini problems")
+    what.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
     what.add_argument("--waivers", metavar="FILE", help="YAML: system/scaling/benchmark: reason (convergence test)")
     rules = parser.add_argument_group("rules")
     rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")

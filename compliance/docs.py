@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import compliance.rules  # noqa: F401  (registers the rules)
-from common.reference import OPEN_SETTINGS
+from common.reference import OPEN_SETTINGS, Reference
 from compliance.explain import bad_findings, divisions_text, sentence
-from compliance.references import REFERENCES
+from compliance.references import MINIS, REFERENCES
 from compliance.rule import PROFILES, RULES, Rule
 from compliance.setting_tables import differences, rounds_text, row, settings_by_row
 
@@ -145,32 +145,44 @@ def _profile_row(rule: type[Rule]) -> tuple[str, ...]:
 # -- settings.md -------------------------------------------------------------------------------------------
 
 
+HEADING = ("setting", "rounds", "logged", "allowed (profile strict)", "what the official tool tests")
+
+
 def settings_page() -> str:
-    """Return the tables of settings: of each benchmark in the closed division, and of the open division."""
-    heading = ("setting", "rounds", "logged", "allowed (profile strict)", "what the official tool tests")
+    """Return the tables of settings: of each benchmark's closed division and mini problem, and of the open division."""
     parts = [
         f"# Settings\n\n{NOTICE}\n",
         "What a log must say of its run, and which values are allowed; rules SET03, SET04 and SET05. A "
         "setting is logged once. `seed` is judged by SET08 and RUN03 in the profile strict.\n",
     ]
     for name, reference in REFERENCES.items():
-        rows = [
-            (
-                span(row_.key),
-                rounds_text(tuple(rounds)),
-                prose(row_.needed),
-                prose(row_.allowed + (f" ({row_.why})" if row_.why else "")),
-                prose(row_.official),
-            )
-            for row_, rounds in settings_by_row(reference).items()
-        ]
-        about = f"Rounds: {rounds_text(reference.rounds)}. Target: {span(reference.target.range_text)}."
-        parts.append(f"## {name}, closed division\n\n{about} {reference.runs} runs. Source: {reference.cite}\n")
-        parts.append(table(heading, rows))
+        parts += [_about(f"{name}, closed division", reference), table(HEADING, _settings(reference))]
+    for name, mini in MINIS.items():
+        # The official tool, and so the last column, knows no mini problem.
+        rows = [cells[:-1] for cells in _settings(mini)]
+        parts += [_about(f"{name}, mini problem", mini), table(HEADING[:-1], rows)]
     parts.append("## Open division\n\nHyperparameters and data are free.\n")
     rows = [(span(r.key), "all", prose(r.needed), prose(r.allowed), prose(r.official)) for r in map(row, OPEN_SETTINGS)]
-    parts.append(table(heading, rows))
+    parts.append(table(HEADING, rows))
     return "\n".join(parts)
+
+
+def _about(title: str, reference: Reference) -> str:
+    facts = f"Rounds: {rounds_text(reference.rounds)}. Target: {span(reference.target.range_text)}."
+    return f"## {title}\n\n{facts} {reference.runs} runs. Source: {reference.cite}\n"
+
+
+def _settings(reference: Reference) -> list[tuple[str, ...]]:
+    return [
+        (
+            span(row_.key),
+            rounds_text(tuple(rounds)),
+            prose(row_.needed),
+            prose(row_.allowed + (f" ({row_.why})" if row_.why else "")),
+            prose(row_.official),
+        )
+        for row_, rounds in settings_by_row(reference).items()
+    ]
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------

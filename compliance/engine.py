@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.reference import ROUNDS, is_number
+from common.reference import FULL, ROUNDS, is_number
 from compliance.examine import Task, examine
 from compliance.finding import ERROR, Finding
 from compliance.layout import PackagePlace, Places, SetPlace, discover, round_of_path
 from compliance.package import Package, Submissions
-from compliance.references import REFERENCES, benchmarks_of
+from compliance.references import benchmarks_of, reference_of
 from compliance.report import Report
 from compliance.results import WEAK, ResultSet
 from compliance.rule import STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
@@ -224,9 +224,14 @@ def _parallel(tasks: list[Task], jobs: int, total: int, options: Options) -> Ite
 
     method = "fork" if sys.platform == "linux" else None
     chunk = max(1, min(32, len(tasks) // (4 * jobs)))
-    # Ctrl-C is for the main process alone: it ends the others, without a traceback from each.
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    with multiprocessing.get_context(method).Pool(jobs, signal.signal, ignore) as pool:
+    # Ctrl-C is for the main process alone: it ends the others, without a traceback from each. They inherit the
+    # mask, so that not even one that is just starting hears the signal.
+    unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pool = multiprocessing.get_context(method).Pool(jobs)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
+    with pool:
         yield from _shown(pool.imap(_Examine(options), tasks, chunk), len(tasks), total, options)
 
 
@@ -252,7 +257,7 @@ def _judge(report: Report, options: Options) -> None:
     for results in report.sets:
         _complete(results)
         judge_convergence(results)
-        rules = rules_of(SetRule, results.round, results.division, options.profile)
+        rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
         results.findings += _apply(rules, results, report, options)
         _score(results)
     for package in report.packages:
@@ -282,16 +287,17 @@ def _is_one_result(results: ResultSet, report: Report) -> bool:
     if not results.runs:
         message = "no logs below this folder"
         report.own.append(Finding("FRM03", ERROR, results.folder, 0, message, "*.txt, *.log or result_* files"))
-    return len(results.runs) > 1 and len({(run.benchmark, run.division) for run in results.runs}) == 1
+    return len(results.runs) > 1 and len({(run.benchmark, run.variant, run.division) for run in results.runs}) == 1
 
 
 def _complete(results: ResultSet) -> None:
-    """Fill in what only the logs can say: benchmark and division of a loose folder."""
+    """Fill in what only the logs can say: their variant; benchmark and division of a loose folder."""
+    results.variant = _majority(run.variant for run in results.runs) or FULL
     if results.benchmark is None and results.loose:
         results.benchmark = _majority(run.benchmark for run in results.runs)
     if results.division is None:
         results.division = _majority(run.division for run in results.runs)
-    results.reference = REFERENCES.get(results.benchmark or "")
+    results.reference = reference_of(results.benchmark, results.variant if results.strict else FULL)
 
 
 def _majority(words: Iterable[str | None]) -> str | None:

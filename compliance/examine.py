@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 import compliance.rules  # noqa: F401  (registers the rules)
-from common.reference import COMMON_SETTINGS, OPEN_SETTINGS, Reference, Setting, is_number
+from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting, is_number
 from compliance.finding import SKIPPED, Finding
 from compliance.log import SUBMISSION, Log, read_log
-from compliance.references import REFERENCES, benchmarks_of
+from compliance.references import benchmarks_of, reference_of
 from compliance.rule import STRICT, Case, LogRule, rules_of
-from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms
+from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms, variant_of
 
 HEADER = ("init_start", "submission_benchmark")
 FINDINGS_KEPT = 100
@@ -93,13 +93,13 @@ def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
 def case_of(log: Log, task: Task) -> Case:
     """Return what the log is judged against: its own words first, then the user's and the folder's."""
     division, benchmark = _division(log, task), _benchmark(log, task)
-    reference = REFERENCES[benchmark] if benchmark else None
+    variant = variant_of(log) if task.profile == STRICT else FULL
     return Case(
         task.round,
         division,
         benchmark,
-        reference,
-        _settings(benchmark, task.round, division),
+        reference_of(benchmark, variant),
+        _settings(benchmark, variant, task.round, division),
         task.profile,
         task.allow_mini,
     )
@@ -127,11 +127,12 @@ def _benchmark(log: Log, task: Task) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _settings(benchmark: str | None, round_: str, division: str | None) -> tuple[Setting, ...]:
-    if benchmark is None or division is None:
+def _settings(benchmark: str | None, variant: str, round_: str, division: str | None) -> tuple[Setting, ...]:
+    reference = reference_of(benchmark, variant)
+    if reference is None or division is None:
         common = COMMON_SETTINGS if division == "closed" else ()
         return (*(setting for setting in common if round_ in setting.rounds), *OPEN_SETTINGS)
-    return REFERENCES[benchmark].settings_of(round_, division)
+    return reference.settings_of(round_, division)
 
 
 def _run(log: Log, case: Case, findings: list[Finding]) -> Run:
@@ -156,7 +157,7 @@ def _run(log: Log, case: Case, findings: list[Finding]) -> Run:
     run.status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
     run.timeline = _timeline(log)
     run.event_count = len(log.events)
-    run.mini = any(record.value == "mini" for record in log["dataset_variant"])
+    run.variant = variant_of(log)
     run.parsed_clean = not any(finding.rule == "FRM04" for finding in findings)
     run.official_convergence = official_convergence(log)
     if case.reference:

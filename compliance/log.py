@@ -55,8 +55,10 @@ SETTINGS: Final = (
     *COMMON_SETTINGS,
     *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
 )
-KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", *(setting.key for setting in SETTINGS)))
-"""The keys that some rule asks for; records of other keys are checked for form and dropped."""
+KEYS: Final = frozenset(
+    (*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", "provenance", *(setting.key for setting in SETTINGS))
+)
+"""The keys that a rule or the recorder of reference runs asks for; other records are checked for form and dropped."""
 
 
 class Problem(NamedTuple):

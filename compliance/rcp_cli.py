@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.reference import ROUNDS
+from common.reference import ROUNDS, VARIANTS
 from compliance.rcp_points import ROOT, Mode, ReferencePoint, load_points_from, prune
 from compliance.rcp_record import record
 from compliance.rcp_table import read_table
@@ -22,13 +22,15 @@ EXAMPLES: Final = """\
 examples:
   python -m compliance.rcp show                              all tables of the newest round
   python -m compliance.rcp show oc20 --round 1.0             one table
+  python -m compliance.rcp show cosmoflow --variant mini     the points of its mini problem
   python -m compliance.rcp show --table my.yaml --mode both  a table of your own
   python -m compliance.rcp record runs/ -o my.yaml           make it, or add new runs to it
 """
 RECORD_HELP: Final = """\
 Reads all result_*.txt under RUNS: one log per reference run. Runs of one batch size make one point; the
 convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
-A point needs 2 x as many runs as a result has (cosmoflow 20, deepcam 10), each with another seed.
+A point needs 2 x as many runs as a result has (cosmoflow 20, deepcam 10), each with another seed. Runs on
+the mini problem (dataset_variant mini) make points of their own.
 
 Call it again when more runs are there: logs that are in the table already (same sha256) are left alone,
 nothing is ever removed, and an interrupted call leaves the old table. Runs without run_stop are not
@@ -83,14 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
     what.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
     shown.add_argument("--round", type=_round, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
-    shown.add_argument("--variant", help="official, or mini for the small data sets (default: what is there)")
+    shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: what is there)")
     shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
 
     recorded = commands.add_parser("record", help="make or extend a table", formatter_class=raw)
     recorded.description, recorded.epilog = RECORD_HELP, EXAMPLES
     recorded.add_argument("runs", type=Path, metavar="RUNS", help="folder with result_*.txt, or one log")
     recorded.add_argument("-o", "--output", type=Path, required=True, metavar="TABLE.yaml")
-    recorded.add_argument("--name", help="points are called NAME_<batch size> (default: <benchmark>_ref)")
+    recorded.add_argument("--name", help="points are called NAME_<batch size> (default: <benchmark>_ref, _mini)")
     recorded.add_argument("--benchmark", choices=tuple(REFERENCES), help="take runs of this benchmark only")
     return parser
 

@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from common.reference import ROUNDS
+from common.reference import FULL, ROUNDS
 from compliance.rcp_stats import bisected, min_acceptable_mean, olympic_mean
-from compliance.rcp_table import OFFICIAL, Entry, TableError, read_table
+from compliance.rcp_table import Entry, TableError, read_table
 from compliance.references import REFERENCES
 
 Mode = Literal["official", "envelope"]
@@ -77,7 +77,7 @@ def interpolate(
 
 
 def load_points_from(
-    path: Path, required_runs: int, round_: str = ROUNDS[-1], variant: str = OFFICIAL
+    path: Path, required_runs: int, round_: str = ROUNDS[-1], variant: str = FULL
 ) -> tuple[ReferencePoint, ...]:
     """Return a table file's points of a round and variant, by batch size.
 
@@ -96,7 +96,7 @@ def load_points_from(
 
 @lru_cache(maxsize=64)
 def load_points(
-    benchmark: str, round_: str, required_runs: int | None = None, variant: str = OFFICIAL
+    benchmark: str, round_: str, required_runs: int | None = None, variant: str = FULL
 ) -> tuple[ReferencePoint, ...]:
     """Return a benchmark's points of a round ("3.0" or "3.0.0"), by batch size; () where it has none (0.7).
 

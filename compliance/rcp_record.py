@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from common.reference import COMMON_SETTINGS, Target, is_integer, is_number
+from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target, is_integer, is_number
 from compliance.log import Log, read_log
 from compliance.rcp_points import ReferencePoint, compare_hyperparameters
-from compliance.rcp_table import OFFICIAL, Entry, Run, Table, TableError, read_table, write_table
-from compliance.references import REFERENCES
+from compliance.rcp_table import Entry, Run, Table, TableError, is_digest, read_table, write_table
+from compliance.references import REFERENCES, reference_of
 from compliance.run import counted_evaluations
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
@@ -22,7 +22,7 @@ HEADER: Final = "# Reference runs, recorded by `python -m compliance.rcp record`
 
 
 class LoggedRun(NamedTuple):
-    """What a table keeps of one log; `variant` is "official" or the dataset_variant of the log."""
+    """What a table keeps of one log; `variant` is "full" or "mini"."""
 
     benchmark: str
     variant: str
@@ -42,19 +42,30 @@ def read_run(path: Path, name: str) -> LoggedRun:
         raise ValueError(f"submission_benchmark is {benchmark!r}; known are {', '.join(REFERENCES)}")
     if not is_integer(batch_size) or batch_size < 1:
         raise ValueError(f"global_batch_size is {batch_size!r}; a whole number is needed")
-    reference = REFERENCES[benchmark]
+    variant = log.value("dataset_variant") if log["dataset_variant"] else FULL
+    reference = reference_of(benchmark, variant) if variant in VARIANTS else None
+    if reference is None:
+        known = [known for known in VARIANTS if reference_of(benchmark, known)]
+        raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(known)}")
     epochs = _convergence(log, reference.target)
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    variant = log.value("dataset_variant") or OFFICIAL
-    return LoggedRun(benchmark, str(variant), int(batch_size), Run(name, digest, epochs), hyperparameters)
+    run = Run(name, digest, epochs, _sources(log))
+    return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
+
+
+def _sources(log: Log) -> str | None:
+    """Return the hash of the sources that made the run, as the suite's trainers log it; None where it is not said."""
+    provenance = log.value("provenance")
+    sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
+    return sources if is_digest(sources) else None
 
 
 def _convergence(log: Log, target: Target) -> float | None:
     """Return the epoch_num of the last evaluation that counts; None for a run that did not succeed.
 
-    ValueError if the log does not say how the run ended, or says success without such an evaluation.
+    ValueError if the log does not say how the run ended, or says success without meeting the target.
     """
     stop = log.first("run_stop")
     if stop is None:
@@ -65,6 +76,8 @@ def _convergence(log: Log, target: Target) -> float | None:
     epoch: Any = evaluations[-1].meta("epoch_num") if evaluations else None
     if not is_number(epoch) or epoch <= 0:
         raise ValueError(f"success, but no {target.key} with an epoch_num between epoch_start and run_stop")
+    if not target.met(evaluations[-1].value):
+        raise ValueError(f"success, but the last {target.key} is {evaluations[-1].value!r}, not {target.range_text}")
     return float(round(epoch, 3))
 
 
@@ -87,12 +100,12 @@ def _report_left_out(path: Path | str, reason: str) -> None:
     print(f"left out {path}: {reason}", file=sys.stderr)
 
 
-def _add(entries: list[Entry], logged: LoggedRun, prefix: str) -> None:
+def _add(entries: list[Entry], logged: LoggedRun, prefix: str | None) -> None:
     """Put a run into its point, which is made for the first run; ValueError if it does not belong there."""
     key = (logged.variant, logged.batch_size)
     index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
     if index is None:
-        index, name = len(entries), f"{prefix}_{logged.batch_size}"
+        index, name = len(entries), f"{prefix or _prefix(logged)}_{logged.batch_size}"
         entries.append(Entry(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
     entry = entries[index]
     if entry.epochs and not entry.runs:
@@ -109,6 +122,10 @@ def _add(entries: list[Entry], logged: LoggedRun, prefix: str) -> None:
     runs = (*entry.runs, logged.run)
     epochs = tuple(sorted(run.epochs for run in runs if run.epochs is not None))
     entries[index] = replace(entry, epochs=epochs, runs=runs)
+
+
+def _prefix(logged: LoggedRun) -> str:
+    return f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
 
 
 def _differences(entry: Entry, logged: dict[str, Any]) -> str:
@@ -139,7 +156,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
     fresh = [logged for logged in logged_runs if logged.run.sha256 not in known]
     entries = list(table.entries)
     for logged in fresh:
-        _add(entries, logged, prefix or f"{benchmark}_ref")
+        _add(entries, logged, prefix)
     if fresh:
         if _read_if_there(output) != old:
             raise TableError(f"{output}: changed by somebody else in the meantime; call again")

@@ -8,12 +8,13 @@ they met the quality target, in `unit` (epochs, or samples for openfold):
     points:
       - name: cosmoflow_ref_64
         rounds: ["1.0", "2.0", "3.0"]     # optional: without it the point holds in every round
-        variant: mini                     # optional: "official" unless said
+        variant: mini                     # optional: "full" unless said
         batch_size: 64
         epochs: [17, 18, 18]
         hyperparameters: {opt_name: SGD}
         runs:                             # optional: which logs the numbers were read from
           - {file: a/result_0.txt, sha256: 0f..., epochs: 17}     # null: the run did not converge
+            # and, where the log says it, `sources: 3c...`: the hash of the sources that made the run
 
 Source of the numbers: rcps_*.json of mlperf-logging (rcp_checker/hpc_*).
 """
@@ -28,10 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from common.reference import ROUNDS, is_number
+from common.reference import FULL, ROUNDS, VARIANTS, is_number
 from compliance.references import REFERENCES
 
-OFFICIAL: Final = "official"
 UNITS: Final = ("epochs", "samples")
 
 
@@ -41,11 +41,12 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One reference run: the log, its sha256, and when it converged (None: it did not)."""
+    """One reference run: the log, its sha256, when it converged (None: it did not), and the hash of its sources."""
 
     file: str
     sha256: str
     epochs: float | None
+    sources: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Entry:
     epochs: tuple[float, ...]
     hyperparameters: Mapping[str, Any] = field(hash=False)
     rounds: tuple[str, ...] = ()
-    variant: str = OFFICIAL
+    variant: str = FULL
     runs: tuple[Run, ...] = ()
 
     def holds_in(self, round_: str) -> bool:
@@ -94,7 +95,8 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and value.strip() != ""
 
 
-def _is_digest(value: Any) -> bool:
+def is_digest(value: Any) -> bool:
+    """Tell whether the value is a SHA-256 in hexadecimal digits."""
     return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
 
 
@@ -112,13 +114,14 @@ _POINT_KEYS: Final[dict[str, Expectation]] = {
         f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]',
         lambda v: _is_list(v, ROUNDS.__contains__),
     ),
-    "variant": ('a word such as "mini"', _is_name),
+    "variant": (" or ".join(VARIANTS), lambda v: v in VARIANTS),
     "runs": ("a list of {file, sha256, epochs}", lambda v: _is_list(v, lambda run: isinstance(run, dict))),
 }
 _RUN_KEYS: Final[dict[str, Expectation]] = {
     "file": ("a file name", _is_name),
-    "sha256": ("64 hexadecimal digits in lower case", _is_digest),
+    "sha256": ("64 hexadecimal digits in lower case", is_digest),
     "epochs": ("a number > 0, or null for a run that did not converge", lambda v: v is None or _is_amount(v)),
+    "sources": ("64 hexadecimal digits in lower case", is_digest),
 }
 
 
@@ -142,7 +145,7 @@ def _read_entry(path: Path, index: int, found: dict[str, Any]) -> Entry:
     _check_keys(where, found, _POINT_KEYS, optional=("rounds", "variant", "runs"))
     runs = found.get("runs", [])
     for number, run in enumerate(runs):
-        _check_keys(f"{where}, run {number + 1}", run, _RUN_KEYS)
+        _check_keys(f"{where}, run {number + 1}", run, _RUN_KEYS, optional=("sources",))
     epochs = sorted(found["epochs"])
     if runs and epochs != sorted(run["epochs"] for run in runs if run["epochs"] is not None):
         raise TableError(f"{where}, key 'epochs': differs from the epochs under 'runs'; make both agree")
@@ -158,7 +161,7 @@ def _read_entry(path: Path, index: int, found: dict[str, Any]) -> Entry:
         epochs=tuple(epochs),
         hyperparameters=found["hyperparameters"],
         rounds=tuple(found.get("rounds", ())),
-        variant=found.get("variant", OFFICIAL),
+        variant=found.get("variant", FULL),
         runs=tuple(Run(**run) for run in runs),
     )
 
@@ -238,7 +241,7 @@ def render(table: Table) -> str:
         lines.append(f"  - name: {_word(entry.name)}")
         if entry.rounds:
             lines.append(f"    rounds: {json.dumps(list(entry.rounds))}")
-        if entry.variant != OFFICIAL:
+        if entry.variant != FULL:
             lines.append(f"    variant: {_word(entry.variant)}")
         lines.append(f"    batch_size: {entry.batch_size}")
         lines.append(f"    epochs: {_flow([_plain(value) for value in entry.epochs])}")
@@ -247,7 +250,8 @@ def render(table: Table) -> str:
             lines.append("    runs:")
         for run in entry.runs:
             epochs = None if run.epochs is None else _plain(run.epochs)
-            lines.append(f"      - {_flow({'file': run.file, 'sha256': run.sha256, 'epochs': epochs})}")
+            members = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
+            lines.append(f"      - {_flow(members | ({'sources': run.sources} if run.sources else {}))}")
     return table.header + "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""All benchmarks by name and round; openfold's facts stand here until `openfold/` exists.
+"""All benchmarks by name, round and variant; openfold's facts stand here until `openfold/` exists.
 
 Sources for openfold: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc openfold/.
 """
@@ -9,6 +9,7 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     COUNT,
+    MINI,
     NOT_NEGATIVE,
     Check,
     Dataset,
@@ -18,6 +19,7 @@ from common.reference import (
     equals,
     one_of,
 )
+from cosmoflow.reference import MINI as COSMOFLOW_MINI
 from cosmoflow.reference import REFERENCE as COSMOFLOW
 from deepcam.reference import REFERENCE as DEEPCAM
 from oc20.reference import REFERENCE as OC20
@@ -89,8 +91,15 @@ OPENFOLD = Reference(
 )
 
 REFERENCES = {reference.name: reference for reference in (COSMOFLOW, DEEPCAM, OC20, OPENFOLD)}
+MINIS = {reference.name: reference for reference in (COSMOFLOW_MINI,)}
+"""The mini problems of the benchmarks that have one."""
 
 
 def benchmarks_of(round_: str) -> tuple[str, ...]:
     """Return the names of the benchmarks that a round has."""
     return tuple(name for name, reference in REFERENCES.items() if round_ in reference.rounds)
+
+
+def reference_of(benchmark: str | None, variant: str) -> Reference | None:
+    """Return the facts of a benchmark's variant; None if there is no such benchmark, or no mini problem of it."""
+    return (MINIS if variant == MINI else REFERENCES).get(benchmark or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from common.reference import Reference
+from common.reference import FULL, MINI, Reference
 from compliance.finding import Finding, worst
 from compliance.run import Run
 from compliance.score import Throughput, TimeToTrain
@@ -24,6 +24,7 @@ class ResultSet:
 
     scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
     benchmark, division: what rules apply: by the folder and the system description, else by the logs.
+    variant: of most of its logs, "mini" or "full".
     loose: the folder is no part of a submission; then the number of runs and the like are only notes.
     committee_factor: from scaling.json, read and shown, never written. waiver: reason of an RCP waiver.
     """
@@ -37,6 +38,7 @@ class ResultSet:
     folder_benchmark: str = ""
     benchmark: str | None = None
     division: str | None = None
+    variant: str = FULL
     reference: Reference | None = None
     runs: list[Run] = field(default_factory=list)
     pruned: list[Run] = field(default_factory=list)
@@ -60,6 +62,16 @@ class ResultSet:
     def strict(self) -> bool:
         """Whether the written rules count."""
         return self.profile == "strict"
+
+    @property
+    def mini(self) -> bool:
+        """Whether it is a result on the mini problem, which is no MLPerf result."""
+        return self.variant == MINI
+
+    @property
+    def judged_as(self) -> str | None:
+        """The division whose rules about runs hold: mini runs are compared with reference runs as closed ones are."""
+        return "closed" if self.strict and self.mini else self.division
 
     @property
     def verdict(self) -> str:

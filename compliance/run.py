@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.reference import Target, is_number
+from common.reference import FULL, MINI, Target, is_number
 from compliance.finding import Finding, worst
 from compliance.log import Log
 from compliance.record import FILE_ORDER, Record
@@ -26,6 +26,7 @@ class Run:
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division asks for, as logged first.
+    variant: "mini" or "full", as the log says (in either profile).
     timeline: hash of the times of all structural records: equal for copies of one run.
     """
 
@@ -49,7 +50,7 @@ class Run:
     official_convergence: float | None = None
     timeline: int = 0
     event_count: int = 0
-    mini: bool = False
+    variant: str = FULL
     parsed_clean: bool = True
     findings: list[Finding] = field(default_factory=list)
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
@@ -58,6 +59,11 @@ class Run:
     def verdict(self) -> str:
         """PASS, WARN or FAIL from the rules about the log itself."""
         return worst(self.findings)
+
+    @property
+    def mini(self) -> bool:
+        """Whether it is a run on the mini problem, which is no MLPerf result."""
+        return self.variant == MINI
 
     @property
     def minutes(self) -> float | None:
@@ -72,6 +78,11 @@ class Run:
         if not is_number(self.nodes) or not is_number(self.accelerators_per_node):
             return None
         return int(self.nodes) * max(int(self.accelerators_per_node), 1)
+
+
+def variant_of(log: Log) -> str:
+    """Return which problem the log is about: the mini one if any of its records says so."""
+    return MINI if any(record.value == MINI for record in log["dataset_variant"]) else FULL
 
 
 def counted_evaluations(log: Log, target: Target) -> list[Record]:

@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable
 from typing import Any, Self
 
+from common.reference import FULL
 from compliance.references import REFERENCES
 from compliance.rules.package import FIELDS
 from compliance.samples import SampleLog
@@ -22,14 +23,15 @@ class SamplePackage:
     def __init__(
         self, benchmark: str = "cosmoflow", round_: str = "3.0", division: str = "closed", **runs: Any
     ) -> None:
-        """`runs`: scaling, runs (their number), epochs (a number, or one per run), settings of the logs."""
+        """`runs`: scaling, runs (their number), epochs (a number, or one per run), settings and variant of the logs."""
         self.benchmark, self.round, self.division = benchmark, round_, division
         self.scaling: str = runs.get("scaling", "strong")
         self.files: dict[str, Content] = {}
         self.links: dict[str, str] = {}
         self.folder = self._folder(self.scaling)
         self._count = runs.get("runs", REFERENCES[benchmark].runs)
-        self._runs = {"epochs": runs.get("epochs"), "settings": runs.get("settings")}
+        self._epochs = runs.get("epochs")
+        self._same = {"settings": runs.get("settings"), "variant": runs.get("variant", FULL)}
         self._add_runs(self.folder, self._count, 0)
         self.fields: dict[str, Any] = dict.fromkeys(FIELDS, "some") | {
             "submitter": "Example University",
@@ -47,12 +49,9 @@ class SamplePackage:
         return posixpath.join("results", SYSTEM, *middle, self.benchmark)
 
     def _add_runs(self, folder: str, count: int, first: int) -> None:
-        epochs = self._runs["epochs"]
         for number in range(count):
-            length = epochs[number] if isinstance(epochs, list) else epochs
-            log = SampleLog(
-                self.benchmark, self.round, self.division, first + number + 1, length, self._runs["settings"]
-            )
+            length = self._epochs[number] if isinstance(self._epochs, list) else self._epochs
+            log = SampleLog(self.benchmark, self.round, self.division, first + number + 1, length, **self._same)
             self.files[f"{folder}/result_{number + 1}.txt"] = log
 
     def _log(self, number: int) -> SampleLog:
@@ -67,7 +66,7 @@ class SamplePackage:
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""
-        copied = SampleLog(self.benchmark, self.round, self.division, source)
+        copied = SampleLog(self.benchmark, self.round, self.division, source, variant=self._same["variant"])
         copied.records = json.loads(json.dumps(self._log(source).records))
         self.files[f"{self.folder}/result_{target}.txt"] = copied
         return self

@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Self
 
-from compliance.references import OPENFOLD_FIXED, REFERENCES
+from common.reference import FULL, MINI
+from compliance.references import MINIS, OPENFOLD_FIXED, REFERENCES
 
 START_MS = {"0.7": 1_600_000_000_000, "1.0": 1_631_000_000_000, "2.0": 1_663_000_000_000, "3.0": 1_694_000_000_000}
 EPOCH_MS = 200_000
@@ -88,9 +89,10 @@ class SampleLog:
         run: int = 0,
         epochs: int | None = None,
         settings: dict[str, Any] | None = None,
+        variant: str = FULL,
     ) -> None:
         self.benchmark, self.round, self.division, self.run = benchmark, round_, division, run
-        self.reference = REFERENCES[benchmark]
+        self.reference = (MINIS if variant == MINI else REFERENCES)[benchmark]
         self.clock_ms = START_MS[round_] + run * 10_000_019
         self.records: list[dict[str, Any]] = []
         self._edits: list[tuple[str, int, Callable[[bytes], bytes]]] = []
@@ -119,6 +121,8 @@ class SampleLog:
             self._add("accelerators_per_node", 4)
         for key, value in settings.items():
             self._add(key, value)
+        if self.reference.variant == MINI:
+            self._add("dataset_variant", MINI)
         self._add("train_samples", self.reference.dataset.train_samples[self.round][0])
         self._add("eval_samples", self.reference.dataset.eval_samples[self.round][0])
         self._add("init_stop", None, step_ms=10_000)
@@ -299,7 +303,7 @@ class SampleLog:
 
     def twice(self) -> Self:
         """Append a second run to the first, as a restarted job does."""
-        second = SampleLog(self.benchmark, self.round, self.division, self.run + 1)
+        second = SampleLog(self.benchmark, self.round, self.division, self.run + 1, variant=self.reference.variant)
         self.records += second.records
         return self
 

@@ -19,7 +19,7 @@ class TimeToTrain:
     run_minutes: of the accepted runs, ascending. rejected: names of the others.
     normalized: minutes times the RCP factor. scaled: minutes times the committee's factor of scaling.json.
     staging_minutes: olympic mean of the staging time of the accepted runs, which `minutes` contains if the
-    staging lies inside the run.
+    staging lies inside the run. mini: of runs on the mini problem, which are no MLPerf result.
     """
 
     minutes: float | None
@@ -29,6 +29,7 @@ class TimeToTrain:
     committee_factor: float | None = None
     staging_minutes: float | None = None
     convergence: float | None = None
+    mini: bool = False
 
     @property
     def normalized(self) -> float | None:
@@ -49,6 +50,7 @@ class Throughput:
 
     system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
     instance_scale: S, accelerators of one instance (nodes if there are none). models: M'. minutes: TTTa.
+    mini: of runs on the mini problem, which are no MLPerf result.
     """
 
     system_scale: int | None
@@ -57,6 +59,7 @@ class Throughput:
     minutes: float | None
     rejected: tuple[str, ...] = ()
     normalization: float = 1.0
+    mini: bool = False
 
     @property
     def models_per_minute(self) -> float | None:
@@ -90,6 +93,7 @@ def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor:
         committee_factor,
         olympic_mean([run.staging_ms / 60_000 for run in accepted], len(rejected)) if fair else None,
         olympic_mean(counts, len(rejected)) if fair else None,
+        _mini(runs),
     )
 
 
@@ -107,7 +111,12 @@ def throughput(
         (max(stops) - min(starts)) / 60_000 if starts and stops else None,
         tuple(rejected),
         normalization,
+        _mini(runs),
     )
+
+
+def _mini(runs: list[Run]) -> bool:
+    return any(run.mini for run in runs)
 
 
 def _sorted_out(runs: list[Run]) -> tuple[list[Run], list[str]]:

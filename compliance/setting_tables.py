@@ -53,7 +53,7 @@ def judged_apart(setting: Setting) -> str:
 
 
 def settings_by_row(reference: Reference) -> dict[Row, list[str]]:
-    """Return the settings of a benchmark's closed division, each with the rounds in which it holds."""
+    """Return the settings of a closed division or mini problem, each with the rounds in which it holds."""
     rows: dict[Row, list[str]] = {}
     for round_ in reference.rounds:
         for setting in reference.settings_of(round_, "closed"):

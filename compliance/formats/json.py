@@ -93,6 +93,7 @@ def _set(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any
         "scaling": results.scaling,
         "benchmark": results.benchmark,
         "division": results.division,
+        "mini": results.mini,
         "round": results.round,
         "loose": results.loose,
         "verdict": results.verdict,

@@ -36,7 +36,7 @@ def render(report: Report, style: Style) -> str:
         suite = _suite(root, set_name(results, style, rounds))
         if results.folder in whole:
             _logs(suite, [*results.runs, *results.pruned], tolerated, style)
-        rules = _groups(SetRule, results.round, results.division, report.profile)
+        rules = _groups(SetRule, results.round, results.judged_as, report.profile)
         _rules(suite, results.findings, rules, style)
     folders: dict[str, list[Run]] = {}
     for run in alone(report):

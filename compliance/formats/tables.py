@@ -50,7 +50,7 @@ def score_tables(report: Report) -> list[Table]:
 
 
 def _names(results: ResultSet, rounds: bool) -> tuple[str, ...]:
-    benchmark = results.benchmark or results.folder_benchmark
+    benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
     round_ = f"v{results.round}" if rounds else ""
     names = (round_, results.organisation, results.system, benchmark, results.division or "")
     return tuple(map(clean, names))

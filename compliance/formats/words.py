@@ -85,10 +85,11 @@ def plain(value: object) -> str:
 def score_text(results: ResultSet) -> str:
     """Return the score in a few words; "" without score."""
     score = results.score
+    mini = "mini " if score is not None and score.mini else ""
     if isinstance(score, TimeToTrain):
         if score.minutes is None:
             return "no time to train"
-        parts = [f"TTT {minutes(score.minutes)} min"]
+        parts = [f"{mini}TTT {minutes(score.minutes)} min"]
         if score.normalization > 1:
             parts.append(f"normalised {minutes(score.normalized)} min")
         if score.scaled is not None:
@@ -97,7 +98,7 @@ def score_text(results: ResultSet) -> str:
             parts.append(f"staging {minutes(score.staging_minutes)} min")
         return ", ".join(parts)
     if isinstance(score, Throughput):
-        parts = [counted(score.models, "model")]
+        parts = [counted(score.models, f"{mini}model")]
         if score.models_per_minute is not None:
             parts.append(f"{score.models_per_minute:.4g} models/min")
         if score.normalization > 1 and score.normalized_models_per_minute is not None:
@@ -107,10 +108,10 @@ def score_text(results: ResultSet) -> str:
 
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
-    """Return what the set is called, with its round in front if the report holds several rounds."""
+    """Return what the set is called, with its round in front if the report holds several, and whether it is mini."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-    return prefix + name
+    return prefix + name + (" (mini problem)" if results.mini else "")
 
 
 def convergence_of(results: ResultSet) -> Verdict | None:

@@ -1,5 +1,5 @@
 """The rules. Importing this package registers all of them."""
 
-from compliance.rules import convergence, epochs, form, order, package, quality, runs, settings, system
+from compliance.rules import convergence, epochs, form, order, package, quality, runs, settings, system, variant
 
-__all__ = ["convergence", "epochs", "form", "order", "package", "quality", "runs", "settings", "system"]
+__all__ = ["convergence", "epochs", "form", "order", "package", "quality", "runs", "settings", "system", "variant"]

@@ -151,27 +151,29 @@ class CommitteeScaling(SetRule):
 
 def judge_convergence(results: ResultSet) -> None:
     """Fill in the verdicts of the convergence test, in both modes, where it applies."""
-    if results.reference is None or results.division != "closed" or not results.runs:
+    if results.reference is None or results.judged_as != "closed" or not results.runs:
         return
     from compliance import rcp  # only results pay for it, not single logs
 
-    points = rcp.load_points(results.reference.name, results.round, results.reference.runs)
+    reference = results.reference
+    points = rcp.load_points(reference.name, results.round, reference.runs, reference.variant)
     if not points:
         return
     size = results.batch_size if isinstance(results.batch_size, int) else None
     infinite = rcp.NOT_CONVERGED
     ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
     theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
-    results.convergence = rcp.judge(points, size, ours, results.reference.runs, "envelope")
-    results.official_convergence = rcp.judge(points, size, theirs, results.reference.runs, "official")
+    results.convergence = rcp.judge(points, size, ours, reference.runs, "envelope")
+    results.official_convergence = rcp.judge(points, size, theirs, reference.runs, "official")
 
 
 def _why_not(results: ResultSet) -> str:
+    problem = "mini problem" if results.mini else "benchmark"
     if results.reference is None:
-        return "convergence not tested: the benchmark is unknown"
+        return f"convergence not tested: the {problem} is unknown"
     if not results.runs:
         return "convergence not tested: there are no runs"
-    return f"convergence not tested: no reference convergence points of round {results.round}"
+    return f"convergence not tested: the {problem} has no reference convergence points of round {results.round}"
 
 
 def _short(verdict: Verdict) -> str:

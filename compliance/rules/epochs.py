@@ -9,6 +9,7 @@ from common.reference import is_number
 from compliance.finding import Finding
 from compliance.log import Log
 from compliance.record import Record
+from compliance.references import REFERENCES
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import LOGGING, before, has_member
 
@@ -109,7 +110,8 @@ class EpochOrder(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is not None and case.reference.epoch_unit != "epochs":
+        facts = REFERENCES.get(case.benchmark or "")
+        if facts is not None and facts.epoch_unit != "epochs":
             return
         stop = log.first("run_stop")
         end = stop.order if stop else log.record_count

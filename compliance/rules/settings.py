@@ -17,7 +17,6 @@ HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 DIVISIONS = one_of("closed", "open")
 STATUSES = one_of("cloud", "onprem", "preview", "research")
 PLACEHOLDER = re.compile(r"PLACEHOLDER|Umbrella Corp|\bTODO\b|\bFIXME\b|<[^>]+>|your[ _-]?(org|company|name)", re.I)
-MINI = "mini"
 
 
 def applies(setting: Setting, log: Log) -> bool:
@@ -221,25 +220,6 @@ class NoPlaceholder(LogRule):
             if record and isinstance(record.value, str) and PLACEHOLDER.search(record.value):
                 message = f"{key} is a placeholder: {show(record.value)}"
                 yield self.found(log.path, record.line, message, "the real name", key)
-
-
-class NoMini(LogRule):
-    """The run is on the full problem, not on the mini one."""
-
-    id = "SET07"
-    cite = "docs/profiles.md (the mini round of this suite)"
-    profiles = (STRICT,)
-    differs = "the official tool does not know the mini round"
-    why = "The mini problems are for laptops and tests; their results are no MLPerf results."
-    mend = "Pass --allow-mini to check a mini run by the rules of the mini round."
-    good = (lambda log: log(), lambda log: log().add("dataset_variant", "full"))
-    bad = (lambda log: log().add("dataset_variant", "mini"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for record in log["dataset_variant"]:
-            if record.value == MINI and not case.allow_mini:
-                message = "the log is a mini run (dataset_variant mini): no MLPerf result"
-                yield self.found(log.path, record.line, message, "a run on the full dataset", "dataset_variant")
 
 
 class SeedLogged(LogRule):

@@ -4,8 +4,21 @@ import math
 
 import pytest
 
-from common.reference import ROUNDS, Check, Target, each, equals, integer, is_integer, is_number, list_of, number, since
-from compliance.references import REFERENCES, benchmarks_of
+from common.reference import (
+    ROUNDS,
+    Check,
+    Target,
+    each,
+    equals,
+    integer,
+    is_integer,
+    is_number,
+    list_of,
+    mini_of,
+    number,
+    since,
+)
+from compliance.references import MINIS, REFERENCES, benchmarks_of, reference_of
 
 
 def test_rounds_and_their_benchmarks():
@@ -49,6 +62,31 @@ def test_a_benchmarks_own_setting_replaces_the_common_one():
 
 def test_the_open_division_fixes_only_that_samples_are_logged():
     assert [s.key for s in REFERENCES["openfold"].settings_of("3.0", "open")] == ["train_samples", "eval_samples"]
+
+
+def test_the_mini_problem_of_cosmoflow():
+    mini = MINIS["cosmoflow"]
+    assert (mini.variant, mini.name, mini.runs, mini.epoch_unit) == ("mini", "cosmoflow", 10, "epochs")
+    assert mini.target.key == "eval_error" and 0.124 < mini.target.value <= 0.25
+    assert mini.dataset.train_samples["3.0"] == (2_048,) and mini.dataset.eval_samples["3.0"] == (256,)
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
+def test_a_mini_problem_asks_for_all_settings_in_any_division_and_leaves_their_values_free(reference):
+    mini = mini_of(reference, 0.5, 20, 10, "tests")
+    for round_ in reference.rounds:
+        settings = mini.settings_of(round_, "open")
+        closed = reference.settings_of(round_, "closed")
+        assert [(s.key, s.required, s.when) for s in settings] == [(s.key, s.required, s.when) for s in closed]
+        free = {s.key: s for s in settings}
+        assert free["opt_name"].allowed.allows("of my own") and not free["global_batch_size"].allowed.allows(0.5)
+        assert free["train_samples"].allowed.allows(20) and not free["eval_samples"].allowed.allows(9)
+
+
+def test_facts_by_variant():
+    assert reference_of("cosmoflow", "full") is REFERENCES["cosmoflow"]
+    assert reference_of("cosmoflow", "mini") is MINIS["cosmoflow"]
+    assert reference_of("openfold", "mini") is reference_of("resnet", "full") is reference_of(None, "full") is None
 
 
 @pytest.mark.parametrize("value", [0.124, 0.1, 1e-9])

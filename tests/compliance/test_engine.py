@@ -96,14 +96,6 @@ def test_bypass_lines_are_shown_and_obeyed_only_as_the_official_tool_does(tmp_pa
     assert check_paths([terminated], Options("official")).verdict == "FAIL"
 
 
-def test_mini_runs_pass_only_when_allowed(tmp_path):
-    path = tmp_path / "x.txt"
-    path.write_bytes(SampleLog(division="open").add("dataset_variant", "mini").bytes())
-    assert check_paths([path], Options()).verdict == "FAIL"
-    report = check_paths([path], Options(allow_mini=True))
-    assert report.verdict == "PASS" and report.runs[0].mini
-
-
 def test_what_could_not_be_checked_is_skipped_visibly(tmp_path):
     package = SamplePackage().replace("systems/example_n64.json", b"{").write(tmp_path / "Example")
     report = check_paths([package], Options())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compliance import rcp, rcp_record
-from compliance.rcp_points import ROOT, load_points_from
+from compliance.rcp_points import ROOT
 from compliance.rcp_table import read_table
 from compliance.references import REFERENCES
 
@@ -55,7 +55,7 @@ def test_record_makes_a_table_and_extends_it(tmp_path: Path, capsys: pytest.Capt
     write_log(runs / "result_running.txt", 3, status=None)
     assert run("record", runs, "-o", output, "--name", "mine") == 0
     said = capsys.readouterr()
-    assert "4 new runs, 0 known" in said.out and "mine_16 (official): 3 of 10 runs" in said.out
+    assert "4 new runs, 0 known" in said.out and "mine_16 (full): 3 of 10 runs" in said.out
     assert "a copy of result_9.txt" in said.err and "the run goes on or was cut off" in said.err
     first = read_table(output)
     assert [(entry.name, entry.epochs) for entry in first.entries] == [
@@ -77,18 +77,6 @@ def test_record_makes_a_table_and_extends_it(tmp_path: Path, capsys: pytest.Capt
     assert "2 new runs, 3 known" in said.out and "4 of 10 runs, 1 more did not converge" in said.out
     assert read_table(output).entries[0].epochs == (5, 6.25, 7, 8)
     assert [path.name for path in output.parent.iterdir()] == ["table.yaml"]
-
-
-def test_record_puts_mini_runs_beside_published_points(tmp_path: Path) -> None:
-    published = (ROOT / "deepcam" / "rcps.yaml").read_text()
-    output = tmp_path / "rcps.yaml"
-    output.write_text(published)
-    for index in range(3):
-        write_log(tmp_path / f"result_{index}.txt", 5 + index, seed=index, dataset_variant="mini")
-    assert run("record", tmp_path, "-o", output) == 0
-    text = output.read_text()
-    assert text.startswith(published) and "variant: mini" in text
-    assert [p.epochs for p in load_points_from(output, 5, variant="mini")] == [(5, 6, 7)]
 
 
 def test_record_refuses_what_does_not_fit_and_leaves_the_table(
@@ -175,14 +163,14 @@ def test_record_is_all_or_nothing(
 def test_show_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show") == 0
     text = capsys.readouterr().out
-    assert all(f"{name}, official, round 3.0" in text for name in REFERENCES)
+    assert all(f"{name}, full, round 3.0" in text for name in REFERENCES)
     assert run("show", "openfold", "--round", "1.0.0", "--mode", "official") == 0
     assert "no reference points" in capsys.readouterr().out
     path = tmp_path / "own.yaml"
     path.write_text(OWN_TABLE)
     assert run("show", "--table", path, "--mode", "envelope") == 0
     text = capsys.readouterr().out
-    assert "oc20, official" in text and "oc20, mini" in text and "kept official" not in text
+    assert "oc20, full" in text and "oc20, mini" in text and "kept official" not in text
     path.write_text("x")
     assert run("show", "--table", path) == 1
 

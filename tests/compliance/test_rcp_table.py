@@ -39,6 +39,7 @@ def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
         ("name: a, ", "", "point 1 (without name), key 'name': missing"),
         ("batch_size: 16", "batch_size: 8", None),
         (", variant: mini", "", None),
+        ("variant: mini", "variant: tiny", "key 'variant': expected full or mini, found 'tiny'"),
         ("batch_size: 16, epochs: [6, 7, 8]", "batch_size: 8, epochs: [6, 7, 8], runs: [1]", "list of {file"),
         ("variant: mini", "runs: [{file: f, sha256: x, epochs: 6}]", "run 1, key 'sha256'"),
         (
@@ -72,5 +73,5 @@ def test_two_points_of_one_batch_size_and_a_missing_file_are_errors(tmp_path: Pa
     with pytest.raises(ValueError, match="cannot be read"):
         load_points_from(path, 5)
     path.write_text(GOOD.replace("batch_size: 16", "batch_size: 8").replace(", variant: mini", ""))
-    with pytest.raises(ValueError, match=r"point 2 \(b\).*taken in round 3.0 .official. by point 1 \(a\)"):
+    with pytest.raises(ValueError, match=r"point 2 \(b\).*taken in round 3.0 .full. by point 1 \(a\)"):
         load_points_from(path, 5)

@@ -1,0 +1,107 @@
+"""Rules about the variant of a problem: the full one, or the mini one of this suite, which gives no MLPerf results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from common.reference import FULL, MINI, VARIANTS
+from compliance.finding import ERROR, NOTE, Finding
+from compliance.log import Log
+from compliance.references import MINIS
+from compliance.results import ResultSet
+from compliance.rule import STRICT, Case, LogRule, SetRule, show
+from compliance.run import variant_of
+
+MINI_ROUND = "docs/profiles.md (the mini round of this suite)"
+UNKNOWN = "the official tool does not know the mini round"
+KEY = "dataset_variant"
+
+
+class NoMini(LogRule):
+    """The run is on the full problem, not on the mini one."""
+
+    id = "SET07"
+    cite = MINI_ROUND
+    profiles = (STRICT,)
+    differs = UNKNOWN
+    why = "The mini problems are for laptops and tests; their results are no MLPerf results."
+    mend = "Pass --allow-mini to check a mini run by the rules of the mini round; then this is a note."
+    good = (lambda log: log(), lambda log: log().add(KEY, FULL))
+    bad = (lambda log: log(division="open", variant=MINI),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        first = next((record for record in log[KEY] if record.value == MINI), None)
+        if first is not None:
+            message = "the log is a mini run (dataset_variant mini): no MLPerf result"
+            severity = NOTE if case.allow_mini else ERROR
+            yield self.found(log.path, first.line, message, "a run on the full dataset", KEY, severity)
+
+
+class KnownVariant(LogRule):
+    """A log that names its dataset_variant names one that the benchmark has, once."""
+
+    id = "SET09"
+    cite = MINI_ROUND
+    profiles = (STRICT,)
+    differs = UNKNOWN
+    why = "Target, dataset sizes and reference runs depend on it."
+    mend = "Log dataset_variant mini for the mini problem; for the full one log none, or full."
+    good = (lambda log: log(), lambda log: log().add(KEY, FULL), lambda log: log(division="open", variant=MINI))
+    bad = (
+        lambda log: log().add(KEY, "tiny"),
+        lambda log: log().add(KEY, None),
+        lambda log: log().add(KEY, FULL).add(KEY, MINI),
+        lambda log: log(benchmark="openfold", division="open").add(KEY, MINI),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not log[KEY]:
+            return
+        yield from self.exactly_once(log, KEY)
+        for record in log[KEY]:
+            if record.value not in VARIANTS:
+                expected = " or ".join(map(show, VARIANTS))
+                yield self.found(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
+        if case.benchmark and case.reference is None:
+            message = f"{case.benchmark} has no mini problem: target, sizes and settings were not checked"
+            yield self.found(log.path, log[KEY][0].line, message, f"a mini run of {' or '.join(MINIS)}", KEY)
+
+
+class MiniIsOpen(LogRule):
+    """A mini run is of the open division."""
+
+    id = "SET10"
+    cite = MINI_ROUND
+    profiles = (STRICT,)
+    differs = UNKNOWN
+    why = "The closed division is for the full problem; a mini run that claims it could pass for an MLPerf result."
+    mend = "Log submission_division open."
+    good = (lambda log: log(), lambda log: log(division="open", variant=MINI))
+    bad = (lambda log: log(division="closed", variant=MINI),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if variant_of(log) != MINI:
+            return
+        for record in log["submission_division"]:
+            if record.value != "open":
+                message = f"a mini run whose submission_division is {show(record.value)}"
+                yield self.found(log.path, record.line, message, '"open"', "submission_division")
+
+
+class OneVariant(SetRule):
+    """All runs of a result are on the same problem, full or mini."""
+
+    id = "RUN13"
+    cite = MINI_ROUND
+    profiles = (STRICT,)
+    differs = UNKNOWN
+    why = "A mini run takes minutes: it cannot stand for a run on the full dataset, nor the other way round."
+    mend = "Keep the runs of the two problems in different folders."
+    good = (lambda package: package(), lambda package: package(division="open", variant=MINI))
+    bad = (lambda package: package().edit(3, lambda log: log.add(KEY, MINI)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        odd = [run for run in (*results.runs, *results.pruned) if run.variant != results.variant]
+        if odd:
+            message = f"runs on the {odd[0].variant} problem ({len(odd)}) among runs on the {results.variant} one"
+            yield self.found(odd[0].path, 0, message, f"only runs on the {results.variant} problem", KEY)

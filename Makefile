@@ -3,8 +3,8 @@
 #   VENV         where the environment is
 #   LOGS         what `make demo` checks after its own logs: a file or a folder
 #   PYTEST_ARGS  more arguments for pytest; to select tests use `make test-fast`, for `make test` demands coverage
-#   TORCH_INDEX  a wheel index for torch. The default index holds the CUDA build on most Linux machines; a CPU build
-#                needs `pip install --extra-index-url $(TORCH_INDEX) ...`. No target installs torch yet.
+#   TORCH_INDEX  a wheel index for torch, such as https://download.pytorch.org/whl/cpu: the default index holds the CUDA
+#                build on most Linux machines, which is gigabytes larger than the CPU build
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +13,8 @@ PYTEST_ARGS ?=
 TORCH_INDEX ?=
 
 PY := $(VENV)/bin/python
-PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt \
+  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
@@ -24,8 +25,11 @@ help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [LOGS=path] [PYTEST_ARGS=...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.checker-installed ## check example logs, good and bad, and then LOGS=path
+demo: $(VENV)/.cosmoflow-installed ## check example logs and LOGS=path; train the mini CosmoFlow and check its log
 	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
+	run=runs/demo-$$(date +%Y%m%d-%H%M%S)/cosmoflow && \
+	  $(PY) -m cosmoflow.train cosmoflow/mini.yaml output_dir=$$run && \
+	  $(PY) -m compliance.check --allow-mini $$run/result_0.txt
 
 test: lint ## lint, then all tests with the coverage of compliance/
 	$(PY) -m pytest --cov=compliance --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
@@ -64,7 +68,11 @@ $(VENV)/.checker-installed: $(VENV)/.created $(REQUIREMENTS)
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-# The development installation contains the checker's.
-$(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[dev]'
+$(VENV)/.cosmoflow-installed: $(VENV)/.created $(REQUIREMENTS)
+	$(PIP_INSTALL) --editable '.[cosmoflow]'
 	@touch $(VENV)/.checker-installed $@
+
+# The development installation contains the others.
+$(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
+	$(PIP_INSTALL) --editable '.[dev,cosmoflow,mpi,plot]'
+	@touch $(VENV)/.checker-installed $(VENV)/.cosmoflow-installed $@

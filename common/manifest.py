@@ -1,0 +1,146 @@
+"""The manifest of a dataset: which files it has, how large they are and what they hold.
+
+    {"format": 1, "benchmark": "cosmoflow", "variant": "mini", "facts": {...},
+     "files": {"train/a.tfrecord": {"bytes": 16777287, "sha256": "..."}, ...}}
+
+It lies beside the folders of the dataset as `manifest.json`. `facts` say how the dataset was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import msgspec
+from tqdm import tqdm
+
+from common.files import whole_file
+
+NAME: Final = "manifest.json"
+PORTION: Final = 64
+"""Files per task of a thread: a dataset may have half a million."""
+
+
+class ManifestError(ValueError):
+    """A manifest cannot be used; the message names the file and what was expected."""
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Size and checksum (hexadecimal, lower case) of one file."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a dataset consists of. files: entry by name, relative to the manifest's folder, with forward slashes.
+
+    ManifestError for a name that leads out of the folder and for a malformed entry.
+    """
+
+    format: int = 1
+    benchmark: str
+    variant: str | None = None
+    facts: dict[str, Any] = {}
+    files: dict[str, Entry]
+
+    def __post_init__(self) -> None:
+        if self.format != 1:
+            raise ManifestError(f"format {self.format}; this version reads format 1")
+        for name, entry in self.files.items():
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
+                raise ManifestError(f"{name!r} is no name of a file below the manifest's folder")
+            if entry.bytes < 0 or not re.fullmatch("[0-9a-f]{64}", entry.sha256):
+                raise ManifestError(f"{name}: expected bytes >= 0 and a SHA-256 of 64 hexadecimal digits, not {entry}")
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files together."""
+        return sum(entry.bytes for entry in self.files.values())
+
+    def digest(self) -> str:
+        """The identity of the dataset: a SHA-256 over names, sizes and checksums of its files, in order of names."""
+        lines = (f"{name}\0{entry.bytes}\0{entry.sha256}\n" for name, entry in sorted(self.files.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def describe_file(path: Path) -> Entry:
+    """Size and checksum of a file, read once from its beginning to its end."""
+    with path.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        return Entry(file.tell(), checksum)
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """The manifest is on disk, files in order of their names; an old one is replaced in one step."""
+    ordered = msgspec.structs.replace(manifest, files=dict(sorted(manifest.files.items())))
+    with whole_file(path) as part:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a file; ManifestError if there is none or if anything in it is missing, unknown or malformed."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError as error:
+        raise ManifestError(
+            f"{path} is not there: it comes with the dataset or is written where one is made"
+        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{path} is no manifest: {error}") from error
+
+
+def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4) -> list[str]:
+    """What differs between the manifest and the files below `root`: a line per file, in order of names.
+
+    Reports missing files, wrong sizes, wrong checksums (with `checksum` false nothing is read), and files that are no
+    part of the dataset but lie in one of its folders, where a loader would find them.
+    """
+    names = sorted(manifest.files)
+    portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
+    unit = "B" if checksum else "file"
+    total = manifest.total_bytes if checksum else len(names)
+    with (
+        ThreadPoolExecutor(workers) as pool,
+        tqdm(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar,
+    ):
+
+        def compare(portion: list[str]) -> list[str]:
+            found: list[str] = []
+            for name in portion:
+                found += _differences(root, name, manifest.files[name], checksum)
+                bar.update(manifest.files[name].bytes if checksum else 1)
+            return found
+
+        problems = [line for lines in pool.map(compare, portions) for line in lines]
+    return problems + [f"{name}: not in the manifest" for name in _extra(root, manifest)]
+
+
+def _differences(root: Path, name: str, entry: Entry, checksum: bool) -> Iterator[str]:
+    path = root / name
+    try:
+        size = path.stat().st_size
+        if size != entry.bytes:
+            yield f"{name}: {size} bytes, expected {entry.bytes}"
+        elif checksum and (found := describe_file(path).sha256) != entry.sha256:
+            yield f"{name}: SHA-256 {found}, expected {entry.sha256}"
+    except FileNotFoundError:
+        yield f"{name}: missing"
+    except OSError as error:
+        yield f"{name}: cannot be read: {error.strerror}"
+
+
+def _extra(root: Path, manifest: Manifest) -> Iterator[str]:
+    folders = {PurePosixPath(name).parent for name in manifest.files}
+    for folder in sorted(folders):
+        here = root / folder
+        for name in sorted(os.listdir(here)) if here.is_dir() else ():
+            relative = str(folder / name)
+            if relative not in manifest.files and relative != NAME and (here / name).is_file():
+                yield relative

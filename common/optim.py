@@ -1,0 +1,170 @@
+"""The optimizers of the benchmarks: momentum as Keras defines it, Adam, AdamW and LAMB."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB"}
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    """Which optimizer, and its constants; those of the others are ignored.
+
+    momentum: of sgd.
+    betas, eps, weight_decay: of adam (added to the gradient as L2), adamw and lamb (apart from the gradient).
+    max_grad_norm: lamb scales the gradient of all parameters together down to this norm.
+    fused: "auto" takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; "off" neither.
+    """
+
+    name: Literal["sgd", "adam", "adamw", "lamb"] = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    max_grad_norm: float = 1.0
+    fused: Literal["auto", "off"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} has {value}; expected 0 <= value < 1")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
+        if self.name == "sgd" and self.weight_decay:
+            raise ValueError("weight_decay is not for sgd; CosmoFlow's L2 regularisation is model.l2")
+        if self.eps <= 0 or self.max_grad_norm <= 0:
+            raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
+
+    @property
+    def log_name(self) -> str:
+        """The name as the references log it under opt_name."""
+        return LOG_NAMES[self.name]
+
+
+def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:
+    """Return the optimizer over the parameters; `param_groups[i]["lr"]` is where a schedule sets the rate.
+
+    apex's kernels are taken for adam, adamw and lamb on CUDA (untested here: written after apex's documentation).
+    """
+    parameters = list(parameters)
+    on_cuda = all(parameter.is_cuda for parameter in parameters)
+    apex = apex_optimizers() if config.fused == "auto" and on_cuda else None
+    options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
+    match config.name:
+        case "sgd":
+            return KerasSGD(parameters, lr, config.momentum)
+        case "lamb":
+            lamb = apex.FusedLAMB if apex else Lamb
+            return lamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
+        case "adam" | "adamw" if apex:
+            adam_w_mode = config.name == "adamw"
+            return apex.FusedAdam(parameters, lr, adam_w_mode=adam_w_mode, **options)
+        case _:
+            adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+            return adam(parameters, lr, fused=config.fused == "auto", **options)
+
+
+def apex_optimizers() -> Any:
+    """Return NVIDIA's `apex.optimizers`, or None if it or its kernels are not installed.
+
+    PyPI's `apex` is another project; it is told apart by its files, before any of its code runs.
+    """
+    found = importlib.util.find_spec("apex")
+    folders = (found and found.submodule_search_locations) or []
+    is_nvidia = any((Path(folder) / "optimizers" / "fused_lamb.py").is_file() for folder in folders)
+    if not is_nvidia or importlib.util.find_spec("amp_C") is None:
+        return None
+    return importlib.import_module("apex.optimizers")
+
+
+class KerasSGD(Optimizer):
+    """Momentum with the rate inside the velocity: v = momentum * v - lr * g, then w = w + v.
+
+    torch.optim.SGD has the rate outside (v = momentum * v + g, w = w - lr * v). At a constant rate both do the same;
+    when it changes, torch's also rescales what the past left in v. lr may be a tensor, for CUDA graphs.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, momentum: float) -> None:
+        super().__init__(parameters, {"lr": lr, "momentum": momentum})
+
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            with torch.no_grad():
+                parameters, gradients = _with_gradients(group)
+                velocities = _state(self, "velocity", parameters)
+                torch._foreach_mul_(velocities, group["momentum"])
+                torch._foreach_sub_(velocities, torch._foreach_mul(gradients, group["lr"]))
+                torch._foreach_add_(parameters, velocities)
+
+
+class Lamb(Optimizer):
+    """Adam's step, scaled tensor by tensor to the norm of the weights (You et al. 2020, arXiv:1904.00962, algorithm 2).
+
+    As in apex's FusedLAMB, the gradient of all parameters together is first scaled down to max_grad_norm, and without
+    weight decay the step stays Adam's. Moments are corrected for their start at 0.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, **options: Any) -> None:
+        """`options` are betas, eps, weight_decay and max_grad_norm of `OptimConfig`."""
+        super().__init__(parameters, {"lr": lr, "step": 0, **options})
+
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        norm = torch.nn.utils.get_total_norm(
+            [gradient for group in self.param_groups for gradient in _with_gradients(group)[1]]
+        )
+        for group in self.param_groups:
+            with torch.no_grad():
+                parameters, gradients = _with_gradients(group)
+                group["step"] += 1
+                scale = (group["max_grad_norm"] / norm).clamp(max=1)
+                steps = self._adam_steps(group, parameters, torch._foreach_mul(gradients, scale))
+                if group["weight_decay"]:
+                    torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
+                    torch._foreach_mul_(steps, _trust_ratios(parameters, steps))
+                torch._foreach_sub_(parameters, torch._foreach_mul(steps, group["lr"]))
+
+    def _adam_steps(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """Update the moments; return mean / (sqrt(mean of squares) + eps), both corrected."""
+        beta1, beta2 = group["betas"]
+        means, squares = _state(self, "mean", parameters), _state(self, "square", parameters)
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        roots = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2 ** group["step"]))
+        torch._foreach_add_(roots, group["eps"])
+        steps: list[Tensor] = list(torch._foreach_div(means, 1 - beta1 ** group["step"]))
+        torch._foreach_div_(steps, roots)
+        return steps
+
+
+def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> list[Tensor]:
+    """Return |w| / |step| of each tensor, and 1 where either is 0."""
+    ratios = torch.stack(torch._foreach_norm(parameters)) / torch.stack(torch._foreach_norm(steps))
+    return list(torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0).unbind())
+
+
+def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parameters of a group that have a gradient, and the gradients."""
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    return parameters, [parameter.grad for parameter in parameters]
+
+
+def _state(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
+    """Return what the optimizer remembers of each parameter under a name; zeros at first."""
+    states = [optimizer.state[parameter] for parameter in parameters]
+    for state, parameter in zip(states, parameters, strict=True):
+        if name not in state:
+            state[name] = torch.zeros_like(parameter)
+    return [state[name] for state in states]

@@ -1,0 +1,116 @@
+"""What a run tells its user: a live line per epoch, one line when it ends, a table of all epochs, TensorBoard.
+
+Rank 0 speaks, the other ranks are silent. The live line is there on a terminal only.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from tqdm import tqdm
+
+from common.files import whole_file
+from common.reference import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What is kept of an epoch; `epoch` counts from 1, times are seconds.
+
+    wait_s: the part of train_s in which rank 0 waited for data.
+    """
+
+    epoch: int
+    loss: float
+    quality: float
+    learning_rate: float
+    samples_per_s: float
+    train_s: float
+    wait_s: float
+    eval_s: float
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person says it: 8 s, 1:05, 2:00:09."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+
+
+class Progress:
+    """Shows and records a run. `folder` gets history.csv and, if TensorBoard is installed, its event files.
+
+    quiet: nothing is shown (other ranks than 0); the files are not written either.
+    """
+
+    def __init__(self, folder: Path, target: Target, epochs: int, quiet: bool) -> None:
+        self.folder, self.target, self.epochs, self.quiet = folder, target, epochs, quiet
+        self._bar: Any = None
+        self._board: Any = None
+        if not quiet and importlib.util.find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(folder / "tensorboard"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._board is not None:
+            self._board.close()
+
+    def say(self, text: str) -> None:
+        """Print a line beside the live line."""
+        if not self.quiet:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
+    def epoch_begins(self, epoch: int, steps: int, done: int) -> None:
+        """Start the live line of an epoch (from 1), of which some steps may be done."""
+        shown = None if not self.quiet else True  # None: shown on a terminal only
+        self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=shown)
+
+    def step_done(self, loss: float | None) -> None:
+        """Move the live line on by a step; `loss` is the latest that is known."""
+        if loss is not None:
+            self._bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
+        self._bar.update()
+
+    def evaluation_begins(self) -> None:
+        """Let the live line say that the validation set is evaluated."""
+        self._bar.set_description("validation")
+
+    def epoch_done(self, history: list[Epoch]) -> None:
+        """Print the newest epoch's line and write the table of all."""
+        self._bar.close()
+        if self.quiet:
+            return
+        last = history[-1]
+        left = (self.epochs - last.epoch) * (last.train_s + last.eval_s)
+        goal = f"target {self.target.range_text}"
+        self.say(
+            f"epoch {last.epoch:3}/{self.epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
+            f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
+            f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
+            f"  {'at most ' + duration(left) + ' left' if left else 'the last epoch'}"
+        )
+        self._write_table(history)
+        if self._board is not None:
+            for name, value in asdict(last).items():
+                if name != "epoch":
+                    self._board.add_scalar(name, value, last.epoch)
+
+    def _write_table(self, history: list[Epoch]) -> None:
+        with whole_file(self.folder / "history.csv") as part, part.open("w", newline="") as file:
+            table = csv.DictWriter(file, [field.name for field in fields(Epoch)])
+            table.writeheader()
+            table.writerows(asdict(epoch) for epoch in history)

@@ -1,0 +1,113 @@
+"""Where a result comes from: versions, git revision, hash of the sources, host. For logs and checkpoints.
+
+Nothing here names a person or a machine: no host name, no absolute path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+"""Where the packages of the suite lie."""
+
+DISTRIBUTIONS: Final = ("mlperf-hpc-suite", "torch", "numpy", "mlperf-logging")
+GIT_TIMEOUT_S: Final = 10.0
+
+
+def provenance(packages: Sequence[str]) -> dict[str, Any]:
+    """Return all facts of this module, as plain values; packages: those whose sources made the result."""
+    return {
+        "versions": versions(),
+        "git_revision": git_revision(),
+        "source_sha256": source_hash(packages),
+        "host": host(),
+    }
+
+
+def versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
+    """Return the versions of Python and of distributions, None for one that is not installed; imports none of them."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def git_revision(root: Path = ROOT) -> str | None:
+    """Return the commit checked out at `root`, with "-dirty" when tracked files differ from it.
+
+    None outside a repository, before the first commit and without git; never fails.
+    """
+    try:
+        # A virtual environment may lie in the repository of something else, which tracks no file of the suite.
+        if not _git(root, "ls-files"):
+            return None
+        return _git(root, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
+    """Return the SHA-256 over names and contents of the packages' Python files, in the order of their names.
+
+    Raises FileNotFoundError for a package without files: its hash would say nothing.
+    """
+    digest = hashlib.sha256()
+    for package in sorted(set(packages)):
+        files = sorted((root / package).rglob("*.py"), key=lambda path: path.relative_to(root).as_posix())
+        if not files:
+            raise FileNotFoundError(f"no Python files of package {package!r} in {root}")
+        for path in files:
+            content = path.read_bytes()
+            # The length separates a file's content from the next name.
+            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def host() -> dict[str, Any]:
+    """Return what kind of machine this is: CPU model, logical cores, and those that this process may use."""
+    # macOS has no affinity.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable,
+        "machine": platform.machine(),
+        "system": platform.system(),
+    }
+
+
+def shown_path(path: Path) -> str:
+    """Return a relative path as it is, and of an absolute one, which may name a user or a machine, the last part."""
+    return path.name if path.is_absolute() else path.as_posix()
+
+
+def _git(root: Path, *arguments: str) -> str:
+    # A hook's GIT_DIR would lead to another repository; and looking must not lock the index.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    command = ["git", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=GIT_TIMEOUT_S, env=environment)
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    """Return the processor's name; where Linux does not tell it (ARM), the architecture."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    for line in text.splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,171 @@
+"""Which samples a rank sees, and when: pure functions of seed, epoch, rank and number of ranks.
+
+An epoch is an order of all samples. Global batch k is order[k·B : (k+1)·B] for any number of ranks, and each rank
+takes a contiguous share of it, so that only the place of the work depends on the ranks:
+
+    batching = Batching(global_batch_size=64, accumulation=2)
+    for batch in batching.batches(permutation(n, seed, epoch), rank, world_size):
+        ...  # batch.parts: the indices of this rank, batch.global_size: what the sum of losses is divided by
+
+Where each node has staged a shard, `shard_order` can take the place of `permutation`: the part of each global batch
+that falls to the ranks of a node then comes from its shard.
+
+Evaluation takes `share(order, rank, world_size)` of any fixed order, such as np.arange(n), with shards that of
+`shard_assignment`: every sample comes once, without padding. Some ranks get one more than others, or none, so that
+sums and counts are to be added over the ranks, not means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+
+
+class Slices(Protocol):
+    """An array or a sequence."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+S = TypeVar("S", bound=Slices)
+
+TAILS: Final = ("keep", "drop")
+# What a stream of random numbers is for: streams of one seed have nothing in common.
+SHUFFLE: Final = 0
+SHARDS: Final = 1
+
+
+def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the order of the samples 0..n-1 in an epoch (from 0), the same everywhere and always.
+
+    It sorts raw 64-bit output of PCG64, which NumPy keeps stable over versions, unlike Generator.permutation (NEP 19).
+    """
+    return _shuffled(n, seed, SHUFFLE, epoch)
+
+
+def shard_assignment(n: int, seed: int) -> np.ndarray:
+    """Return samples 0..n-1 in the order in which they are dealt: node j of m holds share(assignment, j, m).
+
+    A shard is a random subset, whatever the files are called, and sizes of shards differ by one at most.
+    """
+    return _shuffled(n, seed, SHARDS, 0)
+
+
+def _shuffled(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
+    source = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, epoch)))
+    order: np.ndarray = np.argsort(source.random_raw(n), kind="stable")
+    return order
+
+
+def share(order: S, part: int, parts: int) -> S:
+    """Return part 0..parts-1 of an order: contiguous, of nearly equal sizes, nothing twice and nothing left."""
+    if not 0 <= part < parts:
+        raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
+    n = len(order)
+    mine: S = order[part * n // parts : (part + 1) * n // parts]
+    return mine
+
+
+def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
+    """Return an order of all samples in which each node's part of each global batch comes from its own shard.
+
+    assignment: from shard_assignment; the files were staged by it. Shards are shuffled anew in each epoch, and every
+    sample comes once. It holds for ranks numbered node by node with as many on each; other ranks read some samples
+    from other shards. Source of the caution: a fixed subset per node costs convergence at scale
+    (sparticlesteve/cosmoflow-benchmark#41); `permutation` mixes all samples.
+    """
+    if global_batch_size % nodes:
+        raise ValueError(f"the global batch size {global_batch_size} is no multiple of the {nodes} nodes with shards")
+    n = len(assignment)
+    positions = np.arange(n)
+    holder: np.ndarray = np.empty(n, np.int64)
+    holder[assignment] = _part_of(positions, n, nodes)
+    shuffled = permutation(n, seed, epoch)
+    node_by_node = shuffled[np.argsort(holder[shuffled], kind="stable")]
+    first = positions - positions % global_batch_size
+    size = np.minimum(global_batch_size, n - first)
+    order: np.ndarray = np.empty(n, np.int64)
+    order[np.argsort(_part_of(positions - first, size, nodes), kind="stable")] = node_by_node
+    return order
+
+
+def _part_of(position: np.ndarray, n: int | np.ndarray, parts: int) -> np.ndarray:
+    """Return the part into which `share` puts the positions of an order of n."""
+    return ((position + 1) * parts - 1) // n
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A rank's share of a global batch.
+
+    step: number of the global batch in its epoch, from 0.
+    parts: indices for each accumulation step, which may be none; the last has some if the rank has any at all.
+    global_size: samples of the global batch, over all ranks and parts.
+    """
+
+    step: int
+    parts: tuple[np.ndarray, ...]
+    global_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How an order is cut into batches.
+
+    global_batch_size: samples per step over all ranks.
+    tail: "keep": the last batch of an epoch is smaller, and every sample comes once per epoch;
+        "drop": it is left out, in each epoch other samples.
+    accumulation: parts in which a rank works off its share.
+    """
+
+    global_batch_size: int
+    tail: str = "keep"
+    accumulation: int = 1
+
+    def __post_init__(self) -> None:
+        if self.global_batch_size < 1 or self.accumulation < 1 or self.tail not in TAILS:
+            raise ValueError(f"expected sizes of at least 1 and a tail of {' or '.join(map(repr, TAILS))}, not {self}")
+
+    def steps(self, n: int) -> int:
+        """Return the number of batches of n samples; ValueError if there would be none."""
+        steps = n // self.global_batch_size if self.tail == "drop" else -(-n // self.global_batch_size)
+        if steps == 0:
+            raise ValueError(
+                f"{n} samples make no batch of {self.global_batch_size} with tail={self.tail!r}: "
+                "take a smaller global batch size or tail='keep'"
+            )
+        return steps
+
+    def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""
+        for step in range(start, self.steps(len(order))):
+            whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
+            mine = share(whole, rank, world_size)
+            parts = tuple(share(mine, part, self.accumulation) for part in range(self.accumulation))
+            yield Batch(step, parts, len(whole))
+
+
+def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:
+    """Return a 64-bit seed per sample and epoch, of the shape of `index`, for its random augmentation.
+
+    It depends on no rank, and within an epoch no two samples share a seed.
+    Source: splitmix64 (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195), chained over the three numbers.
+    """
+    state: np.ndarray = np.zeros((), np.uint64)
+    for number in (seed, epoch, index):
+        state = _mix(state + np.asarray(number, np.uint64))
+    return state
+
+
+def _mix(value: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # arithmetic modulo 2**64
+        value = value + np.uint64(0x9E3779B97F4A7C15)
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed: np.ndarray = value ^ (value >> np.uint64(31))
+    return mixed

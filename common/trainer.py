@@ -1,0 +1,266 @@
+"""The command behind every benchmark's `train.py`: configuration in, trained model and result log out.
+
+A benchmark says what its configuration, data and task are (`Benchmark`, `Problem`); the order of events is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from common import mllog, optim, schedule
+from common.checkpoint import CheckpointConfig, Checkpoints, Saved
+from common.config import ConfigError, load, to_dict, to_yaml
+from common.device import keep_freed_memory
+from common.dist import Dist, DistConfig, connect
+from common.loop import Fit, Outcome, Task, TrainConfig, fit
+from common.mllog import ResultLog, SubmissionConfig
+from common.optim import OptimConfig
+from common.precision import Precision, PrecisionConfig
+from common.progress import Progress, duration
+from common.provenance import provenance, shown_path
+from common.reference import MINI, Reference, Target
+from common.schedule import ScheduleConfig
+from common.staging import Staged, StagingConfig
+
+LOG_NAME: Final = "result_0.txt"
+NEWEST: Final = Path("newest")
+STOPPED: Final = 3
+"""Exit code of a run that a signal stopped."""
+STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
+"""Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What the configurations of all benchmarks share; a benchmark adds `data` and `model`.
+
+    drop_page_cache: empty the nodes' page caches before the run (needs root); else the job's prologue has to.
+    """
+
+    output_dir: Path
+    drop_page_cache: bool = False
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    staging: StagingConfig = field(default_factory=StagingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
+    dist: DistConfig = field(default_factory=DistConfig)
+
+
+class Problem(Task, Protocol):
+    """A benchmark's configuration made real: data found, model built, ready to be staged and trained."""
+
+    reference: Reference
+    train_samples: int
+    eval_samples: int
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Hyperparameters by their keys in the log."""
+
+    def describe(self) -> str:
+        """Return a line for the user: data and model."""
+
+    def stage(self) -> Staged:
+        """Bring the data to where it is read from. A collective call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What a benchmark gives to `main`.
+
+    provide: makes data that are missing, if the configuration asks for it; called by one process, before the log is.
+    open: finds the data and builds the model for a seed; raises ValueError or OSError with the key or file at fault.
+    """
+
+    name: str
+    config: type[RunConfig]
+    provide: Callable[[Any], None]
+    open: Callable[[Any, Dist, int], Problem]
+
+
+def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if the target was met, 1 if not or after an error, 2 for wrong use, 3 if stopped."""
+    given = _arguments(benchmark.name, argv)
+    try:
+        config = load(benchmark.config, given.config, given.override)
+        if given.print_config:
+            print(to_yaml(config), end="")
+            return 0
+        with connect(config.dist) as dist:
+            if dist.device.type == "cpu":
+                keep_freed_memory()
+            return _Training(benchmark, config, dist).run(given.resume)
+    except (ValueError, OSError, RuntimeError) as error:
+        # Errors for people; the others are ours and come with a traceback.
+        if type(error) is RuntimeError:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    module = f"python -m {name}.train"
+    parser = argparse.ArgumentParser(
+        prog=module,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"""\
+Train {name} until its quality target is met, and write an MLPerf result log that `python -m compliance.check` judges.
+
+  {module} {name}/mini.yaml                         the mini problem, on a laptop
+  {module} {name}/mini.yaml train.seed=7            with a value of the configuration changed
+  {module} {name}/mini.yaml --resume                go on with the run that was interrupted
+  torchrun --nproc-per-node 2 -m {name}.train {name}/mini.yaml
+  mpirun -n 2 {module} {name}/mini.yaml
+  srun -n 512 {module} {name}/config.yaml           the full problem, on a cluster""",
+        epilog="""\
+In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboard/ if TensorBoard is installed.
+SIGTERM and SIGUSR1 save a checkpoint and stop the run. Exit status: 0 the target was met, 1 it was not or there was an
+error, 2 wrong use, 3 stopped by a signal.""",
+    )
+    parser.add_argument("config", type=Path, help="YAML file; --print-config shows all its keys")
+    parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the file's")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and stop")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const=NEWEST,
+        type=Path,
+        metavar="CHECKPOINT",
+        help="go on from a checkpoint (the newest)",
+    )
+    return parser.parse_intermixed_args(argv)
+
+
+class _Training:
+    """One call of the command, on one rank."""
+
+    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist) -> None:
+        self.benchmark, self.config, self.dist = benchmark, config, dist
+        self.checkpoints = Checkpoints(config.output_dir / "checkpoints", benchmark.name, config.checkpoint, dist)
+        self.resolved = to_dict(config, shown_path)
+        dist.same(self.resolved, "the configuration")
+
+    def run(self, resume: Path | None) -> int:
+        """Train; return the exit code."""
+        saved = None if resume is None else self.checkpoints.load(None if resume == NEWEST else resume)
+        self._say(f"{self.benchmark.name}: {_ranks(self.dist)}")
+        if self.dist.is_main:
+            self.benchmark.provide(self.config)
+        self.dist.barrier()
+        keep_bytes = saved.state["log_bytes"] if saved else None
+        log = mllog.open_log(self.config.output_dir / LOG_NAME, self.dist.is_main, keep_bytes)
+        try:
+            return self._train(log, saved)
+        finally:
+            log.close()
+
+    def _train(self, log: ResultLog, saved: Saved | None) -> int:
+        if saved is None:
+            cleared = mllog.clear_cache(self.config.drop_page_cache and self.dist.local_rank == 0)
+            evidence = {**provenance(("common", self.benchmark.name)), "config": self.resolved}
+            mllog.begin(log, self.benchmark.name, self.config.submission, cleared, evidence)
+        seed = self._seed(saved)
+        torch.manual_seed(seed)
+        problem = self.benchmark.open(self.config, self.dist, seed)
+        self._say(problem.describe())
+        if saved is None:
+            mllog.describe(log, self._facts(problem, seed), problem.settings)
+            log.end("init_stop")
+        run = self._fit(log, problem, seed)
+        if saved:
+            run.load(saved)
+        else:
+            torch.manual_seed(seed + 1 + self.dist.rank)  # dropout masks differ between ranks
+        staging_timed = self.config.submission.round in STAGING_TIMED
+        with contextlib.ExitStack() as stack:
+            if not staging_timed:
+                stack.callback(self._stage(log, problem).close)
+            begin = time.perf_counter()
+            record = stack.enter_context(log.run())
+            if staging_timed:
+                stack.callback(self._stage(log, problem).close)
+            outcome = fit(run)
+            if outcome.target_met:
+                record.succeed(outcome.history[-1].epoch)
+        mini = problem.reference.variant == MINI
+        return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
+
+    def _seed(self, saved: Saved | None) -> int:
+        """Return the seed of the run, the same on all ranks; drawn from the system's randomness if none is given."""
+        seed = saved.state["seed"] if saved else self.config.train.seed
+        return int(self.dist.broadcast_object(mllog.draw_seed() if seed is None else seed))
+
+    def _facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
+        accelerators = self.dist.local_size if self.dist.device.type != "cpu" else 0
+        return mllog.RunFacts(
+            seed=seed,
+            number_of_ranks=self.dist.world_size,
+            number_of_nodes=self.dist.nodes,
+            accelerators_per_node=accelerators,
+            train_samples=problem.train_samples,
+            eval_samples=problem.eval_samples,
+            dataset_variant=problem.reference.variant,
+        )
+
+    def _stage(self, log: ResultLog, problem: Problem) -> Staged:
+        log.start("staging_start")
+        staged = problem.stage()
+        log.end("staging_stop", **staged.facts())
+        return staged
+
+    def _fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
+        config, dist = self.config, self.dist
+        target = problem.reference.target
+        if config.train.target is not None:
+            target = replace(target, value=config.train.target)
+        batch_size = config.train.global_batch_size
+        return Fit(
+            task=problem,
+            config=config.train,
+            target=target,
+            optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
+            precision=Precision(config.precision, dist.device),
+            rate=partial(schedule.rate, config.schedule, batch_size),
+            dist=dist,
+            log=log,
+            checkpoints=self.checkpoints,
+            progress=Progress(config.output_dir, target, config.train.epochs, quiet=not dist.is_main),
+            constants={"seed": seed, "config": self.resolved},
+        )
+
+    def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> int:
+        """Tell the user how the run ended and what to do next; return the exit code."""
+        if outcome.stopped_by:
+            return STOPPED
+        log = self.config.output_dir / LOG_NAME
+        how = "reached" if outcome.target_met else "NOT reached"
+        epochs = len(outcome.history)
+        self._say(f"target {target.range_text} {how} after {epochs} epochs, {duration(seconds)}; log: {log}")
+        self._say(f"check it: python -m compliance.check{' --allow-mini' if mini else ''} {log}")
+        return 0 if outcome.target_met else 1
+
+    def _say(self, text: str) -> None:
+        if self.dist.is_main:
+            print(text, flush=True)
+
+
+def _ranks(dist: Dist) -> str:
+    """Return in words who computes."""
+    threads = f", {torch.get_num_threads()} threads each" if dist.device.type == "cpu" else ""
+    if dist.world_size == 1:
+        return f"one process on {dist.device.type}{threads.removesuffix(' each')}"
+    nodes = f"{dist.nodes} node{'s' if dist.nodes > 1 else ''}"
+    return f"{dist.world_size} ranks on {nodes} (started by {dist.place.launcher}), each on {dist.device.type}{threads}"

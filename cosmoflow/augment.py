@@ -1,0 +1,31 @@
+"""Random symmetries of the samples: the universe has no preferred direction and no centre. For the open division."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SYMMETRIES: Final = tuple(product(permutations((0, 1, 2)), product((False, True), repeat=3)))
+"""The 48 symmetries of a cube: the order of its axes, and for each axis whether it is reversed."""
+
+
+def augment(x: Tensor, seeds: np.ndarray, periodic: bool = False) -> Tensor:
+    """Each sample under a random symmetry of the cube; with `periodic` also shifted round the box along each axis.
+
+    x: (B, N, N, N, C), any device; it stays as it is. seeds: uint64 (B,), random bits per sample, which decide alone.
+    Shifts are right for a whole box only: the opposite sides of a sub-volume, as in the published data, do not match.
+    """
+    side = x.shape[1]
+    changed = torch.empty_like(x)
+    for source, target, seed in zip(x, changed, seeds.tolist(), strict=True):
+        first, second, third, last = (seed >> shift & 0xFFFF for shift in (0, 16, 32, 48))
+        order, reversals = SYMMETRIES[first * len(SYMMETRIES) >> 16]
+        source = source.permute(*order, 3).flip([axis for axis in range(3) if reversals[axis]])
+        if periodic:
+            source = source.roll([number * side >> 16 for number in (second, third, last)], (0, 1, 2))
+        target.copy_(source)
+    return changed

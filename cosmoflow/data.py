@@ -1,0 +1,220 @@
+"""Samples of CosmoFlow: where they are, how they get from files to the device, and what the network sees of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.prefetch import in_order, on_device
+from cosmoflow import npy, tfrecord
+from cosmoflow.tfrecord import Sample
+
+ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
+
+
+class DatasetError(ValueError):
+    """A folder does not hold the samples that the configuration asks for; the message says how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Which samples, and how they are read.
+
+    data_dir: has the folders train and validation, a sample per file.
+    train_samples, eval_samples: the first so many in order of names; None: all.
+    sample_shape: D, H, W, C of a sample.
+    format: "tfrecord" (gzipped or not), or "npy" (pairs of files, see cosmoflow/npy.py).
+    apply_log: log(1 + x), as the closed division asks for; otherwise each sample is divided by its mean.
+    workers: threads that read. prefetch: batches that are read ahead of their use.
+    augment: of training samples, for the open division. "symmetries": each epoch shows a sample under one of the 48
+        symmetries of the cube; "periodic": and shifted round the box, right only for boxes that were not cut.
+    verify_crc: compares the CRC of each TFRecord. cache: keeps what was read in memory; for small sets.
+    pipeline: "dali" for NVIDIA DALI, see cosmoflow/dali.py.
+    """
+
+    data_dir: Path
+    train_samples: int | None = None
+    eval_samples: int | None = None
+    sample_shape: tuple[int, int, int, int] = (128, 128, 128, 4)
+    format: Literal["tfrecord", "npy"] = "tfrecord"
+    apply_log: bool = True
+    workers: int = 4
+    prefetch: int = 4
+    augment: Literal["none", "symmetries", "periodic"] = "none"
+    verify_crc: bool = False
+    pipeline: Literal["native", "dali"] = "native"
+    cache: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+        if min(self.sample_shape) < 1:
+            raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
+        if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:
+            raise ValueError(f"augment is {self.augment!r}, but {self.sample_shape[:3]} is no cube; set augment=none")
+        if self.verify_crc and self.format != "tfrecord":
+            raise ValueError(f"verify_crc is for tfrecord: {self.format} files hold no checksum")
+        if self.pipeline == "dali" and (self.verify_crc or self.cache):
+            raise ValueError("DALI neither compares checksums nor keeps samples; unset verify_crc and cache")
+
+
+class Dataset:
+    """The samples of one folder, in the order of their names.
+
+    DatasetError if the folder is missing or empty, has another or more than one format, or fewer than `samples`.
+    """
+
+    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+        self.config = config
+        self.names = _find(folder, config.format)
+        if samples is not None and len(self.names) < samples:
+            raise DatasetError(
+                f"{folder} holds {len(self.names):,} samples, and the configuration asks for {samples:,}: lower "
+                "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
+            )
+        self.names = self.names[:samples]
+        self._locate: Callable[[str], Path] = folder.joinpath
+        self._cache: dict[int, Sample] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """The name of each file, and the index of its sample; in npy format a sample has two files."""
+        for index, name in enumerate(self.names):
+            for ending in ENDINGS[self.config.format]:
+                yield name + ending, index
+
+    def paths(self, index: int) -> tuple[Path, ...]:
+        """Where the files of a sample are."""
+        return tuple(self._locate(self.names[index] + ending) for ending in ENDINGS[self.config.format])
+
+    def moved(self, locate: Callable[[str], Path]) -> Dataset:
+        """The same samples in the same order, the file of each name read from where `locate` says that it is."""
+        moved = copy(self)
+        moved._locate = locate
+        return moved
+
+    def read(self, index: int, into: Sample | None = None) -> Sample:
+        """A sample: in `into` if given. RecordError for a damaged file, OSError for one that cannot be read."""
+        into = into or Sample.empty(self.config.sample_shape)
+        if index in self._cache:
+            for target, source in zip(into, self._cache[index], strict=True):
+                np.copyto(target, source)
+            return into
+        if self.config.format == "npy":
+            for path, room in zip(self.paths(index), into, strict=True):
+                npy.read_array(path, room)
+        else:
+            tfrecord.read_sample(self.paths(index)[0], into, self.config.verify_crc)
+        if self.config.cache:
+            self._cache[index] = Sample(into.x.copy(), into.y.copy())
+        return into
+
+
+def _find(folder: Path, format: str) -> list[str]:
+    """The sorted names of the samples, which are those of their files without the endings."""
+    try:
+        files = set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetError(
+            f"{folder} is no folder: data.data_dir must hold train/ and validation/; cosmoflow/README.md says where "
+            "the data come from, and `python -m cosmoflow.synthesize` makes some"
+        ) from error
+    names = {
+        kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
+    }
+    there = [f"{len(found):,} samples as {kind}" for kind, found in names.items() if found]
+    if len(there) > 1:
+        raise DatasetError(f"{folder} holds {' and '.join(there)}: keep one format per folder")
+    if not names[format]:
+        found = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
+        raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {found}")
+    if missing := {name + ending for name in names[format] for ending in ENDINGS[format]} - files:
+        raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
+    return sorted(names[format])
+
+
+# -- batches -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples on the device, in the order of `indices`; there may be none.
+
+    x: int16 (B, D, H, W, C). y: float32 (B, 4). indices: int64 (B,). wait_s: seconds that the consumer waited.
+    """
+
+    x: Tensor
+    y: Tensor
+    indices: np.ndarray
+    wait_s: float
+
+
+Read = tuple[Tensor, Tensor, np.ndarray]
+"""x, y and indices of a batch."""
+
+
+def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
+    """Yield a batch for each array of indices, read ahead by threads; to be closed if it is not used up.
+
+    What is wrong with a file is raised when its batch is due: see `Dataset.read`.
+    """
+    read = _native
+    if dataset.config.pipeline == "dali":
+        from cosmoflow.dali import batches as read  # an optional package, and it takes a second to import
+    with closing(read(dataset, indices, device)) as source:
+        while True:
+            begin = time.perf_counter()
+            batch = next(source, None)
+            if batch is None:
+                return
+            x, y, chosen = batch
+            yield Batch(x, y, chosen, time.perf_counter() - begin)
+
+
+def _native(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+    shape, pinned = dataset.config.sample_shape, device.type != "cpu"
+    begun: deque[np.ndarray] = deque()
+
+    def jobs() -> Iterator[tuple[tuple[Tensor, Tensor], list[Callable[[], Sample]]]]:
+        for chosen in indices:
+            begun.append(chosen)
+            x = torch.empty((len(chosen), *shape), dtype=torch.int16, pin_memory=pinned)
+            y = torch.empty((len(chosen), tfrecord.LABELS), pin_memory=pinned)
+            rooms = map(Sample, x.numpy(), y.numpy())
+            yield (x, y), [partial(dataset.read, int(i), room) for i, room in zip(chosen, rooms, strict=True)]
+
+    with closing(in_order(jobs(), dataset.config.workers, dataset.config.prefetch)) as ready:
+        for x, y in on_device(ready, device):
+            yield x, y, begun.popleft()
+
+
+# -- what the network sees -----------------------------------------------------------------------------------
+
+
+def to_input(x: Tensor, apply_log: bool, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The input of the network, on the device and in the shape of `x`: int16 counts (B, D, H, W, C).
+
+    log(1 + x), or x divided by the mean of its sample; computed in float32, then rounded to `dtype`.
+    """
+    if not apply_log:
+        counts = x.to(torch.float32)
+        return counts.div_(counts.mean(dim=(1, 2, 3, 4), keepdim=True)).to(dtype)
+    if x.device.type == "cpu":  # 1 + x is exact, and these three passes take half the time of log1p
+        return x.to(torch.float32).add_(1).log_().to(dtype)
+    return torch.log1p(x).to(dtype)  # reads the int16 counts in one pass

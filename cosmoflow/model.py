@@ -1,0 +1,129 @@
+"""The CosmoFlow network: blocks of convolution and pooling, then three dense layers, to four numbers in (-1.2, 1.2).
+
+After the Keras model of the reference (mlcommons/hpc cosmoflow/models/cosmoflow.py): 8,907,556 parameters at 128³
+voxels, 5,597,604 with the kernels of size 2 of round 0.7. The code is for one device and any precision; parallelism
+and mixed precision come from outside.
+
+Shapes: B batch, D H W space, C channels, F features, P parameters of the universe.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+OUTPUTS: Final = 4
+OUTPUT_SCALE: Final = 1.2
+"""The labels fill [-1, 1]; the scale lets tanh reach the ends."""
+SLOPE: Final = 0.3
+"""Slope of LeakyReLU below zero: the default of Keras."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The network; the defaults are the closed division's, where only dropout and l2 are free.
+
+    conv_size: channels of the first convolution; each further one doubles them.
+    kernel_size: 3, or 2 in round 0.7.
+    fc1, fc2: sizes of the hidden dense layers.
+    dropout: share of the hidden dense features that a training step leaves out.
+    l2: lambda of `CosmoFlow.l2_penalty`.
+    """
+
+    conv_size: int = 32
+    kernel_size: int = 3
+    conv_layers: int = 5
+    fc1: int = 128
+    fc2: int = 64
+    dropout: float = 0.5
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("conv_size", "kernel_size", "conv_layers", "fc1", "fc2"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; expected 0 <= dropout < 1")
+        if self.l2 < 0:
+            raise ValueError(f"l2 is {self.l2}; expected at least 0")
+
+
+class CosmoFlow(nn.Module):
+    """The network, with torch's own initial weights; `build` makes one with those of the reference.
+
+    sample_shape: (D, H, W, C) of a sample. Raises ValueError for a side that the blocks would halve to nothing.
+    """
+
+    def __init__(self, config: ModelConfig, sample_shape: tuple[int, int, int, int]) -> None:
+        super().__init__()
+        self.config = config
+        *sides, channels = sample_shape
+        if min(sides) < 2**config.conv_layers:
+            raise ValueError(
+                f"samples of {' x '.join(map(str, sides))} voxels are too small for model.conv_layers = "
+                f"{config.conv_layers}, each of which halves them; expected at least {2**config.conv_layers} a side"
+            )
+        sizes = [channels, *(config.conv_size << layer for layer in range(config.conv_layers))]
+        # "same" puts the padding of an even kernel at the far side, as Keras does.
+        self.convs = nn.ModuleList(
+            nn.Conv3d(before, after, config.kernel_size, padding="same") for before, after in itertools.pairwise(sizes)
+        )
+        features = sizes[-1]
+        for side in sides:
+            features *= side >> config.conv_layers
+        self.hidden = nn.ModuleList([nn.Linear(features, config.fc1), nn.Linear(config.fc1, config.fc2)])
+        self.output = nn.Linear(config.fc2, OUTPUTS)
+
+    def forward(self, x_BDHWC: Tensor) -> Tensor:
+        """Return the predicted parameters (B, P) of samples (B, D, H, W, C), C fastest in memory: log(1 + counts)."""
+        x_BCDHW = x_BDHWC.permute(0, 4, 1, 2, 3)  # a view: in memory the channels stay last, the fast layout
+        for conv in self.convs:
+            x_BCDHW = pool_and_activate(conv(x_BCDHW))
+        x_BF = x_BCDHW.permute(0, 2, 3, 4, 1).flatten(1)  # Keras's order of features: d, h, w, c
+        for dense in self.hidden:
+            x_BF = F.dropout(F.leaky_relu(dense(x_BF), SLOPE), self.config.dropout, self.training)
+        y_BP: Tensor = torch.tanh(self.output(x_BF)) * OUTPUT_SCALE
+        return y_BP
+
+    def l2_penalty(self) -> Tensor:
+        """Return lambda * sum(w²) over the kernels of the hidden dense layers, to be added to the loss.
+
+        Its gradient is 2 * lambda * w. The log's opt_weight_decay is lambda, as with the reference; the submissions
+        that log a `weight_decay` of torch write 2 * lambda for the same mathematics.
+        """
+        squares: Tensor = sum(dense.weight.square().sum() for dense in self.hidden)
+        return self.config.l2 * squares
+
+
+def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
+    """Return LeakyReLU of the greatest value of each 2 x 2 x 2 cube.
+
+    The reference activates first. LeakyReLU never falls, so both orders give the same numbers, and this one has an
+    eighth of the work. Of several equal values the first gets the gradient (in TensorFlow on a CPU, each of them).
+    """
+    # Asking for the indices keeps autocast on a CPU from pooling in float32, which halves the speed and gains nothing.
+    pooled_BCDHW: Tensor = F.max_pool3d(x_BCDHW, 2, return_indices=True)[0]
+    return F.leaky_relu(pooled_BCDHW, SLOPE, inplace=True)
+
+
+def build(config: ModelConfig, sample_shape: tuple[int, int, int, int], seed: int) -> CosmoFlow:
+    """Return the network on the CPU as Keras starts it: Glorot-uniform kernels drawn from `seed`, biases 0.
+
+    The convolutions' kernels are stored channels last. Leaves torch's own generator alone.
+    """
+    with torch.device("meta"):
+        model = CosmoFlow(config, sample_shape)
+    model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if name.endswith("weight"):
+            nn.init.xavier_uniform_(parameter, generator=generator)
+        else:
+            nn.init.zeros_(parameter)
+    model.to(memory_format=torch.channels_last_3d)
+    return model

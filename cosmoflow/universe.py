@@ -1,0 +1,199 @@
+"""Synthetic universes: labels, the linear power spectrum, growth, and particles displaced by 2LPT and counted.
+
+Stands in for the N-body runs behind the published data (NERSC/cosmoflow-sims: MUSIC initial conditions, evolved by
+pyCOLA): the same labels, redshifts, flat LCDM with fixed baryons and nearest-grid-point counts. Haloes do not form
+in perturbation theory, so the largest counts are lower here and errors on the labels are no match for published ones.
+
+Lengths are in Mpc/h and wavenumbers in h/Mpc, unless a name says otherwise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
+OMEGA_B = 0.045
+T_CMB_K = 2.7255
+LABEL_NAMES = ("Omega_m", "sigma_8", "n_s", "H_0")
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The ranges that labels of -1 and 1 stand for; uniform in between. H_0 is in km/s/Mpc."""
+
+    omega_m: Range
+    sigma_8: Range
+    n_s: Range
+    h_0: Range
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in vars(self).items():
+            if not low < high:
+                raise ValueError(f"prior of {name}: the low end {low} must lie below the high end {high}")
+
+    def physical(self, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Omega_m, sigma_8, n_s and H_0 of labels (..., 4), each of shape (...)."""
+        low, high = np.transpose((self.omega_m, self.sigma_8, self.n_s, self.h_0))
+        values = low + (high - low) * (np.asarray(labels, np.float64) + 1) / 2
+        return tuple(np.moveaxis(values, -1, 0))
+
+
+# 10 % around the means of the published data set; what a 32³ box of minutes-long training can tell apart is wider.
+ORIGINAL = Prior(omega_m=(0.27, 0.33), sigma_8=(0.72, 0.88), n_s=(0.864, 1.056), h_0=(63.0, 77.0))
+WIDE = Prior(omega_m=(0.1, 0.5), sigma_8=(0.5, 1.2), n_s=(0.7, 1.25), h_0=(50.0, 100.0))
+
+
+@dataclass(frozen=True)
+class Box:
+    """A periodic cube of `grid`³ voxels that holds `particles`³ particles.
+
+    Without `length_mpc_h` a voxel measures H_0/70 Mpc/h, as in the published data, so that the side of the box
+    tells H_0. `lpt` is the order of the displacements: 1 is the Zel'dovich approximation, 2 adds the tidal term.
+    """
+
+    grid: int
+    particles: int
+    length_mpc_h: float | None = None
+    lpt: int = 2
+
+    def __post_init__(self) -> None:
+        if self.grid < 1 or self.particles < 2 or self.particles % 2:
+            raise ValueError(f"need grid >= 1 and an even number of particles per side, not {self}")
+        if self.length_mpc_h is not None and not self.length_mpc_h > 0:
+            raise ValueError(f"length_mpc_h must be positive or null, not {self.length_mpc_h}")
+        if self.lpt not in (1, 2):
+            raise ValueError(f"lpt must be 1 (Zel'dovich) or 2, not {self.lpt}")
+
+    def length(self, h_0: float) -> float:
+        """The side of the box in Mpc/h."""
+        return self.grid * h_0 / 70 if self.length_mpc_h is None else self.length_mpc_h
+
+
+def draw_labels(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Independent uniform labels (n, 4) in [-1, 1) in the order of LABEL_NAMES, float32.
+
+    Multiples of 2^-23 as in the published data: exact in float32, hence never 1.
+    """
+    return (rng.integers(0, 2**24, (n, 4)) / 2**23 - 1).astype(np.float32)
+
+
+def transfer(k_h_mpc: np.ndarray, omega_m: float, h: float) -> np.ndarray:
+    """The matter transfer function without acoustic wiggles: Eisenstein & Hu 1998 (ApJ 496, 605), eqs. 26 and 28-31."""
+    matter, fraction = omega_m * h**2, OMEGA_B / omega_m
+    sound_horizon_mpc = 44.5 * np.log(9.83 / matter) / np.sqrt(1 + 10 * (OMEGA_B * h**2) ** 0.75)
+    alpha = 1 - 0.328 * np.log(431 * matter) * fraction + 0.38 * np.log(22.3 * matter) * fraction**2
+    shape = omega_m * h * (alpha + (1 - alpha) / (1 + (0.43 * k_h_mpc * h * sound_horizon_mpc) ** 4))
+    q = k_h_mpc * (T_CMB_K / 2.7) ** 2 / shape
+    log_term = np.log(2 * np.e + 1.8 * q)
+    return log_term / (log_term + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
+
+
+def sphere_variance(k_h_mpc: np.ndarray, power: np.ndarray, radius_mpc_h: float) -> float:
+    """The variance of the density in spheres: the integral of k³ P(k) W²(kR) / 2π² over ln k."""
+    x = k_h_mpc * radius_mpc_h
+    window = 3 * (np.sin(x) - x * np.cos(x)) / x**3
+    return float(np.trapezoid(k_h_mpc**3 * power * window**2, np.log(k_h_mpc)) / (2 * np.pi**2))
+
+
+def linear_power(k_h_mpc: np.ndarray, omega_m: float, sigma_8: float, n_s: float, h: float) -> np.ndarray:
+    """The linear matter spectrum at z = 0 in (Mpc/h)³, with rms `sigma_8` in spheres of 8 Mpc/h; needs k > 0."""
+    table = np.geomspace(1e-4, 20.0, 600)  # for every label of WIDE the integral has converged to 0.1 %
+    unscaled = table**n_s * transfer(table, omega_m, h) ** 2
+    amplitude = sigma_8**2 / sphere_variance(table, unscaled, 8.0)
+    return amplitude * k_h_mpc**n_s * transfer(k_h_mpc, omega_m, h) ** 2
+
+
+def growth(z: float, omega_m: float) -> float:
+    """The linear growth factor of flat LCDM, with D(0) = 1: H(a) times the integral of da/(aH)³ (Heath 1977)."""
+
+    def unscaled(a_end: float) -> float:
+        a = np.linspace(0, a_end, 200)
+        integrand = (a / (omega_m + (1 - omega_m) * a**3)) ** 1.5
+        return float(np.sqrt(omega_m / a_end**3 + 1 - omega_m) * np.trapezoid(integrand, a))
+
+    return unscaled(1 / (1 + z)) / unscaled(1.0)
+
+
+def growth_2lpt(z: float, omega_m: float) -> float:
+    """The factor of the second-order displacement: 3/7 D² Omega_m(z)^(-1/143) (Bouchet et al. 1995, eq. 50)."""
+    omega_m_z = omega_m / (omega_m + (1 - omega_m) / (1 + z) ** 3)
+    return float(3 / 7 * growth(z, omega_m) ** 2 * omega_m_z ** (-1 / 143))
+
+
+class Modes:
+    """The wavenumbers of an n³ lattice in units of 2π/L, in the layout of `rfftn`.
+
+    The mean and the Nyquist frequencies have k2 = 0 and are left out of every field: a real lattice cannot hold
+    the sign of a gradient at the Nyquist frequency.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        full = np.fft.fftfreq(n, 1 / n).astype(np.float32)
+        half = np.arange(n // 2 + 1, dtype=np.float32)
+        self.k = (full[:, None, None], full[None, :, None], half[None, None, :])
+        kept = (abs(self.k[0]) < n // 2) & (abs(self.k[1]) < n // 2) & (self.k[2] < n // 2)
+        self.k2 = np.where(kept, self.k[0] ** 2 + self.k[1] ** 2 + self.k[2] ** 2, np.float32(0))
+        self.inverse_k2 = np.divide(1, self.k2, out=np.zeros_like(self.k2), where=self.k2 > 0)
+
+    def real(self, modes: np.ndarray) -> np.ndarray:
+        """The field (n, n, n) of these modes."""
+        return np.fft.irfftn(modes, s=(self.n,) * 3, axes=(0, 1, 2))
+
+    def displacement(self, density: np.ndarray) -> list[np.ndarray]:
+        """The three components, in units of L/2π, of the gradient field whose divergence is minus this density."""
+        potential = np.complex64(1j) * self.inverse_k2 * density
+        return [self.real(k * potential) for k in self.k]
+
+    def tidal_source(self, density: np.ndarray) -> np.ndarray:
+        """The modes of the source of the second order: Σ_(i>j) φ_ii φ_jj − φ_ij² where ∇²φ is this density."""
+        potential = self.inverse_k2 * density
+        xx, yy, zz = (self.real(k * k * potential) for k in self.k)
+        source = xx * yy + (xx + yy) * zz
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            source -= self.real(self.k[i] * self.k[j] * potential) ** 2
+        return np.fft.rfftn(source)
+
+
+def count(displacement: Sequence[np.ndarray], grid: int) -> np.ndarray:
+    """The particles in each voxel, int16 (grid, grid, grid): a lattice of cells' centres, moved and wrapped around.
+
+    displacement: three components (n, n, n) in voxels; n need not be `grid`.
+    """
+    n = len(displacement[0])
+    centres = (np.arange(n, dtype=np.float32) + 0.5) * np.float32(grid / n)
+    voxel = np.zeros((n, n, n), np.int32)
+    for axis, component in enumerate(displacement):
+        position = np.floor(component + centres.reshape([-1 if i == axis else 1 for i in range(3)]))
+        voxel = voxel * grid + position.astype(np.int32) % grid
+    return np.bincount(voxel.ravel(), minlength=grid**3).astype(np.int16).reshape((grid,) * 3)
+
+
+def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generator) -> np.ndarray:
+    """The counts of one universe, int16 (grid, grid, grid, 4): the last axis is REDSHIFTS, each sums to particles³.
+
+    labels: (4,) in [-1, 1), read through `prior`; `rng` draws the phases of the initial conditions.
+    """
+    omega_m, sigma_8, n_s, h_0 = (float(value) for value in prior.physical(labels))
+    length_mpc_h, n = box.length(h_0), box.particles
+    modes = Modes(n)
+    k_h_mpc = 2 * np.pi / length_mpc_h * np.sqrt(np.arange(1, 3 * (n // 2) ** 2))
+    amplitude = np.sqrt(linear_power(k_h_mpc, omega_m, sigma_8, n_s, h_0 / 100) * (n / length_mpc_h) ** 3)
+    by_k2 = np.concatenate(([0], amplitude)).astype(np.float32)
+    density = np.fft.rfftn(rng.standard_normal((n, n, n), np.float32)) * by_k2[modes.k2.astype(np.int32)]
+
+    voxels = np.float32(box.grid / (2 * np.pi))
+    first = [voxels * component for component in modes.displacement(density)]
+    second = []
+    if box.lpt == 2:
+        second = [voxels * component for component in modes.displacement(modes.tidal_source(density))]
+    counts = []
+    for z in REDSHIFTS:
+        moved = [np.float32(growth(z, omega_m)) * component for component in first]
+        for component, correction in zip(moved, second, strict=False):  # empty in the Zel'dovich approximation
+            component += np.float32(growth_2lpt(z, omega_m)) * correction
+        counts.append(count(moved, box.grid))
+    return np.stack(counts, axis=-1)

@@ -1,0 +1,257 @@
+"""A log written with these functions passes both checkers, and ends with one run_stop whatever happens."""
+
+import inspect
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlperf_logging.mllog import mllog as official_logger
+from mlperf_logging.rcp_checker.rcp_checker import read_submission_file
+
+import compliance
+from common import mllog
+from common.mllog import LogError, ResultLog, RunFacts, SubmissionConfig, begin, describe, draw_seed, open_log
+from tests.conformance import official
+
+SUBMISSION = SubmissionConfig(org="Example University", platform="example_n1")
+FACTS = RunFacts(
+    seed=7, number_of_ranks=4, number_of_nodes=1, accelerators_per_node=4, train_samples=524_288, eval_samples=65_536
+)
+SETTINGS = {
+    "global_batch_size": 64,
+    "opt_name": "sgd",
+    "opt_base_learning_rate": 0.004,
+    "opt_learning_rate_warmup_epochs": 4,
+    "opt_learning_rate_warmup_factor": 4.0,
+    "opt_learning_rate_decay_boundary_epochs": [16, 32],
+    "opt_learning_rate_decay_factor": 0.25,
+    "dropout": 0.5,
+    "opt_weight_decay": 0.0,
+}
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Fake epochs take no time, and a run without length is refused: each record is a second after the one before."""
+    times = itertools.count(1_760_000_000_000, 1000)
+    monkeypatch.setattr(official_logger, "_current_time_ms", lambda: next(times))
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = open_log(tmp_path / "result_0.txt", is_main=True)
+    yield log
+    log.close()
+
+
+def header(log, submission=SUBMISSION):
+    # The configuration names settings, and the official convergence checker searches records for such names.
+    begin(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 1, "seed": None}}})
+    describe(log, FACTS, SETTINGS)
+    log.end("init_stop")
+
+
+def epoch(log, number, quality):
+    log.start("epoch_start", epoch_num=number)
+    log.end("epoch_stop", epoch_num=number)
+    log.start("eval_start", epoch_num=number)
+    log.end("eval_stop", epoch_num=number)
+    log.event("eval_error", quality, epoch_num=number)
+
+
+def records(path):
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+
+
+def stops(path):
+    return [record["metadata"]["status"] for record in records(path) if record["key"] == "run_stop"]
+
+
+def assert_passes(path, epochs):
+    report = compliance.check([path])
+    assert report.verdict == "PASS" and not report.findings, report.findings
+    with official.official_tool():
+        assert official.check(str(path), "3.0").valid
+    assert read_submission_file(str(path), "3.0.0", False) == (0, epochs, 64, "cosmoflow")
+
+
+def test_a_run_passes_both_checkers(log):
+    header(log)
+    with log.run() as run:
+        epoch(log, 1, 0.3)
+        epoch(log, 2, 0.12)
+        run.succeed(2)
+    assert_passes(log.path, 2)
+    keys = [record["key"] for record in records(log.path)]
+    assert keys[:3] == ["cache_clear", "init_start", "provenance"] and keys.count("run_start") == 1
+    assert records(log.path)[-1]["metadata"].items() >= {"status": "success", "epoch_num": 2}.items()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, None])
+def test_a_run_that_ends_otherwise_is_aborted(log, error):
+    header(log)
+    try:
+        with log.run():
+            epoch(log, 1, 0.3)
+            if error:
+                raise error
+    except BaseException as caught:
+        assert type(caught) is error
+    assert stops(log.path) == ["aborted"] and records(log.path)[-1]["key"] == "run_stop"
+
+
+def test_an_error_after_the_target_does_not_take_it_back(log):
+    with pytest.raises(OSError, match="full"), log.run() as run:
+        run.succeed(1)
+        raise OSError("disk full")
+    assert stops(log.path) == ["success"]
+
+
+def test_sys_exit_of_a_process_writes_run_stop_and_nothing_on_the_console(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from common.mllog import open_log\n"
+        "with open_log(Path('result_0.txt'), True).run(): sys.exit(3)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(mllog.ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
+    assert stops(tmp_path / "result_0.txt") == ["aborted"]
+
+
+def test_a_log_is_never_overwritten_nor_appended_to(log, tmp_path):
+    log.event("seed", 1)
+    before = log.path.read_bytes()
+    with pytest.raises(
+        LogError, match=r"result_0\.txt: a log is there already; choose another output_dir, or .*--resume"
+    ):
+        open_log(tmp_path / "result_0.txt", is_main=True)
+    assert log.path.read_bytes() == before
+
+
+def test_failing_before_the_first_record_leaves_no_file(log):
+    with pytest.raises(LogError, match=r"submission\.platform is empty"):
+        begin(log, "cosmoflow", SubmissionConfig(org="Example University"), False, {})
+    log.close()
+    assert not log.path.exists()
+
+
+def test_the_log_of_a_run_that_never_started_makes_way_for_the_next(log, tmp_path):
+    header(log)
+    before = log.path.read_bytes()
+    log.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt.interrupted-1"]
+    assert (tmp_path / "result_0.txt.interrupted-1").read_bytes() == before
+    open_log(log.path, is_main=True).event("seed", 1)
+
+
+def test_other_ranks_write_nothing(tmp_path):
+    log = open_log(tmp_path / "out" / "result_0.txt", is_main=False)
+    header(log)
+    with log.run() as run:
+        epoch(log, 1, 0.1)
+        run.succeed(1)
+    assert log.position() == 0 and not log.holds("run_start")
+    log.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_resuming_keeps_the_records_up_to_the_checkpoint(log, tmp_path):
+    header(log)
+    with pytest.raises(KeyboardInterrupt), log.run():
+        epoch(log, 1, 0.3)
+        kept = log.position()
+        log.start("epoch_start", epoch_num=2)
+        raise KeyboardInterrupt
+    log.close()
+    before = log.path.read_bytes()
+    for attempt, quality in ((1, 0.2), (2, 0.12)):
+        again = open_log(log.path, True, kept)
+        with again.run() as run:
+            assert again.path.read_bytes()[:kept] == before[:kept]
+            epoch(again, 2, quality)
+            if quality < 0.124:
+                run.succeed(2)
+        again.close()
+        assert (tmp_path / f"result_0.txt.interrupted-{attempt}").exists()
+    assert (tmp_path / "result_0.txt.interrupted-1").read_bytes() == before
+    assert stops(tmp_path / "result_0.txt.interrupted-2") == ["aborted"] and stops(log.path) == ["success"]
+    assert [record["key"] for record in records(log.path)].count("run_resumed") == 1
+    assert_passes(log.path, 2)
+    assert len(list(tmp_path.iterdir())) == 3 and len(compliance.check([tmp_path]).runs) == 1
+    with pytest.raises(LogError, match="finished; there is nothing to resume"):
+        open_log(log.path, True, kept)
+
+
+@pytest.mark.parametrize("keep_bytes", [0, -1, 20, 10**6])
+def test_resuming_with_a_log_that_does_not_fit_changes_nothing(log, tmp_path, keep_bytes):
+    header(log)
+    before = log.path.read_bytes()
+    with pytest.raises(LogError, match="not the log that the checkpoint belongs to"):
+        open_log(log.path, True, keep_bytes)
+    assert log.path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_resuming_without_a_log_or_behind_the_end_of_a_run(log):
+    with pytest.raises(LogError, match=r"result_0\.txt: no log to go on with"):
+        open_log(log.path, True, 100)
+    with log.run():
+        pass
+    with pytest.raises(LogError, match="not the log that the checkpoint belongs to"):
+        open_log(log.path, True, log.position())
+
+
+def test_records_name_the_calling_line_without_folders_of_the_machine(log):
+    line = inspect.currentframe().f_lineno
+    log.event("seed", 1)
+    log.start("epoch_start", epoch_num=1)
+    log.end("epoch_stop", epoch_num=1)
+    with log.run():
+        pass
+    expected = [("tests/common/test_mllog.py", line + after) for after in (1, 2, 3, 4, 4)]
+    assert [(r["metadata"]["file"], r["metadata"]["lineno"]) for r in records(log.path)] == expected
+    exec(compile("log.event('seed', 2)", "/home/somebody/my.run/train.py", "exec"), {"log": log})
+    assert records(log.path)[-1]["metadata"]["file"] == "train.py"
+
+
+def test_what_is_no_record_is_refused(log):
+    with pytest.raises(TypeError, match=r"Failed to encode: .*'seed'"):
+        log.event("seed", object())
+    with pytest.raises(TypeError, match="Metadata fields overridden: file"):
+        log.event("seed", 1, file="x")
+    log.event("seed", "a\nb")
+    assert len(records(log.path)) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_full_disk_is_an_error_that_names_the_log():
+    log = ResultLog(Path("/dev/full"), fresh=False)
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        log.event("seed", 1)
+    with pytest.raises(OSError, match="No space left on device"):
+        log.close()
+
+
+def test_records_are_written_even_where_logging_is_disabled(log):
+    with official.official_tool():
+        log.event("seed", 1)
+    assert len(records(log.path)) == 1
+
+
+def test_dropping_the_page_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(mllog, "DROP_CACHES", tmp_path / "drop_caches")
+    assert mllog.clear_cache(False) is False and not mllog.DROP_CACHES.exists()
+    assert mllog.clear_cache(True) is True and mllog.DROP_CACHES.read_text() == "3\n"
+    monkeypatch.setattr(mllog, "DROP_CACHES", tmp_path / "missing" / "drop_caches")
+    with pytest.raises(LogError, match=r"cannot be dropped.*needs root"):
+        mllog.clear_cache(True)
+
+
+def test_seeds_and_the_round():
+    seeds = {draw_seed() for _ in range(50)}
+    assert len(seeds) > 45 and all(1 <= seed < 2**31 for seed in seeds)
+    with pytest.raises(ValueError, match=r"round is '4\.0'; expected one of 0\.7, 1\.0, 2\.0, 3\.0"):
+        SubmissionConfig(round="4.0")

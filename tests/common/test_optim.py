@@ -1,0 +1,168 @@
+"""Optimizers against hand-computed steps, torch's own and the published formulas; apex found for what it is."""
+
+import importlib
+import io
+import sys
+
+import pytest
+import torch
+
+from common import optim
+from common.optim import KerasSGD, Lamb, OptimConfig, build
+
+
+def weights(*sizes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_() for size in sizes]
+
+
+def gradients(parameters, step):
+    generator = torch.Generator().manual_seed(100 + step)
+    return [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
+
+
+def run(optimizer, steps, rates=None):
+    """Make steps with gradients that are the same for every optimizer; return the weights after them."""
+    (group,) = optimizer.param_groups
+    for step in steps:
+        if rates:
+            group["lr"] = rates[step]
+        for parameter, gradient in zip(group["params"], gradients(group["params"], step), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in group["params"]]
+
+
+def test_sgd_has_the_rate_in_the_velocity():
+    (parameter,) = weights(1)
+    parameter.data[:] = 1
+    optimizer = build(OptimConfig(momentum=0.9), [parameter], lr=0.1)
+    values = []
+    for rate in (0.1, 0.01, 0.0):
+        optimizer.param_groups[0]["lr"] = rate
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        values.append(parameter.item())
+    # velocities: -0.1; -0.9 * 0.1 - 0.01 = -0.1; -0.9 * 0.1 = -0.09
+    assert values == pytest.approx([0.9, 0.8, 0.71])
+
+
+def test_sgd_equals_torchs_while_the_rate_stays():
+    ours = run(KerasSGD(weights((3, 4), 5), 0.05, 0.9), range(5))
+    torchs = run(torch.optim.SGD(weights((3, 4), 5), 0.05, momentum=0.9), range(5))
+    torch.testing.assert_close(ours, torchs)
+
+
+def test_the_rate_may_be_a_tensor():
+    for config in (OptimConfig(), OptimConfig("lamb", weight_decay=0.01)):
+        number = run(build(config, weights((3, 4), 5), 0.05), range(3))
+        tensor = run(build(config, weights((3, 4), 5), torch.tensor(0.05, dtype=torch.float64)), range(3))
+        torch.testing.assert_close(number, tensor)
+
+
+@pytest.mark.parametrize(("name", "peer"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+@pytest.mark.parametrize("fused", ["auto", "off"])
+def test_adam_is_torchs(name, peer, fused):
+    config = OptimConfig(name, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1, fused=fused)
+    optimizer = build(config, weights((3, 4), 5), lr=0.05)
+    plain = peer(weights((3, 4), 5), 0.05, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1, foreach=False)
+    assert type(optimizer) is peer
+    torch.testing.assert_close(run(optimizer, range(5)), run(plain, range(5)))
+
+
+def lamb_of_the_paper(parameters, steps, rate, decay, max_grad_norm):
+    """Algorithm 2 of You et al. 2020, a line at a time, after clipping to the global norm."""
+    parameters = [parameter.detach().clone() for parameter in parameters]
+    m, v = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+    for t in range(steps):
+        g = gradients(parameters, t)
+        norm = sum(float((gradient**2).sum()) for gradient in g) ** 0.5
+        for i, x in enumerate(parameters):
+            clipped = g[i] * min(1, max_grad_norm / norm)
+            m[i] = 0.9 * m[i] + 0.1 * clipped
+            v[i] = 0.999 * v[i] + 0.001 * clipped**2
+            r = m[i] / (1 - 0.9 ** (t + 1)) / ((v[i] / (1 - 0.999 ** (t + 1))) ** 0.5 + 1e-6) + decay * x
+            ratio = float(x.norm() / r.norm()) if decay and x.any() else 1.0
+            x -= rate * ratio * r
+    return parameters
+
+
+@pytest.mark.parametrize("max_grad_norm", [1.0, 100.0])
+@pytest.mark.parametrize("decay", [0.1, 0.0])
+def test_lamb_is_that_of_the_paper(decay, max_grad_norm):
+    start = weights((3, 4), 5, 2)
+    start[2].data.zero_()
+    expected = lamb_of_the_paper(start, 6, 0.05, decay, max_grad_norm)
+    config = OptimConfig("lamb", weight_decay=decay, eps=1e-6, max_grad_norm=max_grad_norm)
+    torch.testing.assert_close(run(build(config, start, 0.05), range(6)), expected)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb"])
+def test_goes_on_from_a_saved_state_bit_by_bit(name):
+    config, rates = OptimConfig(name, weight_decay=0.0 if name == "sgd" else 0.1), [0.1, 0.2, 0.05, 0.01]
+    whole = build(config, weights((3, 4), 5), rates[0])
+    run(whole, range(2), rates)
+    file = io.BytesIO()
+    torch.save(
+        {"optimizer": whole.state_dict(), "weights": [p.detach() for p in whole.param_groups[0]["params"]]}, file
+    )
+    expected = run(whole, range(2, 4), rates)
+
+    saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    resumed = build(config, [tensor.requires_grad_() for tensor in saved["weights"]], rates[0])
+    resumed.load_state_dict(saved["optimizer"])
+    assert all(map(torch.equal, run(resumed, range(2, 4), rates), expected))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "lamb"])
+def test_parameters_without_a_gradient_stay(name):
+    used, unused = weights(3, 3)
+    before = unused.detach().clone()
+    used.grad = torch.ones_like(used)
+    build(OptimConfig(name), [used, unused], 0.1).step()
+    assert torch.equal(unused, before) and not torch.equal(used, before)
+
+
+def test_log_names_are_those_of_the_references():
+    assert [OptimConfig(name).log_name for name in ("sgd", "adam", "adamw", "lamb")] == ["SGD", "Adam", "AdamW", "LAMB"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"momentum": 1.0}, "momentum has 1.0"),
+        ({"betas": (0.9, -0.1)}, "betas has -0.1"),
+        ({"weight_decay": 0.1}, "model.l2"),
+        ({"name": "lamb", "weight_decay": -0.1}, "weight_decay is -0.1"),
+        ({"eps": 0.0}, "eps is 0.0"),
+    ],
+)
+def test_impossible_values_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        OptimConfig(**values)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder in which packages are found before any others; what was imported from it is forgotten."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "apex" / "optimizers").mkdir(parents=True)
+    yield tmp_path
+    for name in ("apex", "apex.optimizers", "amp_C"):
+        sys.modules.pop(name, None)
+
+
+def test_the_apex_of_pypi_is_not_run(folder):
+    (folder / "apex" / "__init__.py").write_text("raise SystemExit('this is not the apex of NVIDIA')")
+    assert optim.apex_optimizers() is None
+
+
+def test_apex_of_nvidia_is_taken_with_its_kernels_and_on_cuda_only(folder):
+    (folder / "apex" / "__init__.py").touch()
+    (folder / "apex" / "optimizers" / "__init__.py").write_text("FusedLAMB = 'NVIDIA'")
+    (folder / "apex" / "optimizers" / "fused_lamb.py").touch()
+    assert optim.apex_optimizers() is None
+    (folder / "amp_C.py").touch()
+    importlib.invalidate_caches()
+    assert optim.apex_optimizers().FusedLAMB == "NVIDIA"
+    assert type(build(OptimConfig("lamb"), weights(3), 0.1)) is Lamb

@@ -1,0 +1,80 @@
+"""Facts about sources, versions and host: right, and free of names of people and machines."""
+
+import json
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from common import provenance as facts
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def git(*arguments):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        command = ["git", "-C", str(tmp_path), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    return git
+
+
+def test_versions():
+    found = facts.versions(("msgspec", "no-such-distribution"))
+    assert found["python"] == platform.python_version() and found["no-such-distribution"] is None
+    assert found["msgspec"][0].isdecimal()
+    assert set(facts.versions()) == {"python", "torch", "numpy", "mlperf-logging", "mlperf-hpc-suite"}
+
+
+def test_git_revision(repository, tmp_path, monkeypatch):
+    assert facts.git_revision(tmp_path) is None  # no commit yet
+    (tmp_path / "a.py").write_text("a = 1\n")
+    repository("add", "a.py")
+    repository("commit", "-q", "-m", "first")
+    repository("tag", "v1")
+    commit = repository("rev-parse", "HEAD")
+    (tmp_path / "untracked").mkdir()
+    assert facts.git_revision(tmp_path / "untracked") is None
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert facts.git_revision(tmp_path) == commit
+    (tmp_path / "a.py").write_text("a = 2\n")
+    assert facts.git_revision(tmp_path) == f"{commit}-dirty"
+
+
+def test_git_revision_never_fails(tmp_path, monkeypatch):
+    assert facts.git_revision(tmp_path) is None
+    assert facts.git_revision(tmp_path / "missing") is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert facts.git_revision() is None
+
+
+def test_source_hash_depends_on_names_and_contents_of_python_files_only(tmp_path):
+    def tree(name, files):
+        for path, text in files.items():
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).write_text(text)
+        return facts.source_hash(("b", "a"), tmp_path / name)
+
+    files = {"a/x.py": "1", "a/sub/y.py": "2", "b/z.py": ""}
+    first = tree("first", files)
+    assert len(first) == 64
+    assert first == tree("same", files | {"a/notes.txt": "n", "a/__pycache__/x.pyc": "p", "c/other.py": "o"})
+    assert first == facts.source_hash(("a", "b"), tmp_path / "first")
+    changed = [files | {"a/x.py": "3"}, files | {"b/w.py": ""}, {"a/x.py": "1", "a/sub/v.py": "2", "b/z.py": ""}]
+    assert len({first, *(tree(str(number), other) for number, other in enumerate(changed))}) == 4
+    with pytest.raises(FileNotFoundError, match="package 'd'"):
+        facts.source_hash(("a", "d"), tmp_path / "first")
+
+
+def test_all_facts_are_plain_and_name_no_machine():
+    found = facts.provenance(("common",))
+    text = json.dumps(found)
+    assert found["host"]["cpu"] and found["host"]["cores"] >= found["host"]["usable_cores"] >= 1
+    assert platform.node() not in text.replace(found["host"]["cpu"], "") and str(facts.ROOT) not in text
+
+
+def test_paths_for_logs():
+    assert facts.shown_path(Path("/home/somebody/data/mini")) == "mini"
+    assert facts.shown_path(Path("data/mini")) == "data/mini"

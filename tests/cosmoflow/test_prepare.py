@@ -1,0 +1,341 @@
+"""Raw universes become samples; whatever interrupts or damages the work, nothing is lost and nothing is wrong."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from common.ledger import Ledger
+from common.manifest import read_manifest
+from cosmoflow import prepare, tfrecord
+from cosmoflow.samples import SPLITS
+from cosmoflow.tfrecord import Sample
+
+GRID = 8
+
+
+def write_raw(path, seed, grid=GRID):
+    rng = np.random.default_rng(seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        file["full"] = rng.poisson(1.0, (grid, grid, grid, 4)).astype(np.int16)
+        file["unitPar"] = rng.uniform(-1, 1, 4)
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """Six universes of 8³ voxels in two jobs, two of which have the same file name."""
+    folder = tmp_path / "raw"
+    for i, name in enumerate(product(("111", "222"), ("a1", "a2", "a3"))):
+        write_raw(folder / name[0] / f"univ_{name[1]}.hdf5", i)
+    return folder
+
+
+def convert(raw, out, *options):
+    return prepare.main(["convert", str(raw), str(out), "--sample-size", "4", "--workers", "1", *options])
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def universes(folder, split):
+    """The universes that have samples in a split."""
+    return {re.sub(r"_\d{3}(_data|_label)?\.\w+$", "", name) for name in os.listdir(folder / split)}
+
+
+@pytest.mark.parametrize("options", [[], ["--compress", "none"], ["--format", "npy"]], ids=["gzip", "raw", "npy"])
+def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path, options):
+    out = tmp_path / "out"
+    assert convert(raw, out, "--validation", "2", *options) == 0
+    for path in raw.rglob("*.hdf5"):
+        name = f"{path.parent.name}_{path.stem}"
+        (split,) = {split for split in SPLITS if name in universes(out, split)}
+        with h5py.File(path) as file:
+            full, labels = file["full"][()], file["unitPar"][()].astype(np.float32)
+        for i, (a, b, c) in enumerate(product((0, 4), repeat=3)):
+            stem = str(out / split / f"{name}_{i:03d}")
+            if "npy" in options:
+                found = Sample(np.load(f"{stem}_data.npy"), np.load(f"{stem}_label.npy"))
+                assert found.x.dtype == np.int16 and found.y.dtype == np.float32
+            else:
+                record = Path(f"{stem}.tfrecord")
+                assert (record.read_bytes()[:2] == b"\x1f\x8b") == (not options)
+                found = tfrecord.read_sample(record, Sample.empty((4, 4, 4, 4)), verify_crc=True)
+            np.testing.assert_array_equal(found.x, full[a : a + 4, b : b + 4, c : c + 4])
+            np.testing.assert_array_equal(found.y, labels)
+    manifest = read_manifest(out / "manifest.json")
+    assert len(manifest.files) == 48 * (2 if "npy" in options else 1)
+    assert manifest.facts["sample_shape"] == [4, 4, 4, 4] and manifest.variant == "full"
+
+
+def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):
+    lists = {"train": ["111_univ_a1", "222_univ_a1"], "validation": ["222_univ_a3"]}
+    file = tmp_path / "split.json"
+    file.write_text(json.dumps(lists))
+    assert convert(raw, tmp_path / "out", "--split-file", str(file)) == 0
+    assert {split: sorted(universes(tmp_path / "out", split)) for split in SPLITS} == lists
+    file.write_text(json.dumps({**lists, "train": ["222_univ_a3", "none"]}))
+    assert convert(raw, tmp_path / "other", "--split-file", str(file)) == 2
+    assert "222_univ_a3 is listed more than once" in capsys.readouterr().err
+    file.write_text(json.dumps({**lists, "train": ["univ_a1"]}))
+    assert convert(raw, tmp_path / "other", "--split-file", str(file)) == 2
+    assert "names look like 111_univ_a1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--train", "5", "--validation", "2"], "5 training and 2 validation universes were asked for, and there"),
+        (["--format", "npy", "--compress", "gzip"], "npy files are not compressed"),
+        (["--task", "0"], "--task and --n-tasks belong together"),
+        (["--task", "2", "--n-tasks", "2"], "not task 2 of 2"),
+        (["--validation-fraction", "1.5"], "between 0 and 1"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_wrong_use(raw, tmp_path, capsys, options, message):
+    assert convert(raw, tmp_path / "out", *options) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def command(raw, out, *options):
+    base = [sys.executable, "-m", "cosmoflow.prepare", "convert", str(raw), str(out), "--sample-size", "2"]
+    return [*base, "--validation", "2", *options]
+
+
+def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
+    raw, out, whole = (tmp_path / name for name in ("raw", "out", "whole"))
+    for i in range(24):
+        write_raw(raw / f"job/u{i:02d}.hdf5", i)
+    process = subprocess.Popen(command(raw, out, "--workers", "2"), stdout=subprocess.DEVNULL)
+    record = out / "manifest.parts" / "task-0-of-1.jsonl"
+    while process.poll() is None and (not record.exists() or record.read_bytes().count(b"finished") < 3):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (out / "manifest.json").exists()
+    with record.open("ab") as file:  # as if the kill had hit it while writing
+        file.write(b'\n{"finished": {"train/job_u')
+
+    again = subprocess.run(command(raw, out, "--workers", "1"), capture_output=True, text=True, check=True)
+    made = int(again.stdout.split()[1])
+    assert 0 < made < 24
+    assert convert(raw, whole, "--sample-size", "2", "--validation", "2") == 0
+    assert contents(out) == contents(whole)
+
+
+def test_tasks_share_the_work_and_the_last_one_writes_the_manifest(raw, tmp_path, monkeypatch, capsys):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    assert convert(raw, out, "--validation", "2", "--task", "0", "--n-tasks", "2") == 0
+    assert "3 are left to other tasks" in capsys.readouterr().out
+    assert prepare.main(["manifest", str(out)]) == 1
+    assert "24 of 48 files are finished" in capsys.readouterr().err
+    # The other task as a rank of a launcher.
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert convert(raw, out, "--validation", "2") == 0
+    monkeypatch.undo()
+    assert convert(raw, whole, "--validation", "2") == 0
+    assert contents(out) == contents(whole)
+
+
+def test_a_bad_universe_may_be_taken_away_and_tasks_be_fewer(raw, tmp_path, capsys):
+    bad, out, whole = raw / "222" / "univ_a3.hdf5", tmp_path / "out", tmp_path / "whole"
+    bad.write_bytes(b"")
+    options = ["--train", "4", "--validation", "1"]
+    for task in range(3):
+        convert(raw, out, *options, "--task", str(task), "--n-tasks", "3")
+    assert not (out / "manifest.json").exists()
+    bad.unlink()
+    capsys.readouterr()
+    assert convert(raw, out, *options) == 0
+    assert convert(raw, whole, *options) == 0
+    assert contents(out) == contents(whole)
+
+
+def test_records_of_tasks_can_be_merged_by_hand(raw, tmp_path, monkeypatch):
+    out, copy = tmp_path / "out", tmp_path / "copy"
+    monkeypatch.setattr(Ledger, "complete", lambda *_: None)  # as if the last task had died before its last step
+    for task in ("0", "1"):
+        assert convert(raw, out, "--validation", "2", "--task", task, "--n-tasks", "2") == 0
+    monkeypatch.undo()
+    assert prepare.main(["manifest", str(out)]) == 0
+    assert convert(raw, copy, "--validation", "2") == 0
+    assert contents(out) == contents(copy)
+
+
+def damage_truncate(path):
+    path.write_bytes(path.read_bytes()[:-3000])
+
+
+def damage_text(path):
+    path.write_text("<html>404</html>")
+
+
+def damage_with(key, value):
+    def damage(path):
+        with h5py.File(path, "a") as file:
+            del file[key]
+            if value is not None:
+                file[key] = value
+
+    return damage
+
+
+def damage_chunk(path):
+    counts = np.random.default_rng(0).poisson(1.0, (GRID, GRID, GRID, 4)).astype(np.int16)
+    with h5py.File(path, "a") as file:
+        del file["full"]
+        file.create_dataset("full", data=counts, chunks=(4, GRID, GRID, 4), compression="gzip")
+        chunk = file["full"].id.get_chunk_info(1)
+    with path.open("r+b") as file:
+        file.seek(chunk.byte_offset + chunk.size // 2)
+        file.write(b"\0" * 64)
+
+
+DAMAGES = {
+    "truncated": (damage_truncate, "not a readable HDF5 file"),
+    "no HDF5": (damage_text, "not a readable HDF5 file"),
+    "chunk": (damage_chunk, "`full`, rows 4 to 7: damaged"),
+    "no counts": (damage_with("full", None), "no dataset `full`; the file has: unitPar"),
+    "no labels": (damage_with("unitPar", None), "no dataset `unitPar`"),
+    "shape": (damage_with("full", np.zeros((GRID, GRID, 4), "<i2")), "`full` has the shape (8, 8, 4)"),
+    "grid": (damage_with("full", np.zeros((4, 4, 4, 4), "<i2")), "4 voxels per side, the others have 8"),
+    "type": (damage_with("full", np.zeros((GRID, GRID, GRID, 4), "f4")), "the type float32 where int16 was expected"),
+    "negative": (damage_with("full", np.full((GRID, GRID, GRID, 4), -1, "<i2")), "counts of particles are negative"),
+    "nan": (damage_with("unitPar", [0.1, np.nan, 0.3, 0.4]), "`unitPar` is [0.10000000149011612, nan,"),
+    "range": (damage_with("unitPar", [0.3, 0.8, 0.96, 70.0]), "where four numbers in [-1, 1] were expected"),
+    "number": (damage_with("unitPar", [0.1, 0.2, 0.3]), "where four numbers in [-1, 1] were expected"),
+    "text": (damage_with("unitPar", "0 0 0 0"), "`unitPar` is damaged or not numeric"),
+}
+
+
+@pytest.mark.parametrize("damage, message", DAMAGES.values(), ids=DAMAGES)
+def test_a_bad_universe_is_named_and_the_others_are_made(raw, tmp_path, capsys, damage, message):
+    bad = raw / "111" / "univ_a2.hdf5"
+    good = tmp_path / "good.hdf5"
+    shutil.copy(bad, good)
+    damage(bad)
+    out = tmp_path / "out"
+    assert convert(raw, out, "--validation", "2") == 1
+    error = capsys.readouterr().err
+    assert "error: 111_univ_a2 was left out" in error and message in error and str(bad) in error
+    made = universes(out, "train") | universes(out, "validation")
+    assert len(made) == 5 and "111_univ_a2" not in made
+    shutil.copy(good, bad)
+    assert convert(raw, out, "--validation", "2") == 0
+    assert "made 1 universes" in capsys.readouterr().out
+    assert prepare.main(["verify", str(out)]) == 0
+
+
+def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(raw, tmp_path, capsys, monkeypatch):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    write, calls = tfrecord.write_sample, []
+
+    def full_disk(path, *args, **kwargs):
+        calls.append(path)
+        if len(calls) > 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, *args, **kwargs)
+
+    monkeypatch.setattr(tfrecord, "write_sample", full_disk)
+    assert convert(raw, out, "--validation", "2") == 1
+    error = capsys.readouterr().err
+    assert "No space left on device; 2 of 6 are finished and kept. Make room for about" in error
+    assert len(calls) == 21
+    monkeypatch.undo()
+    assert convert(raw, out, "--validation", "2") == 0
+    assert "made 4 universes" in capsys.readouterr().out
+    assert convert(raw, whole, "--validation", "2") == 0
+    assert contents(out) == contents(whole)
+
+
+def test_too_small_a_disk_is_told_before_the_work(raw, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 0, 100))
+    assert convert(raw, tmp_path / "out", "--validation", "2") == 1
+    assert "are needed and 100 B are free; nothing was made" in capsys.readouterr().err
+
+
+def test_verify_names_what_is_changed_missing_and_extra(raw, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(raw, out, "--validation", "2") == 0
+    assert prepare.main(["verify", str(out)]) == 0
+    assert "48 files" in capsys.readouterr().out
+    changed, missing, *_ = sorted((out / "train").iterdir())
+    data = bytearray(changed.read_bytes())
+    data[len(data) // 2] ^= 1
+    changed.write_bytes(data)
+    assert prepare.main(["verify", str(out), "--sizes-only"]) == 0
+    missing.unlink()
+    (out / "validation" / "more.tfrecord").write_bytes(b"")
+    capsys.readouterr()
+    assert prepare.main(["verify", str(out)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[1].strip() for line in lines] == [
+        f"train/{changed.name}",
+        f"train/{missing.name}",
+        "validation/more.tfrecord",
+    ]
+
+
+def test_a_manifest_is_made_for_data_that_are_there(raw, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(raw, out, "--validation", "2") == 0
+    before = read_manifest(out / "manifest.json")
+    assert prepare.main(["manifest", str(out)]) == 1
+    assert "is there already" in capsys.readouterr().err
+    (out / "manifest.json").unlink()
+    assert prepare.main(["manifest", str(out)]) == 0
+    after = read_manifest(out / "manifest.json")
+    assert after.digest() == before.digest() and after.variant == "full"
+    assert prepare.main(["manifest", str(raw)]) == 1
+    assert "no files in train and validation" in capsys.readouterr().err
+
+
+def test_nothing_is_mixed_or_overwritten(raw, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(raw, out, "--validation", "2") == 0
+    before = contents(out)
+    assert convert(raw, out, "--validation", "2", "--compress", "none") == 1
+    assert "compression: gzip there, none here" in capsys.readouterr().err
+    assert convert(raw, out, "--validation", "3") == 1
+    assert "the input or its split has changed" in capsys.readouterr().err
+    assert contents(out) == before
+    (out / "manifest.json").unlink()
+    assert convert(raw, out, "--validation", "2") == 1
+    assert "no manifest.json that says what they are" in capsys.readouterr().err
+
+
+def test_universes_of_one_name_are_refused(raw, tmp_path, capsys):
+    write_raw(raw / "copy" / "111" / "univ_a1.hdf5", 99)
+    assert convert(raw, tmp_path / "out") == 1
+    assert "would both become 111_univ_a1" in capsys.readouterr().err
+    assert convert(tmp_path / "nowhere", tmp_path / "out") == 1
+    assert "no *.hdf5 below" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["convert"], ["manifest"], ["verify"]])
+def test_help_teaches(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        prepare.main([*arguments, "--help"])
+    assert stop.value.code == 0
+    assert "usage: python -m cosmoflow.prepare" in capsys.readouterr().out
+
+
+def test_the_examples_are_understood():
+    lines = [line for line in prepare.EXAMPLES.splitlines() if "cosmoflow.prepare " in line and "help" not in line]
+    assert len(lines) >= 4
+    for line in lines:
+        command = line.partition("python -m cosmoflow.prepare ")[2]
+        prepare._parser().parse_args(re.split(r"\s{3,}", command)[0].split())

@@ -1,9 +1,10 @@
-"""The optimizers of the benchmarks: momentum as Keras defines it, Adam, AdamW and LAMB."""
+"""The optimizers of the benchmarks: Keras's momentum, Adam, AdamW, LAMB; and Muon, for the open division."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB"}
+LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
 
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
     """Which optimizer, and its constants; those of the others are ignored.
 
-    momentum: of sgd.
+    momentum: of sgd and muon.
     betas, eps, weight_decay: of adam (added to the gradient as L2), adamw and lamb (apart from the gradient).
     max_grad_norm: lamb scales the gradient of all parameters together down to this norm.
     fused: "auto" takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; "off" neither.
     """
 
-    name: Literal["sgd", "adam", "adamw", "lamb"] = "sgd"
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = "sgd"
     momentum: float = 0.9
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
@@ -63,6 +64,8 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     match config.name:
         case "sgd":
             return KerasSGD(parameters, lr, config.momentum)
+        case "muon":
+            return Muon(parameters, lr, config.momentum)
         case "lamb":
             lamb = apex.FusedLAMB if apex else Lamb
             return lamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
@@ -147,6 +150,47 @@ class Lamb(Optimizer):
         steps: list[Tensor] = list(torch._foreach_div(means, 1 - beta1 ** group["step"]))
         torch._foreach_div_(steps, roots)
         return steps
+
+
+class Muon(Optimizer):
+    """Momentum made orthogonal: each matrix of weights moves as far in all directions that its gradients have.
+
+    The kernel of a convolution counts as a matrix with one row per output channel, a bias as one row.
+    Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; Bernstein and Newhouse 2024, arXiv:2409.20325.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, momentum: float) -> None:
+        super().__init__(parameters, {"lr": lr, "momentum": momentum})
+
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            with torch.no_grad():
+                parameters, gradients = _with_gradients(group)
+                sums = _state(self, "sum", parameters)
+                torch._foreach_mul_(sums, group["momentum"])
+                torch._foreach_add_(sums, gradients)
+                ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # as Nesterov
+                for parameter, move in zip(parameters, ahead, strict=True):
+                    rows = 1 if move.ndim < 2 else len(move)
+                    parameter.sub_(orthogonal(move.reshape(rows, -1)).reshape(parameter.shape) * group["lr"])
+
+
+NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
+"""Coefficients that bring singular values near 1 in few iterations, not to it (Jordan et al. 2024)."""
+
+
+def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
+    """Return the matrix with all singular values about 1 (0.7 to 1.2), times sqrt(rows / columns) if it is tall."""
+    a, b, c = NEWTON_SCHULZ
+    rows, columns = matrix.shape
+    tall = rows > columns
+    x = matrix.T if tall else matrix
+    x = x / (x.norm() + torch.finfo(x.dtype).tiny)
+    for _ in range(iterations):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.T * math.sqrt(rows / columns) if tall else x
 
 
 def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> list[Tensor]:

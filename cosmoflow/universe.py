@@ -77,7 +77,8 @@ def draw_labels(rng: np.random.Generator, n: int) -> np.ndarray:
 
     Multiples of 2^-23 as in the published data: exact in float32, hence never 1.
     """
-    return (rng.integers(0, 2**24, (n, 4)) / 2**23 - 1).astype(np.float32)
+    labels: np.ndarray = (rng.integers(0, 2**24, (n, 4)) / 2**23 - 1).astype(np.float32)
+    return labels
 
 
 def transfer(k_h_mpc: np.ndarray, omega_m: float, h: float) -> np.ndarray:
@@ -88,7 +89,8 @@ def transfer(k_h_mpc: np.ndarray, omega_m: float, h: float) -> np.ndarray:
     shape = omega_m * h * (alpha + (1 - alpha) / (1 + (0.43 * k_h_mpc * h * sound_horizon_mpc) ** 4))
     q = k_h_mpc * (T_CMB_K / 2.7) ** 2 / shape
     log_term = np.log(2 * np.e + 1.8 * q)
-    return log_term / (log_term + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
+    ratio: np.ndarray = log_term / (log_term + (14.2 + 731 / (1 + 62.5 * q)) * q**2)
+    return ratio
 
 
 def sphere_variance(k_h_mpc: np.ndarray, power: np.ndarray, radius_mpc_h: float) -> float:
@@ -103,7 +105,8 @@ def linear_power(k_h_mpc: np.ndarray, omega_m: float, sigma_8: float, n_s: float
     table = np.geomspace(1e-4, 20.0, 600)  # for every label of WIDE the integral has converged to 0.1 %
     unscaled = table**n_s * transfer(table, omega_m, h) ** 2
     amplitude = sigma_8**2 / sphere_variance(table, unscaled, 8.0)
-    return amplitude * k_h_mpc**n_s * transfer(k_h_mpc, omega_m, h) ** 2
+    power: np.ndarray = amplitude * k_h_mpc**n_s * transfer(k_h_mpc, omega_m, h) ** 2
+    return power
 
 
 def growth(z: float, omega_m: float) -> float:
@@ -133,7 +136,7 @@ class Modes:
     def __init__(self, n: int) -> None:
         self.n = n
         full = np.fft.fftfreq(n, 1 / n).astype(np.float32)
-        half = np.arange(n // 2 + 1, dtype=np.float32)
+        half: np.ndarray = np.arange(n // 2 + 1, dtype=np.float32)
         self.k = (full[:, None, None], full[None, :, None], half[None, None, :])
         kept = (abs(self.k[0]) < n // 2) & (abs(self.k[1]) < n // 2) & (self.k[2] < n // 2)
         self.k2 = np.where(kept, self.k[0] ** 2 + self.k[1] ** 2 + self.k[2] ** 2, np.float32(0))
@@ -141,7 +144,8 @@ class Modes:
 
     def real(self, modes: np.ndarray) -> np.ndarray:
         """The field (n, n, n) of these modes."""
-        return np.fft.irfftn(modes, s=(self.n,) * 3, axes=(0, 1, 2))
+        field: np.ndarray = np.fft.irfftn(modes, s=(self.n,) * 3, axes=(0, 1, 2))
+        return field
 
     def displacement(self, density: np.ndarray) -> list[np.ndarray]:
         """The three components, in units of L/2π, of the gradient field whose divergence is minus this density."""
@@ -155,7 +159,8 @@ class Modes:
         source = xx * yy + (xx + yy) * zz
         for i, j in ((0, 1), (0, 2), (1, 2)):
             source -= self.real(self.k[i] * self.k[j] * potential) ** 2
-        return np.fft.rfftn(source)
+        modes: np.ndarray = np.fft.rfftn(source)
+        return modes
 
 
 def count(displacement: Sequence[np.ndarray], grid: int) -> np.ndarray:
@@ -165,11 +170,12 @@ def count(displacement: Sequence[np.ndarray], grid: int) -> np.ndarray:
     """
     n = len(displacement[0])
     centres = (np.arange(n, dtype=np.float32) + 0.5) * np.float32(grid / n)
-    voxel = np.zeros((n, n, n), np.int32)
+    voxel: np.ndarray = np.zeros((n, n, n), np.int32)
     for axis, component in enumerate(displacement):
         position = np.floor(component + centres.reshape([-1 if i == axis else 1 for i in range(3)]))
         voxel = voxel * grid + position.astype(np.int32) % grid
-    return np.bincount(voxel.ravel(), minlength=grid**3).astype(np.int16).reshape((grid,) * 3)
+    counts: np.ndarray = np.bincount(voxel.ravel(), minlength=grid**3).astype(np.int16)
+    return counts.reshape((grid,) * 3)
 
 
 def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generator) -> np.ndarray:
@@ -196,4 +202,5 @@ def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generato
         for component, correction in zip(moved, second, strict=False):  # empty in the Zel'dovich approximation
             component += np.float32(growth_2lpt(z, omega_m)) * correction
         counts.append(count(moved, box.grid))
-    return np.stack(counts, axis=-1)
+    stacked: np.ndarray = np.stack(counts, axis=-1)
+    return stacked

@@ -166,3 +166,19 @@ def test_apex_of_nvidia_is_taken_with_its_kernels_and_on_cuda_only(folder):
     importlib.invalidate_caches()
     assert optim.apex_optimizers().FusedLAMB == "NVIDIA"
     assert type(build(OptimConfig("lamb"), weights(3), 0.1)) is Lamb
+
+
+def test_muon_moves_as_far_in_all_directions():
+    parameters = weights((6, 10), (10, 6), (4, 3, 3, 3, 3), 5)
+    before = [parameter.detach().clone() for parameter in parameters]
+    after = run(build(OptimConfig("muon", momentum=0.9), parameters, lr=0.1), range(3))
+    for old, new in zip(before, after, strict=True):
+        assert not torch.equal(old, new)
+    for (rows, columns), scale in {(6, 10): 1.0, (10, 6): (10 / 6) ** 0.5, (1, 5): 1.0}.items():
+        matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        values = torch.linalg.svdvals(optim.orthogonal(1e-3 * matrix)) / scale
+        assert values.min() > 0.6 and values.max() < 1.3
+        u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+        product = (optim.orthogonal(matrix) / scale * (u @ v)).sum() / min(rows, columns)
+        assert product == pytest.approx(0.95, abs=0.3)
+    assert torch.equal(optim.orthogonal(torch.zeros(3, 4)), torch.zeros(3, 4))

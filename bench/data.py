@@ -156,6 +156,7 @@ class Row(NamedTuple):
 
     reader: str
     cpu_ms: float
+    range_ms: str
     records_per_s: float
     cpu_ratio: float
     wall_ratio: float
@@ -167,6 +168,7 @@ def rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
         yield Row(
             NAMES[reader],
             one["cpu_s"] * 1e3,
+            f"{min(one['cpu_s_of_runs']) * 1e3:.0f}–{max(one['cpu_s_of_runs']) * 1e3:.0f}",
             1 / one["wall_s"],
             one["cpu_s"] / own["cpu_s"],
             one["wall_s"] / own["wall_s"],
@@ -183,9 +185,9 @@ def table(results: dict[str, dict[str, dict[str, Any]]], facts: dict[str, Any]) 
         "# Performance of reading CosmoFlow's records",
         "",
         f"Measured by `bench/data.py` on {facts['date']}: {facts['machine']}, Python {facts['python']}, {versions}. "
-        f"Other work kept {facts['load']:.1f} cores busy when it began.",
+        f"The load average was {facts['load']:.1f} when it began, from other work.",
         f"Samples of {SIDE}³ × 4 voxels (16.8 MB) in the page cache are read into batches in memory with {cores()} "
-        "threads (tfrecord has none). Medians of runs that take turns; CPU time is user + system. "
+        "threads (tfrecord has none). Medians of runs that take turns, and least to most; CPU time is user + system. "
         "× is a reader's time over ours.",
     ]
     for kind, found in results.items():

@@ -88,6 +88,11 @@ def load(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
     return _section(cls, layers, "", str(path))
 
 
+def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> T:
+    """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`."""
+    return _section(cls, [_Layer(source, tree), *map(_override, overrides)], "", source)
+
+
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
     """Return a configuration as dicts, tuples, numbers and text; paths become what `path_text` makes of them."""
     plain: dict[str, Any] = msgspec.to_builtins(config, enc_hook=path_text)

@@ -37,6 +37,7 @@ class DataConfig:
     sample_shape: D, H, W, C of a sample.
     format: "tfrecord" (gzipped or not), or "npy" (pairs of files, see cosmoflow/npy.py).
     apply_log: log(1 + x), as the closed division asks for; otherwise each sample is divided by its mean.
+    shift, scale: for the open division, the network then sees (input - shift) / scale.
     workers: threads that read. prefetch: batches that are read ahead of their use.
     augment: of training samples, for the open division. "symmetries": each epoch shows a sample under one of the 48
         symmetries of the cube; "periodic": and shifted round the box, right only for boxes that were not cut.
@@ -50,6 +51,8 @@ class DataConfig:
     sample_shape: tuple[int, int, int, int] = (128, 128, 128, 4)
     format: Literal["tfrecord", "npy"] = "tfrecord"
     apply_log: bool = True
+    shift: float = 0.0
+    scale: float = 1.0
     workers: int = 4
     prefetch: int = 4
     augment: Literal["none", "symmetries", "periodic"] = "none"
@@ -62,6 +65,8 @@ class DataConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; expected at least 1")
+        if self.scale <= 0:
+            raise ValueError(f"scale is {self.scale}; expected above 0")
         if min(self.sample_shape) < 1:
             raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
         if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:

@@ -135,6 +135,8 @@ class CosmoFlow:
 
     def _predict(self, model: nn.Module, batch: Batch) -> Tensor:
         x_BDHWC = data.to_input(batch.x, self.config.data.apply_log)
+        if (self.config.data.shift, self.config.data.scale) != (0.0, 1.0):
+            x_BDHWC = (x_BDHWC - self.config.data.shift) / self.config.data.scale
         prediction: Tensor = model(x_BDHWC)
         return prediction.float()
 

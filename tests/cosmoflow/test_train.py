@@ -14,7 +14,7 @@ import pytest
 
 import compliance
 from common.config import load
-from cosmoflow import synthesize, train
+from cosmoflow import evaluate, synthesize, train
 from cosmoflow.train import BENCHMARK, Config
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +111,17 @@ def test_a_killed_run_goes_on_with_the_same_curve(config):
     assert Path("killed/result_0.txt.interrupted-1").read_text() == interrupted
 
 
+def test_a_checkpoint_is_evaluated(config, universes, capsys):
+    run(config, "train.epochs=2")
+    checkpoint = "run/checkpoints/epoch-0002-step-0000000.pt"
+    assert evaluate.main([checkpoint, f"data.data_dir={universes}"]) == 1
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith(f"eval_error {curve('run')[-1][1]:.6g} on 7 validation samples, after 2 epochs; target ")
+    assert evaluate.main([checkpoint]) == 1
+    assert "universes/train is no folder" in (error := capsys.readouterr().err) and "data.data_dir=" in error
+    assert evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
+
+
 def test_a_signal_saves_and_stops(config):
     started = start(config, "output_dir=stopped", "train.epochs=100000")
     while not Path("stopped/history.csv").exists():
@@ -134,7 +145,9 @@ def test_a_seed_is_drawn_and_logged_once(config):
     seeds = set()
     for number in (1, 2):
         run(config, f"output_dir=run-{number}", "train.seed=null", "train.epochs=1")
-        lines = [line for line in Path(f"run-{number}/result_0.txt").read_text().splitlines() if '"key": "seed"' in line]
+        lines = [
+            line for line in Path(f"run-{number}/result_0.txt").read_text().splitlines() if '"key": "seed"' in line
+        ]
         assert len(lines) == 1
         seeds.add(lines[0].split('"value": ')[1].split(",")[0])
     assert len(seeds) == 2
@@ -221,3 +234,20 @@ def test_the_printed_configuration_is_the_same_configuration(config, capsys, tmp
     assert run(config, "train.epochs=7", "--print-config") == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     assert load(Config, tmp_path / "printed.yaml") == load(BENCHMARK.config, Path(config), ["train.epochs=7"])
+
+
+@pytest.mark.slow
+def test_the_closed_configuration_fails_only_what_it_must(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    counts = ["--train", "2", "--validation", "1"]
+    assert synthesize.main(["data", "--preset", "full-size", *counts]) == 0
+    few = ["data.data_dir=data", "data.train_samples=2", "data.eval_samples=1", "train.epochs=1"]
+    assert run(str(ROOT / "cosmoflow" / "config.yaml"), *few, "output_dir=run") == 1
+    report = compliance.check(["run/result_0.txt"])
+    errors = {(found.rule, found.key) for found in report.findings if found.severity == "error"}
+    assert errors == {
+        ("QUA01", "eval_error"),
+        ("QUA03", "run_stop"),
+        ("SET05", "train_samples"),
+        ("SET05", "eval_samples"),
+    }

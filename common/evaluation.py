@@ -1,0 +1,62 @@
+"""The command behind every benchmark's `evaluate.py`: the quality of a checkpoint on the whole validation set."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from common.checkpoint import CheckpointError, read
+from common.config import ConfigError, rebuild
+from common.dist import connect
+from common.precision import Precision
+from common.trainer import Benchmark
+
+
+def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
+    given = _arguments(benchmark.name, argv)
+    try:
+        content = read(given.checkpoint, benchmark.name)
+        source = f"{given.checkpoint}: its configuration"
+        config = rebuild(benchmark.config, content["state"]["config"], source, given.override)
+        with connect(config.dist) as dist:
+            problem = benchmark.open(config, dist, content["state"]["seed"])
+            problem.model.load_state_dict(content["state"]["model"])
+            problem.model.eval()
+            with torch.inference_mode(), Precision(config.precision, dist.device).autocast():
+                quality = problem.evaluate()
+            target = problem.reference.target
+            if dist.is_main:
+                print(
+                    f"{target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
+                    f"{content['position'][0]} epochs; target {target.range_text}: "
+                    f"{'met' if target.met(quality) else 'not met'}"
+                )
+            return 0 if target.met(quality) else 1
+    except (ValueError, OSError, RuntimeError) as error:
+        if type(error) is RuntimeError:
+            raise
+        hint = "; data elsewhere? add data.data_dir=FOLDER" if not isinstance(error, CheckpointError) else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {name}.evaluate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"""\
+Evaluate a checkpoint on the whole validation set, with the configuration that is in it. torchrun, mpirun and srun
+share the work among ranks, as in training.
+
+  python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
+  python -m {name}.evaluate CHECKPOINT data.data_dir=/data/{name}     where the data are on this machine""",
+        epilog="Exit status: 0 the target is met, 1 it is not or there was an error, 2 wrong use.",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a file in the checkpoints/ folder of a run")
+    parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the checkpoint's")
+    return parser.parse_args(argv)

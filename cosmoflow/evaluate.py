@@ -1,0 +1,12 @@
+"""`python -m cosmoflow.evaluate CHECKPOINT`: the mean absolute error of saved weights on the validation set."""
+
+import sys
+from functools import partial
+
+from common import evaluation
+from cosmoflow.train import BENCHMARK
+
+main = partial(evaluation.main, BENCHMARK)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -195,7 +195,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]], facts: dict[str, Any]) 
         lines += ["", f"| {title} | CPU per record | | records/s | |", "|---|---:|---:|---:|---:|"]
         for row in rows(found):
             cpu, wall = (
-                f"{row.cpu_ms:.1f} ms | {row.cpu_ratio:.1f} ×",
+                f"{row.cpu_ms:.1f} ({row.range_ms}) ms | {row.cpu_ratio:.1f} ×",
                 f"{row.records_per_s:.0f} | {row.wall_ratio:.1f} ×",
             )
             lines.append(f"| {row.reader} | {cpu} | {wall} |")

@@ -259,8 +259,9 @@ class _Training:
 
 def _ranks(dist: Dist) -> str:
     """Return in words who computes."""
-    threads = f", {torch.get_num_threads()} threads each" if dist.device.type == "cpu" else ""
+    device = dist.device.type
+    if device == "cpu":
+        device += f" with {torch.get_num_threads()} thread(s)"
     if dist.world_size == 1:
-        return f"one process on {dist.device.type}{threads.removesuffix(' each')}"
-    nodes = f"{dist.nodes} node{'s' if dist.nodes > 1 else ''}"
-    return f"{dist.world_size} ranks on {nodes} (started by {dist.place.launcher}), each on {dist.device.type}{threads}"
+        return f"one process on {device}"
+    return f"{dist.world_size} ranks on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"

@@ -133,6 +133,22 @@ def test_a_signal_saves_and_stops(config):
     assert '"status": "aborted"' in Path("stopped/result_0.txt").read_text()
 
 
+def keys(folder):
+    return [line.split('"key": "')[1].split('"')[0] for line in (Path(folder) / "result_0.txt").open()]
+
+
+@pytest.mark.parametrize("round_", ["2.0", "3.0"])
+def test_staged_data_give_the_same_curve(config, round_):
+    """The clock starts before staging until round 2.0; what was staged is gone after the run."""
+    run(config, "output_dir=plain", "train.epochs=2")
+    staged = ["staging.mode=replicate", "staging.stage_dir=node", "staging.inflate=true", "data.verify_crc=true"]
+    run(config, "output_dir=staged", "train.epochs=2", f"submission.round='{round_}'", *staged)
+    assert curve("staged") == curve("plain")
+    found = keys("staged")
+    assert (found.index("run_start") < found.index("staging_start")) == (round_ == "2.0")
+    assert not list(Path("node").rglob("*.tfrecord"))
+
+
 def test_nothing_is_overwritten(config, capsys):
     assert run(config, "train.epochs=1") == 1
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}

@@ -13,10 +13,11 @@ SYMMETRIES: Final = tuple(product(permutations((0, 1, 2)), product((False, True)
 """The 48 symmetries of a cube: the order of its axes, and for each axis whether it is reversed."""
 
 
-def augment(x: Tensor, seeds: np.ndarray, periodic: bool = False) -> Tensor:
-    """Each sample under a random symmetry of the cube; with `periodic` also shifted round the box along each axis.
+def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
+    """Each sample under a random symmetry of the cube; with `roll_step` also shifted round the box along each axis.
 
     x: (B, N, N, N, C), any device; it stays as it is. seeds: uint64 (B,), random bits per sample, which decide alone.
+    roll_step: the shifts are multiples of so many voxels; 0: none.
     Shifts are right for a whole box only: the opposite sides of a sub-volume, as in the published data, do not match.
     """
     side = x.shape[1]
@@ -25,7 +26,8 @@ def augment(x: Tensor, seeds: np.ndarray, periodic: bool = False) -> Tensor:
         first, second, third, last = (seed >> shift & 0xFFFF for shift in (0, 16, 32, 48))
         order, reversals = SYMMETRIES[first * len(SYMMETRIES) >> 16]
         source = source.permute(*order, 3).flip([axis for axis in range(3) if reversals[axis]])
-        if periodic:
-            source = source.roll([number * side >> 16 for number in (second, third, last)], (0, 1, 2))
+        if roll_step:
+            shifts = [(number * (side // roll_step) >> 16) * roll_step for number in (second, third, last)]
+            source = source.roll(shifts, (0, 1, 2))
         target.copy_(source)
     return changed

@@ -40,7 +40,9 @@ class DataConfig:
     shift, scale: for the open division, the network then sees (input - shift) / scale.
     workers: threads that read. prefetch: batches that are read ahead of their use.
     augment: of training samples, for the open division. "symmetries": each epoch shows a sample under one of the 48
-        symmetries of the cube; "periodic": and shifted round the box, right only for boxes that were not cut.
+        symmetries of the cube.
+    roll_step: with symmetries, samples are also shifted round the box by multiples of so many voxels, 0: not. Right for
+        whole boxes, and if a shift maps the lattice of the particles to itself: 2 for 48 particles on 32 voxels.
     verify_crc: compares the CRC of each TFRecord. cache: keeps what was read in memory; for small sets.
     pipeline: "dali" for NVIDIA DALI, see cosmoflow/dali.py.
     """
@@ -55,7 +57,8 @@ class DataConfig:
     scale: float = 1.0
     workers: int = 4
     prefetch: int = 4
-    augment: Literal["none", "symmetries", "periodic"] = "none"
+    augment: Literal["none", "symmetries"] = "none"
+    roll_step: int = 0
     verify_crc: bool = False
     pipeline: Literal["native", "dali"] = "native"
     cache: bool = False
@@ -65,8 +68,8 @@ class DataConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; expected at least 1")
-        if self.scale <= 0:
-            raise ValueError(f"scale is {self.scale}; expected above 0")
+        if self.scale <= 0 or self.roll_step < 0:
+            raise ValueError(f"scale is {self.scale}, roll_step {self.roll_step}; expected above 0 and at least 0")
         if min(self.sample_shape) < 1:
             raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
         if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:

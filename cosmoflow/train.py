@@ -131,7 +131,7 @@ class CosmoFlow:
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        return replace(batch, x=augment(batch.x, seeds, self.config.data.augment == "periodic"))
+        return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step))
 
     def _predict(self, model: nn.Module, batch: Batch) -> Tensor:
         x_BDHWC = data.to_input(batch.x, self.config.data.apply_log)

@@ -1,4 +1,4 @@
-"""The GPU smoke test: on an accelerator training gives the CPU's curve, and a resumed run its own. Skipped without one."""
+"""The GPU smoke test: an accelerator has the CPU's curve, and a resumed run its own. Skipped without one."""
 
 import csv
 from pathlib import Path
@@ -11,7 +11,7 @@ from cosmoflow import synthesize, train
 pytestmark = pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator here")
 CONFIG = """
 output_dir: run
-data: {data_dir: data, sample_shape: [32, 32, 32, 4], augment: periodic}
+data: {data_dir: data, sample_shape: [32, 32, 32, 4], augment: symmetries, roll_step: 1}
 model: {conv_size: 8, conv_layers: 5, dropout: 0.0}
 schedule: {base_lr: 0.01, scaling: none, warmup_epochs: 1}
 train: {epochs: 3, global_batch_size: 8, seed: 11}

@@ -20,7 +20,7 @@ from cosmoflow.train import BENCHMARK, Config
 ROOT = Path(__file__).parents[2]
 CONFIG = """
 output_dir: run
-data: {data_dir: DATA, sample_shape: [16, 16, 16, 4], augment: periodic, workers: 2}
+data: {data_dir: DATA, sample_shape: [16, 16, 16, 4], augment: symmetries, roll_step: 1, workers: 2}
 model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0, l2: 0.001}
 schedule: {base_lr: 0.01, scaling: none, warmup_epochs: 1, decay: {2: 0.5}}
 train: {epochs: 4, global_batch_size: 5, seed: 11}

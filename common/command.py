@@ -30,7 +30,7 @@ def run_command(command: Callable[[], int], mendable: tuple[type[Exception], ...
     try:
         return command()
     except KeyboardInterrupt:
-        print("interrupted: what is finished is kept, and the same command goes on from there", file=sys.stderr)
+        print("interrupted: what is finished is kept; --help says how to go on", file=sys.stderr)
         return 130
     except UsageError as error:
         print(f"error: {error}; --help shows the use", file=sys.stderr)

@@ -24,6 +24,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, ge
 import msgspec
 import yaml
 
+from common.command import UsageError
+
 T = TypeVar("T")
 
 CORE_SCHEMA: Final = {
@@ -43,7 +45,7 @@ TYPE_NAMES: Final = {
 }
 
 
-class ConfigError(ValueError):
+class ConfigError(UsageError):
     """A configuration is wrong; the message names the file or override, the key, and what is expected."""
 
 

@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from common.checkpoint import CheckpointError, read
-from common.config import ConfigError, rebuild
+from common.checkpoint import read
+from common.command import run_command
+from common.config import rebuild
 from common.dist import connect
 from common.precision import Precision
-from common.trainer import Benchmark
+from common.trainer import MENDABLE, Benchmark
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
     given = _arguments(benchmark.name, argv)
-    try:
-        content = read(given.checkpoint, benchmark.name)
-        source = f"{given.checkpoint}: its configuration"
-        config = rebuild(benchmark.config, content["state"]["config"], source, given.override)
-        with connect(config.dist) as dist:
-            problem = benchmark.open(config, dist, content["state"]["seed"])
-            problem.model.load_state_dict(content["state"]["model"])
-            problem.model.eval()
-            with torch.inference_mode(), Precision(config.precision, dist.device).autocast():
-                quality = problem.evaluate()
-            target = problem.reference.target
-            if dist.is_main:
-                print(
-                    f"{target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
-                    f"{content['position'][0]} epochs; target {target.range_text}: "
-                    f"{'met' if target.met(quality) else 'not met'}"
-                )
-            return 0 if target.met(quality) else 1
-    except (ValueError, OSError, RuntimeError) as error:
-        if type(error) is RuntimeError:
-            raise
-        hint = "; data elsewhere? add data.data_dir=FOLDER" if not isinstance(error, CheckpointError) else ""
-        print(f"error: {error}{hint}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), MENDABLE)
+
+
+def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) -> int:
+    content = read(checkpoint, benchmark.name)
+    config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
+    with connect(config.dist) as dist:
+        problem = benchmark.open(config, dist, content["state"]["seed"])
+        problem.model.load_state_dict(content["state"]["model"])
+        problem.model.eval()
+        with torch.inference_mode(), Precision(config.precision, dist.device).autocast():
+            quality = problem.evaluate()
+        target = problem.reference.target
+        if dist.is_main:
+            print(
+                f"{target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
+                f"{content['position'][0]} epochs; target {target.range_text}: "
+                f"{'met' if target.met(quality) else 'not met'}"
+            )
+    return 0 if target.met(quality) else 1
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:

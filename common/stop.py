@@ -1,4 +1,4 @@
-"""Asks a run to stop at a safe point: SIGTERM and SIGUSR1 set a flag, which the loop looks at between two steps.
+"""Asks a run to stop at a safe point: SIGTERM, SIGUSR1 and Ctrl-C set a flag that the loop looks at between two steps.
 
 Batch systems send SIGTERM, or the signal that `sbatch --signal` names, some time before they end a job.
 """
@@ -10,7 +10,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopRequest:

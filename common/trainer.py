@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,10 +17,12 @@ from typing import Any, Final, Protocol
 import torch
 
 from common import mllog, optim, schedule
-from common.checkpoint import CheckpointConfig, Checkpoints, Saved
-from common.config import ConfigError, load, to_dict, to_yaml
+from common.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Saved
+from common.command import run_command
+from common.config import load, to_dict, to_yaml
 from common.device import keep_freed_memory
 from common.dist import Dist, DistConfig, connect
+from common.launch import LaunchError
 from common.loop import Fit, Outcome, Task, TrainConfig, fit
 from common.mllog import ResultLog, SubmissionConfig
 from common.optim import OptimConfig
@@ -30,8 +31,16 @@ from common.progress import Progress, duration
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Reference, Target
 from common.schedule import ScheduleConfig
-from common.staging import Staged, StagingConfig
+from common.staging import Staged, StagingConfig, StagingError
 
+MENDABLE: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
+"""Errors about what the user gave; the others are ours and come with a traceback."""
+FREE_ON_RESUME: Final = (
+    *("output_dir", "drop_page_cache", "staging.", "checkpoint.", "dist.", "submission."),
+    *("train.epochs", "train.target", "train.seed"),
+    *("data.data_dir", "data.workers", "data.prefetch", "data.pipeline", "data.cache", "data.verify_crc"),
+)
+"""Settings that may differ in a resumed run: where, how fast and how long, not what is computed."""
 LOG_NAME: Final = "result_0.txt"
 NEWEST: Final = Path("newest")
 STOPPED: Final = 3
@@ -94,7 +103,8 @@ class Benchmark:
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target was met, 1 if not or after an error, 2 for wrong use, 3 if stopped."""
     given = _arguments(benchmark.name, argv)
-    try:
+
+    def train() -> int:
         config = load(benchmark.config, given.config, given.override)
         if given.print_config:
             print(to_yaml(config), end="")
@@ -103,12 +113,8 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
             if dist.device.type == "cpu":
                 keep_freed_memory()
             return _Training(benchmark, config, dist).run(given.resume)
-    except (ValueError, OSError, RuntimeError) as error:
-        # Errors for people; the others are ours and come with a traceback.
-        if type(error) is RuntimeError:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+
+    return run_command(train, MENDABLE)
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -127,8 +133,8 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   srun -n 512 {module} {name}/config.yaml           the full problem, on a cluster""",
         epilog="""\
 In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboard/ if TensorBoard is installed.
-SIGTERM and SIGUSR1 save a checkpoint and stop the run. Exit status: 0 the target was met, 1 it was not or there was an
-error, 2 wrong use, 3 stopped by a signal.""",
+Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; go on with --resume.
+Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong use, 3 stopped by a signal.""",
     )
     parser.add_argument("config", type=Path, help="YAML file; --print-config shows all its keys")
     parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the file's")
@@ -155,7 +161,10 @@ class _Training:
 
     def run(self, resume: Path | None) -> int:
         """Train; return the exit code."""
-        saved = None if resume is None else self.checkpoints.load(None if resume == NEWEST else resume)
+        saved = None
+        if resume is not None:
+            saved = self.checkpoints.load(None if resume == NEWEST else resume)
+            _check_unchanged(saved.state["config"], self.resolved)
         self._say(f"{self.benchmark.name}: {_ranks(self.dist)}")
         if self.dist.is_main:
             self.benchmark.provide(self.config)
@@ -265,3 +274,18 @@ def _ranks(dist: Dist) -> str:
     if dist.world_size == 1:
         return f"one process on {device}"
     return f"{dist.world_size} ranks on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
+
+
+def _check_unchanged(before: dict[str, Any], now: dict[str, Any], section: str = "") -> None:
+    """Raise CheckpointError if a setting that a run must keep is another than when the checkpoint was written."""
+    for key, value in now.items():
+        name = f"{section}{key}"
+        if name.startswith(FREE_ON_RESUME):
+            continue
+        if isinstance(value, dict) and isinstance(before.get(key), dict):
+            _check_unchanged(before[key], value, f"{name}.")
+        elif before.get(key) != value:
+            raise CheckpointError(
+                f"{name} was {before.get(key)!r} when the checkpoint was written and is {value!r} now; a run keeps its "
+                "settings: restore it, or start anew in another output_dir"
+            )

@@ -118,18 +118,26 @@ def test_a_checkpoint_is_evaluated(config, universes, capsys):
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith(f"eval_error {curve('run')[-1][1]:.6g} on 7 validation samples, after 2 epochs; target ")
     assert evaluate.main([checkpoint]) == 1
-    assert "universes/train is no folder" in (error := capsys.readouterr().err) and "data.data_dir=" in error
+    assert "universes/train is no folder" in capsys.readouterr().err
     assert evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
 
 
-def test_a_signal_saves_and_stops(config):
+def test_a_resumed_run_keeps_its_settings(config, capsys):
+    run(config, "train.epochs=1")
+    assert run(config, "train.epochs=2", "schedule.base_lr=0.5", "--resume") == 1
+    assert "schedule.base_lr was 0.01 when the checkpoint was written and is 0.5 now" in capsys.readouterr().err
+    assert run(config, "train.epochs=2", "data.workers=1", "--resume") == 1 and len(curve("run")) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(config, number):
     started = start(config, "output_dir=stopped", "train.epochs=100000")
     while not Path("stopped/history.csv").exists():
         assert started.poll() is None, started.communicate()
         time.sleep(0.02)
-    started.send_signal(signal.SIGTERM)
+    started.send_signal(number)
     out, _ = started.communicate(timeout=60)
-    assert started.returncode == 3 and "stopped by SIGTERM" in out and "--resume" in out
+    assert started.returncode == 3 and f"stopped by {number.name}" in out and "--resume" in out
     assert '"status": "aborted"' in Path("stopped/result_0.txt").read_text()
 
 

@@ -31,8 +31,8 @@ demo: $(VENV)/.cosmoflow-installed ## check example logs and LOGS=path; train th
 	  $(PY) -m cosmoflow.train cosmoflow/mini.yaml output_dir=$$run && \
 	  $(PY) -m compliance.check --allow-mini $$run/result_0.txt
 
-test: lint ## lint, then all tests with the coverage of compliance/
-	$(PY) -m pytest --cov=compliance --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+test: lint ## lint, then all tests with their coverage
+	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -51,6 +51,8 @@ docs: $(VENV)/.checker-installed ## write docs/rules.md and the other generated 
 
 bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
 	$(PY) bench/checker.py
+	$(PY) bench/data.py
+	$(PY) bench/cosmoflow.py
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov

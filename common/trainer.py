@@ -185,25 +185,24 @@ class _Training:
         torch.manual_seed(seed)
         problem = self.benchmark.open(self.config, self.dist, seed)
         self._say(problem.describe())
-        if saved is None:
-            mllog.describe(log, self._facts(problem, seed), problem.settings)
-            log.end("init_stop")
         run = self._fit(log, problem, seed)
         if saved:
             run.load(saved)
         else:
+            mllog.describe(log, self._facts(problem, seed), {**problem.settings, "precision": run.precision.name})
+            log.end("init_stop")
             torch.manual_seed(seed + 1 + self.dist.rank)  # dropout masks differ between ranks
         staging_timed = self.config.submission.round in STAGING_TIMED
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as after_the_run:
             if not staging_timed:
-                stack.callback(self._stage(log, problem).close)
+                after_the_run.callback(self._stage(log, problem).close)
             begin = time.perf_counter()
-            record = stack.enter_context(log.run())
-            if staging_timed:
-                stack.callback(self._stage(log, problem).close)
-            outcome = fit(run)
-            if outcome.target_met:
-                record.succeed(outcome.history[-1].epoch)
+            with log.run() as record:
+                if staging_timed:
+                    after_the_run.callback(self._stage(log, problem).close)
+                outcome = fit(run)
+                if outcome.target_met:
+                    record.succeed(outcome.history[-1].epoch)
         mini = problem.reference.variant == MINI
         return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
 

@@ -16,6 +16,7 @@ import compliance
 from common.config import load
 from cosmoflow import evaluate, synthesize, train
 from cosmoflow.train import BENCHMARK, Config
+from tests.conformance import official
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -75,10 +76,13 @@ def test_a_run_writes_a_log_that_the_checker_understands(config, capsys):
     report = compliance.check(["met/result_0.txt"])
     # 24 universes are not the dataset, and 0.9 is not the target: nothing else is wrong.
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01"}
+    with official.official_tool():
+        assert set(official.check("met/result_0.txt", "3.0").keys) == {"eval_error"}
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_two_ranks_have_the_curve_of_one(config, launcher):
+    """Also when they are stopped and resumed on the way."""
     here = Path(sys.executable).parent
     if launcher == "mpirun":
         pytest.importorskip("mpi4py")
@@ -88,9 +92,10 @@ def test_two_ranks_have_the_curve_of_one(config, launcher):
     if not Path(command[0]).exists():
         pytest.skip("no mpirun beside this Python")
     assert run(config, "output_dir=one") == 1
-    started = start(config, "output_dir=two", launcher=command)
-    out, err = started.communicate(timeout=120)
-    assert started.returncode != 0 and "NOT reached after 4 epochs" in out, err
+    for arguments in (["train.epochs=2"], ["train.epochs=4", "--resume"]):
+        started = start(config, "output_dir=two", *arguments, launcher=command)
+        out, err = started.communicate(timeout=120)
+        assert started.returncode != 0 and "NOT reached after" in out, err
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
 
 

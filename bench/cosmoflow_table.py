@@ -29,7 +29,8 @@ def table(results: dict[str, list[dict[str, Any]]], machine: dict[str, Any]) -> 
         "",
         f"Measured by `bench/cosmoflow.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
         f"{', '.join(f'{name} {number}' for name, number in versions.items())}. The load average was "
-        f"{machine['load']:.1f} when it began. The same again: `python bench/cosmoflow.py -o docs/performance-cosmoflow`.",
+        f"{machine['load']:.1f} when it began, from other work. "
+        "The same again: `python bench/cosmoflow.py -o docs/performance-cosmoflow`.",
         "A step is log(1 + counts), forward, backward and SGD with momentum. Medians of turns of ours and the peer's; "
         "CPU time is user + system of all threads. The peer is the same network in Keras on TensorFlow.",
     ]
@@ -42,9 +43,12 @@ def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the comparison: CPU time per sample decides, whatever else the machine does."""
     yield "## One thread"
     yield ""
-    yield "Ratio: our CPU time over the peer's; the goal is less than 1. Peak: a matrix product's FLOP per CPU second."
+    yield (
+        "CPU time per sample; in the last two columns the memory of the process. Ratio: our time over the peer's; "
+        "the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
+    )
     yield ""
-    yield "| network | batch | format | TensorFlow, CPU per sample | ours (least–most) | ratio | goal | of the peak | memory, TensorFlow | ours |"
+    yield "| network | batch | format | peer | ours (least–most) | ratio | goal | of the peak | peer | ours |"
     yield "|---|---:|---|---:|---:|---:|---|---:|---:|---:|"
     for result in found:
         case, ours, peer = result["case"], result["ours"], result.get("peer")
@@ -71,7 +75,7 @@ def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the elapsed time, which other work on the machine lengthens on both sides."""
     yield "## All cores, elapsed"
     yield ""
-    yield "| network | batch | format | TensorFlow, step | ours, step | ratio | samples/s |"
+    yield "| network | batch | format | peer, step | ours, step | ratio | samples/s |"
     yield "|---|---:|---|---:|---:|---:|---:|"
     for result in found:
         case, ours, peer = result["case"], result["ours"], result.get("peer")
@@ -106,7 +110,8 @@ def accelerator(found: list[dict[str, Any]]) -> Iterator[str]:
     yield "## One accelerator"
     yield ""
     yield (
-        f"Seconds between events of the device. Published: {PUBLISHED} samples/s of an H100 at local batch 1; goal: {GOAL}. "
+        "Seconds between events of the device. "
+        f"Published: {PUBLISHED} samples/s of an H100 at local batch 1; goal: {GOAL}. "
         f"Ceilings: {peak / FLOPS_PER_SAMPLE:.0f} samples/s at {peak / 1e12:.0f} TFLOP/s of a matrix product, "
         f"{copied / BYTES_PER_SAMPLE:.0f} at {copied / 1e12:.1f} TB/s of a copy, if no layers are fused."
     )
@@ -116,10 +121,10 @@ def accelerator(found: list[dict[str, Any]]) -> Iterator[str]:
     for result in found:
         case, ours = result["case"], result["ours"]
         rate = case["batch"] / ours["wall_s"]
+        of_peak, of_copies = rate * FLOPS_PER_SAMPLE / peak, rate * BYTES_PER_SAMPLE / copied
         yield (
-            f"| {case['batch']} | {case['dtype']} | {ours['wall_s'] * 1e3:.2f} ms | {rate:.0f} | {rate / PUBLISHED:.1f} × "
-            f"| {rate * FLOPS_PER_SAMPLE / peak:.1%} | {rate * BYTES_PER_SAMPLE / copied:.1%} "
-            f"| {ours['device_memory_mb']:.0f} MB |"
+            f"| {case['batch']} | {case['dtype']} | {ours['wall_s'] * 1e3:.2f} ms | {rate:.0f} "
+            f"| {rate / PUBLISHED:.1f} × | {of_peak:.1%} | {of_copies:.1%} | {ours['device_memory_mb']:.0f} MB |"
         )
 
 

@@ -31,7 +31,7 @@ class CheckpointError(ValueError):
 class CheckpointConfig:
     """When checkpoints are written, and how many of the newest are kept.
 
-    every_epochs: 0 writes none but those that a signal (SIGUSR1, SIGTERM) asks for.
+    every_epochs: one comes after the last epoch too; 0 writes none but those that a signal asks for.
     """
 
     every_epochs: int = 1
@@ -74,9 +74,9 @@ class Checkpoints:
     def __init__(self, folder: Path, benchmark: str, config: CheckpointConfig, dist: Dist) -> None:
         self.folder, self.benchmark, self.config, self.dist = folder, benchmark, config, dist
 
-    def due(self, epochs_done: int) -> bool:
-        """Tell whether the configuration wants a checkpoint after this many epochs."""
-        return self.config.every_epochs > 0 and epochs_done % self.config.every_epochs == 0
+    def due(self, epochs_done: int, ends: bool) -> bool:
+        """Tell whether the configuration wants a checkpoint after this many epochs; `ends`: they were the last."""
+        return self.config.every_epochs > 0 and (ends or epochs_done % self.config.every_epochs == 0)
 
     def save(self, position: Position, state: dict[str, Any]) -> Path:
         """Write the state of all ranks; older files beyond the configured number are gone. A collective call.

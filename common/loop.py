@@ -162,7 +162,8 @@ def fit(run: Fit) -> Outcome:
     with StopRequest() as stop, run.progress:
         while run.position.epoch < run.config.epochs and not run.target_met:
             stopped_by = _epoch(run, stop)
-            if stopped_by or run.checkpoints.due(run.position.epoch):
+            ends = run.target_met or run.position.epoch == run.config.epochs
+            if stopped_by or run.checkpoints.due(run.position.epoch, ends):
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
                 run.progress.say(f"stopped by {stopped_by}; all is saved in {path}: go on with --resume")
@@ -199,7 +200,8 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     run.history.append(Epoch(number, loss, quality, rate, samples_per_s, train_s, wait_s, eval_s))
     run.position = Position(number, 0)
     run.progress.epoch_done(run.history)
-    return ""
+    ends = run.target_met or number == run.config.epochs
+    return "" if ends else _stop_asked(run, stop)
 
 
 def _train(run: Fit, stop: StopRequest) -> tuple[float, float, str]:
@@ -252,9 +254,7 @@ def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, floa
 
 def _agree(run: Fit, stop: StopRequest, summed: Tensor, weight: float) -> tuple[str, float]:
     """Return the signal that some rank got, and the mean loss of the last steps; both are the same on all ranks."""
-    stop_number = float(stop.number)
     loss = float(run.dist.all_reduce(summed))
-    stop_number = float(run.dist.all_reduce(torch.tensor(stop_number), "max"))
     run._loss = (run._loss[0] + loss, run._loss[1] + weight)
     if not math.isfinite(loss):
         epoch, step = run.position.epoch + 1, run.position.step
@@ -262,4 +262,9 @@ def _agree(run: Fit, stop: StopRequest, summed: Tensor, weight: float) -> tuple[
             f"the loss is {loss} at epoch {epoch}, step {step}: lower schedule.base_lr or lengthen the warm-up; "
             f"the checkpoints in {run.checkpoints.folder} are from before"
         )
-    return StopRequest.name_of(int(stop_number)), loss / weight
+    return _stop_asked(run, stop), loss / weight
+
+
+def _stop_asked(run: Fit, stop: StopRequest) -> str:
+    """Return the signal that some rank got, "" if none did; the same on all ranks."""
+    return StopRequest.name_of(int(run.dist.all_reduce(torch.tensor(stop.number), "max")))

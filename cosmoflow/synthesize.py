@@ -172,7 +172,11 @@ def _next(plan: Plan, folder: Path, samples: SampleFormat | None) -> str:
         return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {plan.facts['sample_shape'][0]}"
     if plan.variant == MINI:
         return f"python -m cosmoflow.train cosmoflow/mini.yaml data.data_dir={folder}"
-    return f"python -m cosmoflow.train cosmoflow/config.yaml data.data_dir={folder}"
+    shape = ", ".join(map(str, plan.facts["sample_shape"]))
+    counts = "data.train_samples=null data.eval_samples=null"
+    return (
+        f"python -m cosmoflow.train cosmoflow/config.yaml data.data_dir={folder} {counts} 'data.sample_shape=[{shape}]'"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from common.checkpoint import CheckpointConfig, Checkpoints
+from common.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.dist import Dist
 from common.launch import Place
 from common.loop import Fit, TrainConfig, fit
@@ -121,12 +121,12 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at):
     whole = fit(run_of(tmp_path / "whole", target=1e-9, epochs=4)).history
     first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
     outcome = fit(first)
-    # In the last step it is too late for this epoch: it is evaluated, and the next one stops.
+    # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
     epochs = stop_at[0] + (stop_at[1] == LAST_STEP)
     assert outcome.stopped_by == "SIGUSR1" and len(outcome.history) == epochs
     second = run_of(tmp_path / "parts", target=1e-9, epochs=4)
     saved = second.checkpoints.load()
-    assert saved.position.epoch == epochs and saved.position.step > 0
+    assert saved.position == Position(epochs, 0 if stop_at[1] == LAST_STEP else stop_at[1] + 1)
     torch.manual_seed(99)  # whatever the new process has drawn until then
     second.load(saved)
     resumed = fit(second).history

@@ -163,6 +163,8 @@ def fit(run: Fit) -> Outcome:
         while run.position.epoch < run.config.epochs and not run.target_met:
             stopped_by = _epoch(run, stop)
             ends = run.target_met or run.position.epoch == run.config.epochs
+            if not stopped_by and not ends:
+                stopped_by = _stop_asked(run, stop)  # in the last step of the epoch, or in its evaluation
             if stopped_by or run.checkpoints.due(run.position.epoch, ends):
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
@@ -200,8 +202,7 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     run.history.append(Epoch(number, loss, quality, rate, samples_per_s, train_s, wait_s, eval_s))
     run.position = Position(number, 0)
     run.progress.epoch_done(run.history)
-    ends = run.target_met or number == run.config.epochs
-    return "" if ends else _stop_asked(run, stop)
+    return ""
 
 
 def _train(run: Fit, stop: StopRequest) -> tuple[float, float, str]:

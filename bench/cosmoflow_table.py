@@ -32,7 +32,8 @@ def table(results: dict[str, list[dict[str, Any]]], machine: dict[str, Any]) -> 
         f"{machine['load']:.1f} when it began, from other work. "
         "The same again: `python bench/cosmoflow.py -o docs/performance-cosmoflow`.",
         "A step is log(1 + counts), forward, backward and SGD with momentum. Medians of turns of ours and the peer's; "
-        "CPU time is user + system of all threads. The peer is the same network in Keras on TensorFlow.",
+        "CPU time is user + system of all threads. The peer is the same network in Keras on TensorFlow. Idle threads "
+        "sleep (`OMP_WAIT_POLICY=passive`): on a busy machine spinning made steps several times longer.",
     ]
     for section, found in results.items():
         lines += ["", *SECTIONS[section](found)]

@@ -83,7 +83,7 @@ class Worker:
     def __init__(self, script: str, python: str, case: Case, *arguments: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
         self._name = f"{script} {case}"
-        # Threads that spin while they wait make steps on a busy machine up to ten times longer.
+        # Threads that spin while they wait make steps on a busy machine several times longer.
         threads = {"OMP_NUM_THREADS": str(case.threads), "OMP_WAIT_POLICY": "passive"}
         environment = os.environ | threads | {"TF_CPP_MIN_LOG_LEVEL": "3"}
         self._process = subprocess.Popen(

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import compliance
 from common.config import load
@@ -48,6 +49,15 @@ def config(universes, tmp_path, monkeypatch):
     path = tmp_path / "small.yaml"
     path.write_text(CONFIG.replace("DATA", str(universes)))
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As the processes that `start` starts: another number of threads adds in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def run(config, *arguments):
@@ -241,8 +251,6 @@ def test_wrong_values_have_a_clear_error(config, capsys, arguments, code, messag
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(config, capsys, monkeypatch):
-    import torch
-
     save, calls = torch.save, []
 
     def second_time_full(content, file):

@@ -2,6 +2,6 @@
 
 import os
 
-# Threads that wait for each other sleep. By default OpenMP lets them spin, which on a machine with other work takes
-# whole time slices from those who compute. It is read when torch is loaded, so this has to come before.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads of GNU's OpenMP that wait for each other soon sleep. By default they spin for milliseconds, which on a machine
+# with other work takes whole time slices from those who compute. It is read when torch is loaded, so it comes before.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")

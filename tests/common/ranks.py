@@ -109,6 +109,7 @@ def stick(dist, folder):
 @contextlib.contextmanager
 def cleaning_up(dist, folder):
     try:
+        dist.barrier()  # all ranks are inside before one fails
         yield
     finally:
         time.sleep(

@@ -213,6 +213,7 @@ def test_records_name_the_calling_line_without_folders_of_the_machine(log):
         pass
     expected = [("tests/common/test_mllog.py", line + after) for after in (1, 2, 3, 4, 4)]
     assert [(r["metadata"]["file"], r["metadata"]["lineno"]) for r in records(log.path)] == expected
+    # A caller from outside of the project, which no file of this tree can be.
     exec(compile("log.event('seed', 2)", "/home/somebody/my.run/train.py", "exec"), {"log": log})
     assert records(log.path)[-1]["metadata"]["file"] == "train.py"
 

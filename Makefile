@@ -25,14 +25,14 @@ help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [LOGS=path] [PYTEST_ARGS=...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.cosmoflow-installed ## check example logs and LOGS=path; train the mini CosmoFlow and check its log
+demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train the mini CosmoFlow and DeepCAM and check their logs
 	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
-	run=runs/demo-$$(date +%Y%m%d-%H%M%S)/cosmoflow && \
-	  $(PY) -m cosmoflow.train cosmoflow/mini.yaml output_dir=$$run && \
-	  $(PY) -m compliance.check --allow-mini $$run/result_0.txt
+	runs=runs/demo-$$(date +%Y%m%d-%H%M%S) && for benchmark in cosmoflow deepcam; do \
+	  $(PY) -m $$benchmark.train $$benchmark/mini.yaml output_dir=$$runs/$$benchmark && \
+	  $(PY) -m compliance.check --allow-mini $$runs/$$benchmark/result_0.txt || exit 1; done
 
 test: lint ## lint, then all tests with their coverage
-	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov=deepcam --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -70,11 +70,11 @@ $(VENV)/.checker-installed: $(VENV)/.created $(REQUIREMENTS)
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.cosmoflow-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[cosmoflow]'
+$(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
+	$(PIP_INSTALL) --editable '.[cosmoflow,deepcam]'
 	@touch $(VENV)/.checker-installed $@
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[dev,cosmoflow,mpi,plot]'
-	@touch $(VENV)/.checker-installed $(VENV)/.cosmoflow-installed $@
+	$(PIP_INSTALL) --editable '.[dev,cosmoflow,deepcam,mpi,plot]'
+	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

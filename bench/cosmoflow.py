@@ -20,109 +20,63 @@ is **untested**, for want of one.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from cosmoflow_table import ratio_of, table
-from cosmoflow_workers import Case, Worker
+from comparison import Comparison, Peer, parser, run, run_module
+from table import Page
+from workers import Case
 
-BENCH = Path(__file__).resolve().parent
-ROOT = BENCH.parent
 TENSORFLOW = "tensorflow-cpu==2.21.0"
-MINI = Case(32, 8, 4, 16)
-FULL = (MINI, Case(32, batch=8), Case(64, batch=2), Case(64, batch=8), Case(128, batch=1), Case(128, batch=2))
-QUICK = (MINI, Case(32, batch=8))
-ALL_CORES = (MINI, Case(128))
-ACCELERATOR = tuple(Case(batch=batch, dtype="bf16") for batch in (1, 8, 16, 32))
-Results = dict[str, list[dict[str, Any]]]
+PUBLISHED = 224
+PAGE = Page(
+    title="CosmoFlow",
+    script="bench/cosmoflow.py",
+    output="docs/performance-cosmoflow",
+    step="A step is log(1 + counts), forward, backward and SGD with momentum.",
+    peer="The peer is the same network in Keras on TensorFlow.",
+    published=PUBLISHED,
+    published_of="an H100 at local batch 1, the fastest published closed result per accelerator (round 3.0)",
+    goal=4 * PUBLISHED,
+    bytes_per_sample=2.1e9,  # mostly in the first block
+)
 
 
-# -- running -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class CosmoFlowCase(Case):
+    """Samples of side³ x 4 voxels, so many convolutions of which the first has so many channels."""
+
+    side: int = 128
+    channels: int = 32
+    layers: int = 5
+
+    @property
+    def network(self) -> str:
+        full = (self.channels, self.layers) == (32, 5)
+        return f"{self.side}³" if full else f"{self.side}³, {self.layers} layers from {self.channels} channels"
 
 
-def summary(facts: dict[str, Any], turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the facts with the medians of the turns, and each turn's CPU seconds per step."""
-    medians = {key: median(turn[key] for turn in turns) for key in turns[0]}
-    return facts | medians | {"cpu_s_of_turns": [turn["cpu_s"] for turn in turns]}
+MINI = CosmoFlowCase(side=32, channels=8, layers=4, batch=16)
+QUICK = (MINI, CosmoFlowCase(side=32, batch=8))
+LARGER = tuple(CosmoFlowCase(side=side, batch=batch) for side, batch in ((64, 2), (64, 8), (128, 1), (128, 2)))
+ALL_CORES = (MINI, CosmoFlowCase())
+ACCELERATOR = tuple(CosmoFlowCase(batch=batch) for batch in (1, 8, 16, 32))
 
 
-def alternate(workers: dict[str, Worker], turns: int) -> dict[str, dict[str, Any]]:
-    """Return what each worker says, made by turns; all have warmed up before the first."""
-    try:
-        facts = {side: worker.read() for side, worker in workers.items()}
-        found: dict[str, list[dict[str, Any]]] = {side: [] for side in workers}
-        for _ in range(turns):
-            for side, worker in workers.items():
-                found[side].append(worker.turn())
-    finally:
-        for worker in workers.values():
-            worker.close()
-    return {side: summary(facts[side], found[side]) for side in workers}
-
-
-def measured(case: Case, peer: str | None, turns: int, folder: Path | None = None) -> dict[str, Any]:
-    """Return what a step of the case took on both sides; with a folder, of ours with the loader on its files."""
-    workers = {"ours": Worker("cosmoflow_measures.py", sys.executable, case, *([str(folder)] if folder else []))}
-    if peer and not folder:
-        workers["peer"] = Worker("cosmoflow_keras.py", peer, case)
-    sides = alternate(workers, turns)
-    if len({side["parameters"] for side in sides.values()}) != 1:
-        sys.exit(f"the networks differ: {sides}")
-    result = {"case": case._asdict(), "network": case.network, **sides}
-    ours, ratio = sides["ours"]["cpu_s"] / case.batch * 1e3, ratio_of(result)
-    against = f", {ratio:.2f} of the peer's" if ratio else ""
-    files = f" from {folder.name} files" if folder else ""
-    where = f"threads {case.threads}" if case.device == "cpu" else case.device
-    print(
-        f"{case.network} batch {case.batch} {case.dtype} {where}{files}: {ours:.1f} ms CPU per sample{against}",
-        file=sys.stderr,
-    )
-    return result
-
-
-def measure_all(given: argparse.Namespace, machine: dict[str, Any], peer: str | None) -> Results:
-    """Return the results by sections: one core, all cores, with reading; or those of the accelerator."""
-    cores, dtypes, device = machine["cores"], machine["dtypes"], machine["device"]
-    if device != "cpu":
-        cases = [case._replace(device=device, threads=cores) for case in ACCELERATOR]
-        results = {"accelerator": [measured(case, None, given.turns) for case in cases]}
-        reading = [cases[1]]
-    else:
-        cases = [case._replace(dtype=dtype) for case in (QUICK if given.quick else FULL) for dtype in dtypes]
-        results = {"one core": [measured(case, peer, given.turns) for case in cases]}
-        reading = [case._replace(threads=cores, dtype=dtypes[-1]) for case in ALL_CORES[: 1 if given.quick else None]]
-        if not given.quick:
-            results["all cores"] = [measured(case, peer, given.turns) for case in reading]
-    with tempfile.TemporaryDirectory(prefix="bench-cosmoflow-") as name:
-        results["reading"] = []
-        for case in reading:
-            for files in ("gzip", "raw"):
-                folder = Path(name, str(case.side), files)
-                synthesize(folder, case.side, files)
-                results["reading"].append(measured(case, None, given.turns, folder) | {"files": files})
-    return results
-
-
-def synthesize(folder: Path, side: int, files: str) -> None:
+def synthesize(folder: Path, case: Any, kind: str) -> None:
     """A folder holds generated samples: 8 of the published size, 64 of the mini problem's."""
-    preset = ["--preset", "full-size"] if side == 128 else ["--particles", "32", "--train", "64"]
-    compress = ["--compress", "none" if files == "raw" else "gzip"]
-    command = [sys.executable, "-m", "cosmoflow.synthesize", str(folder), *preset, "--validation", "1", *compress]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    preset = ["--preset", "full-size"] if case.side == 128 else ["--particles", "32", "--train", "64"]
+    compress = ["--compress", "none" if kind == "raw" else "gzip"]
+    run_module("cosmoflow.synthesize", folder, *preset, "--validation", "1", *compress)
 
 
-# -- the machine and the peer --------------------------------------------------------------------------------
-
-
-def peer_python(given: argparse.Namespace) -> str | None:
-    """Return the Python that has the peer, installed now if it is in no environment yet; None without a peer."""
-    if given.no_peer or given.peer_python:
-        return None if given.no_peer else str(given.peer_python)
+def peer_python(given: argparse.Namespace) -> str:
+    """Return the Python that has the peer, installed now if it is in no environment yet."""
+    if given.peer_python:
+        return str(given.peer_python)
     folder = given.cache / TENSORFLOW
     python, installed = folder / "bin" / "python", folder / "installed"
     if not installed.exists():
@@ -137,47 +91,32 @@ def peer_python(given: argparse.Namespace) -> str | None:
     return str(python)
 
 
-def machine(device: str) -> dict[str, Any]:
-    """Return what is measured on; nothing that names a place."""
-    from data import about, cores  # the neighbour; it takes a second to import
-
-    code = (
-        "import torch; from common.device import device_type; from common.precision import Precision, PrecisionConfig;"
-        f"kind = device_type({device!r}); print(kind, Precision(PrecisionConfig(), torch.device(kind)).name)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    kind, best = done.stdout.split()
-    return about() | {"cores": cores(), "device": kind, "dtypes": ["fp32"] if best == "fp32" else ["fp32", best]}
-
-
 def main() -> int:
     """Measure, print the tables; exit 1 if the peer needs less CPU time than ours somewhere."""
     given = _arguments()
-    facts = machine(given.device)
-    results = measure_all(given, facts, peer_python(given) if facts["device"] == "cpu" else None)
-    text = table(results, facts)
-    print(text)
-    if given.output:
-        Path(f"{given.output}.md").write_text(text, encoding="utf-8")
-        Path(f"{given.output}.json").write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
-    ratios = [ratio_of(result) for result in results.get("one core", [])]
-    return 0 if all(ratio is None or ratio < 1 for ratio in ratios) else 1
+    comparison = Comparison(
+        name="cosmoflow",
+        page=PAGE,
+        script="cosmoflow_measures.py",
+        peer=None if given.no_peer or given.device != "cpu" else Peer("cosmoflow_keras.py", peer_python(given)),
+        one_core=QUICK if given.quick else QUICK + LARGER,
+        all_cores=() if given.quick else ALL_CORES,
+        reading=ALL_CORES[:1] if given.quick else ALL_CORES,
+        accelerator=ACCELERATOR,
+        kinds=("gzip", "raw"),
+        synthesize=synthesize,
+    )
+    return run(comparison, given)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small networks only")
-    peer = parser.add_mutually_exclusive_group()
+    arguments = parser(__doc__)
+    peer = arguments.add_mutually_exclusive_group()
     peer.add_argument("--peer-python", type=Path, metavar="PYTHON", help=f"a Python that has {TENSORFLOW}")
     peer.add_argument("--no-peer", action="store_true", help="measure this suite alone")
     cache = Path.home() / ".cache" / "mlperf-hpc-suite"
-    parser.add_argument("--cache", type=Path, default=cache, help="where the peer is installed (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="cpu (default), or auto for the accelerator")
-    parser.add_argument("--turns", type=int, help="turns of each side (default: 5, or 3 with --quick)")
-    parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
-    given = parser.parse_args()
-    given.turns = given.turns or (3 if given.quick else 5)
-    return given
+    arguments.add_argument("--cache", type=Path, default=cache, help="where the peer is installed (%(default)s)")
+    return arguments.parse_args()
 
 
 if __name__ == "__main__":

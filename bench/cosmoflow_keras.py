@@ -8,16 +8,15 @@ made these steps ten times slower.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from cosmoflow_workers import Case, case_of, memory_mb, serve, took
+from workers import given_case, serve, took
 
 
-def network(case: Case) -> Any:
+def network(case: Any) -> Any:
     """Return the network by the table of layers: block by block convolution, LeakyReLU, pooling; three dense layers."""
     layers = keras.layers
     stack = [keras.Input((case.side, case.side, case.side, 4))]
@@ -32,7 +31,7 @@ def network(case: Case) -> Any:
 
 
 def main() -> None:
-    case = case_of(sys.argv[1])
+    case = given_case()
     tf.config.threading.set_intra_op_parallelism_threads(case.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1 if case.threads == 1 else 2)
     if case.dtype == "bf16":
@@ -48,9 +47,9 @@ def main() -> None:
 
     def facts() -> dict[str, Any]:
         versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
-        return {"parameters": model.count_params(), "memory_mb": memory_mb(), "versions": versions}
+        return {"parameters": model.count_params(), "versions": versions}
 
-    serve(step, facts, lambda steps: took(step, steps))
+    serve(case, step, facts, lambda steps: took(step, steps))
 
 
 if __name__ == "__main__":

@@ -14,18 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from machine import about, cores
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -125,26 +124,6 @@ def measure_all(pythons: dict[str, str], folder: Path, runs: int, passes: int) -
             for reader, found in readers.items()
         }
         for kind, readers in results.items()
-    }
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def about() -> dict[str, Any]:
-    """Return what the numbers were measured on and with; nothing that names a place."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return {
-        "date": date.today().isoformat(),
-        "machine": f"{cores()} cores, {model}",
-        "python": platform.python_version(),
-        "load": os.getloadavg()[1],
     }
 
 

@@ -12,6 +12,7 @@ seconds and the curve.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import platform
@@ -51,9 +52,11 @@ def run_once(command: list[str], folder: Path, threads: int) -> dict[str, Any]:
     log = (folder / "result_0.txt").read_text().splitlines()
     records = [json.loads(line.removeprefix(":::MLLOG ")) for line in log]
     times = {record["key"]: record["time_ms"] for record in records if record["key"] in ("run_start", "run_stop")}
+    with (folder / "history.csv").open() as file:
+        curve = [float(row["quality"]) for row in csv.DictReader(file)]
     result = {
         "status": records[-1]["metadata"]["status"],
-        "curve": [record["value"] for record in records if record["key"] == "eval_error"],
+        "curve": curve,
         "seconds": (times["run_stop"] - times["run_start"]) / 1000,
         "elapsed_s": time.monotonic() - begin,
         "cpu_s": cpu_seconds(usage),

@@ -110,6 +110,20 @@ class Dist:
         """
         return self
 
+    def group(self, size: int) -> Dist:
+        """Return the Dist of the `size` consecutive ranks that this one is among: ranks 0 to size - 1, and so on.
+
+        A collective call, and an expensive one: once per run. ValueError if the groups would not be equally large.
+        """
+        if self.world_size % size:
+            raise ValueError(f"{self.world_size} rank(s) do not fall into groups of {size}; expected a divisor")
+        return self
+
+    @property
+    def process_group(self) -> Any:
+        """The ranks as torch.distributed knows them, for modules that talk to them on their own; None: nobody."""
+        return None
+
     def close(self) -> None:
         """The ranks no longer need each other; `connect` calls this at its end."""
 
@@ -169,8 +183,32 @@ class _Ranks(Dist):
         place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
         return Dist(place, self.device) if group is None else _Ranks(place, self.device, self._timeout, group)
 
+    def group(self, size: int) -> Dist:
+        super().group(size)
+        single = _alone(self.place.launcher)
+        if size == 1:
+            return Dist(single, self.device)
+        # A process group of its own also where it has all ranks: its calls come between those of others.
+        starts = range(0, self.world_size, size)
+        groups = [td.new_group(range(start, start + size), timeout=self._timeout) for start in starts]
+        place = replace(single, rank=self.rank % size, world_size=size, local_rank=self.rank % size, local_size=size)
+        return _Ranks(place, self.device, self._timeout, groups[self.rank // size])
+
+    @property
+    def process_group(self) -> Any:
+        return self._group
+
     def close(self) -> None:
         td.destroy_process_group(self._group)
+
+
+def alone() -> Dist:
+    """Return the Dist of a process that computes on its CPU by itself, also where it is one of several ranks."""
+    return Dist(_alone("single"), torch.device("cpu"))
+
+
+def _alone(launcher: str) -> Place:
+    return Place(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)
 
 
 _DEFAULTS: Final = DistConfig()

@@ -13,9 +13,11 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor, nn
 
+from common.batchnorm import average_statistics
 from common.checkpoint import Checkpoints, Position, Saved
 from common.dist import Dist
 from common.mllog import ResultLog
+from common.optim import set_rate
 from common.precision import Precision
 from common.progress import Epoch, Progress
 from common.reference import Target
@@ -166,6 +168,7 @@ def fit(run: Fit) -> Outcome:
             if not stopped_by and not ends:
                 stopped_by = _stop_asked(run, stop)  # in the last step of the epoch, or in its evaluation
             if stopped_by or run.checkpoints.due(run.position.epoch, ends):
+                average_statistics(run.task.model, run.dist)  # the checkpoint has those of rank 0 for all
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
                 run.progress.say(f"stopped by {stopped_by}; all is saved in {path}: go on with --resume")
@@ -190,6 +193,7 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     run.log.start("eval_start", epoch_num=number)
     begin = time.perf_counter()
     run.task.model.eval()
+    average_statistics(run.task.model, run.dist)
     with torch.inference_mode(), run.precision.autocast():
         quality = run.task.evaluate()
     eval_s = time.perf_counter() - begin
@@ -217,8 +221,7 @@ def _train(run: Fit, stop: StopRequest) -> tuple[float, float, str]:
     with contextlib.closing(run.task.batches(epoch, first_step)) as batches:
         for step in range(first_step, steps):
             weight = run.task.step_weight(epoch, step)
-            for group in run.optimizer.param_groups:
-                group["lr"] = run.rate(epoch, step, steps)
+            set_rate(run.optimizer, run.rate(epoch, step, steps))
             loss, waited = _step(run, itertools.islice(batches, run.config.accumulation), weight)
             summed += loss
             samples, wait_s, unseen = samples + weight, wait_s + waited, unseen + weight

@@ -137,10 +137,11 @@ def _differences(root: Path, name: str, entry: Entry, checksum: bool) -> Iterato
 
 
 def _extra(root: Path, manifest: Manifest) -> Iterator[str]:
-    folders = {PurePosixPath(name).parent for name in manifest.files}
+    # Beside the folders of the dataset there may be anything: no loader looks there.
+    folders = {PurePosixPath(name).parent for name in manifest.files} - {PurePosixPath()}
     for folder in sorted(folders):
         here = root / folder
         for name in sorted(os.listdir(here)) if here.is_dir() else ():
             relative = str(folder / name)
-            if relative not in manifest.files and relative != NAME and (here / name).is_file():
+            if relative not in manifest.files and (here / name).is_file():
                 yield relative

@@ -24,7 +24,9 @@ class OptimConfig:
     momentum: of sgd and muon.
     betas, eps, weight_decay: of adam (added to the gradient as L2), adamw and lamb (apart from the gradient).
     max_grad_norm: lamb scales the gradient of all parameters together down to this norm.
-    fused: "auto" takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; "off" neither.
+    fused: "auto" takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; "off" neither, but
+        lamb's moments are always updated by torch's. "mixed_precision", of lamb: apex's variant that keeps rate and
+        step count on the device and undoes the loss scale of fp16 itself; it is an error where apex is not installed.
     """
 
     name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = "sgd"
@@ -33,7 +35,7 @@ class OptimConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     max_grad_norm: float = 1.0
-    fused: Literal["auto", "off"] = "auto"
+    fused: Literal["auto", "mixed_precision", "off"] = "auto"
 
     def __post_init__(self) -> None:
         for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):
@@ -45,6 +47,8 @@ class OptimConfig:
             raise ValueError("weight_decay is not for sgd; CosmoFlow's L2 regularisation is model.l2")
         if self.eps <= 0 or self.max_grad_norm <= 0:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
+        if self.fused == "mixed_precision" and self.name != "lamb":
+            raise ValueError(f"fused is mixed_precision, which is for lamb; {self.name} has auto and off")
 
     @property
     def log_name(self) -> str:
@@ -52,14 +56,31 @@ class OptimConfig:
         return LOG_NAMES[self.name]
 
 
+def logged(config: OptimConfig) -> dict[str, Any]:
+    """Return the log's keys and values for the optimizer, in the order of DeepCAM's reference; the rate comes apart.
+
+    An optimizer with a momentum alone states it as its only beta, and no epsilon as 0.
+    """
+    with_moments = config.name in ("adam", "adamw", "lamb")
+    said: dict[str, Any] = {
+        "opt_name": config.log_name,
+        "opt_betas": list(config.betas) if with_moments else [config.momentum],
+        "opt_eps": config.eps if with_moments else 0.0,
+        "opt_weight_decay": config.weight_decay if with_moments else 0.0,
+    }
+    if config.name == "lamb":
+        said |= {"opt_bias_correction": True, "opt_grad_averaging": True, "opt_max_grad_norm": config.max_grad_norm}
+    return said
+
+
 def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:
-    """Return the optimizer over the parameters; `param_groups[i]["lr"]` is where a schedule sets the rate.
+    """Return the optimizer over the parameters; `set_rate` is how a schedule changes the rate.
 
     apex's kernels are taken for adam, adamw and lamb on CUDA (untested here: written after apex's documentation).
     """
     parameters = list(parameters)
     on_cuda = all(parameter.is_cuda for parameter in parameters)
-    apex = apex_optimizers() if config.fused == "auto" and on_cuda else None
+    apex = apex_optimizers() if config.fused != "off" and on_cuda else None
     options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
     match config.name:
         case "sgd":
@@ -67,14 +88,31 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
         case "muon":
             return Muon(parameters, lr, config.momentum)
         case "lamb":
-            lamb = apex.FusedLAMB if apex else Lamb
-            return lamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
+            return _lamb(config.fused, apex)(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case "adam" | "adamw" if apex:
             adam_w_mode = config.name == "adamw"
             return apex.FusedAdam(parameters, lr, adam_w_mode=adam_w_mode, **options)
         case _:
             adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
             return adam(parameters, lr, fused=config.fused == "auto", **options)
+
+
+def _lamb(fused: str, apex: Any) -> Any:
+    """Return the class to take for lamb; apex's with their defaults are the same algorithm as ours."""
+    if fused == "mixed_precision":
+        if apex is None:
+            raise ValueError("optim.fused is mixed_precision, which needs NVIDIA's apex and a GPU; set it to auto")
+        return apex.FusedMixedPrecisionLamb
+    return apex.FusedLAMB if apex else Lamb
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """The optimizer's next step has this learning rate; a rate that is a tensor stays the same tensor."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def apex_optimizers() -> Any:
@@ -123,7 +161,7 @@ class Lamb(Optimizer):
         super().__init__(parameters, {"lr": lr, "step": 0, **options})
 
     def step(self) -> None:
-        """Update the parameters that have a gradient."""
+        """Update the parameters that have a gradient; the gradients are scaled down in place."""
         norm = torch.nn.utils.get_total_norm(
             [gradient for group in self.param_groups for gradient in _with_gradients(group)[1]]
         )
@@ -131,24 +169,37 @@ class Lamb(Optimizer):
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
                 group["step"] += 1
-                scale = (group["max_grad_norm"] / norm).clamp(max=1)
-                steps = self._adam_steps(group, parameters, torch._foreach_mul(gradients, scale))
+                steps = self._adam_steps(group, parameters, gradients, norm)
+                rates = group["lr"]
                 if group["weight_decay"]:
                     torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
-                    torch._foreach_mul_(steps, _trust_ratios(parameters, steps))
-                torch._foreach_sub_(parameters, torch._foreach_mul(steps, group["lr"]))
+                    rates = list((_trust_ratios(parameters, steps) * group["lr"]).unbind())
+                torch._foreach_mul_(steps, rates)
+                torch._foreach_sub_(parameters, steps)
 
-    def _adam_steps(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    def _adam_steps(
+        self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], norm: Tensor
+    ) -> list[Tensor]:
         """Update the moments; return mean / (sqrt(mean of squares) + eps), both corrected."""
         beta1, beta2 = group["betas"]
-        means, squares = _state(self, "mean", parameters), _state(self, "square", parameters)
-        torch._foreach_lerp_(means, gradients, 1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-        roots = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2 ** group["step"]))
-        torch._foreach_add_(roots, group["eps"])
-        steps: list[Tensor] = list(torch._foreach_div(means, 1 - beta1 ** group["step"]))
-        torch._foreach_div_(steps, roots)
+        # Adam's step from weights of 0 at a rate of -1 is what is asked for, and torch has a kernel for it.
+        steps = [torch.zeros_like(parameter) for parameter in parameters]
+        torch._fused_adam_(
+            steps,
+            gradients,
+            _state(self, "mean", parameters),
+            _state(self, "square", parameters),
+            [],
+            [torch.full((), group["step"], dtype=torch.float32, device=norm.device)] * len(steps),
+            lr=-1.0,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=0.0,
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            grad_scale=(norm / group["max_grad_norm"]).clamp(min=1).float(),
+        )
         return steps
 
 
@@ -171,32 +222,45 @@ class Muon(Optimizer):
                 torch._foreach_mul_(sums, group["momentum"])
                 torch._foreach_add_(sums, gradients)
                 ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # as Nesterov
-                for parameter, move in zip(parameters, ahead, strict=True):
-                    rows = 1 if move.ndim < 2 else len(move)
-                    parameter.sub_(orthogonal(move.reshape(rows, -1)).reshape(parameter.shape) * group["lr"])
+                for pairs in _by_matrix(parameters, ahead).values():
+                    moves = orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
+                    for (parameter, _), move in zip(pairs, moves, strict=True):
+                        parameter.sub_(move.reshape(parameter.shape))
 
 
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
 """Coefficients that bring singular values near 1 in few iterations, not to it (Jordan et al. 2024)."""
 
 
-def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
-    """Return the matrix with all singular values about 1 (0.7 to 1.2), times sqrt(rows / columns) if it is tall."""
+def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
+    """Return each matrix with all singular values about 1 (0.7 to 1.2), times sqrt(rows / columns) if it is tall.
+
+    (..., rows, columns); computing many of one shape at once saves time.
+    """
     a, b, c = NEWTON_SCHULZ
-    rows, columns = matrix.shape
+    rows, columns = matrices.shape[-2:]
     tall = rows > columns
-    x = matrix.T if tall else matrix
-    x = x / (x.norm() + torch.finfo(x.dtype).tiny)
+    x = matrices.mT if tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
     for _ in range(iterations):
-        square = x @ x.T
+        square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
-    return x.T * math.sqrt(rows / columns) if tall else x
+    return x.mT * math.sqrt(rows / columns) if tall else x
 
 
-def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> list[Tensor]:
+def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size, list[tuple[Tensor, Tensor]]]:
+    """Return parameters and their moves as matrices, by the shape of the matrix."""
+    found: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
+    for parameter, move in zip(parameters, moves, strict=True):
+        matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
+        found.setdefault(matrix.shape, []).append((parameter, matrix))
+    return found
+
+
+def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:
     """Return |w| / |step| of each tensor, and 1 where either is 0."""
     ratios = torch.stack(torch._foreach_norm(parameters)) / torch.stack(torch._foreach_norm(steps))
-    return list(torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0).unbind())
+    return torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)
 
 
 def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:

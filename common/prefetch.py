@@ -3,17 +3,92 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order and at the same time."""
+
+
+Read = tuple[Tensor, Tensor, np.ndarray]
+"""Inputs, truth and indices of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples on the device, in the order of `indices`; there may be none. The benchmark says what x and y are.
+
+    indices: int64 (B,). wait_s: seconds that the consumer waited.
+    """
+
+    x: Tensor
+    y: Tensor
+    indices: np.ndarray
+    wait_s: float
+
+
+class Reading(Protocol):
+    """How samples are read. workers: threads that read. prefetch: batches that are read ahead of their use."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def prefetch(self) -> int: ...
+
+
+class Samples(Protocol):
+    """What a dataset does for `read_batches`; several threads call `read` at once."""
+
+    @property
+    def config(self) -> Reading: ...
+
+    def room(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
+        """Return memory for the inputs and the truth of so many samples, pinned for an accelerator."""
+
+    def read(self, index: int, into: tuple[np.ndarray, ...]) -> object:
+        """The two arrays hold a sample."""
+
+
+def timed(source: Generator[Read]) -> Generator[Batch]:
+    """Yield the batches with the seconds that each was waited for; at the end, also an early one, close the source."""
+    with closing(source):
+        while True:
+            begin = time.perf_counter()
+            batch = next(source, None)
+            if batch is None:
+                return
+            yield Batch(*batch, time.perf_counter() - begin)
+
+
+def read_batches(samples: Samples, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+    """Yield a batch on the device for each array of indices, read ahead by threads.
+
+    What is wrong with a sample is raised when its batch is due.
+    """
+    begun: deque[np.ndarray] = deque()
+
+    def jobs() -> Iterator[Job[tuple[Tensor, Tensor]]]:
+        for chosen in indices:
+            begun.append(chosen)
+            x, y = samples.room(len(chosen), device.type != "cpu")
+            rooms = zip(chosen, x.numpy(), y.numpy(), strict=True)
+            yield (x, y), [partial(samples.read, int(i), (its_x, its_y)) for i, its_x, its_y in rooms]
+
+    with closing(in_order(jobs(), samples.config.workers, samples.config.prefetch)) as ready:
+        for x, y in on_device(ready, device):
+            yield x, y, begun.popleft()
 
 
 def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:

@@ -57,6 +57,7 @@ class Plan:
     facts: plain values, what makes it this dataset and no other; a folder with other facts is refused.
     make: writes the files of an item below a folder; must be picklable. BadItemError and OSError mean a bad item.
     bytes_per_item: about how much disk space an item takes. noun: what users call the items.
+    begin: what all items need is in the folder after this call, which several tasks may make at the same time.
     """
 
     benchmark: str
@@ -66,6 +67,7 @@ class Plan:
     make: Callable[[Item, Path], None]
     bytes_per_item: float
     noun: str = "items"
+    begin: Callable[[Path], None] = lambda _: None
 
     @property
     def files(self) -> set[str]:
@@ -141,6 +143,8 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
         for place in {(folder / name).parent for item in todo for name in item.files}:
             place.mkdir(parents=True, exist_ok=True)
         _check_space(folder, plan.bytes_per_item * len(todo))
+    plan.begin(folder)
+    if todo:
         try:
             _work(plan, ledger, crew, todo, outcome)
         except OSError as error:

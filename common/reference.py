@@ -229,10 +229,12 @@ class Reference:
 
 
 def mini_of(reference: Reference, target: float, train_samples: int, eval_samples: int, source: str) -> Reference:
-    """Return the mini problem of a benchmark: its own data and target; the settings are stated, their values free."""
+    """Return the mini problem of a benchmark: its own data and target; the settings are stated, their values free.
+
+    Only what divides the work, such as the global batch size, is a whole number here too.
+    """
     free = tuple(
-        setting if setting.key == "global_batch_size" else replace(setting, allowed=ANY, why="")
-        for setting in reference.settings
+        setting if setting.allowed is COUNT else replace(setting, allowed=ANY, why="") for setting in reference.settings
     )
     return replace(
         reference,

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
+class Schedule(ABC):
+    """What a configuration's section `schedule` is: numbers that give the learning rate of each step."""
+
+    __slots__ = ()
+    base_lr: float
+
+    @abstractmethod
+    def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
+        """Return the learning rate of a step of an epoch with `steps` steps; all count from 0."""
+
+    @abstractmethod
+    def logged(self, global_batch_size: int) -> dict[str, Any]:
+        """Return the log's keys and values for the schedule, as the benchmark's reference names them."""
+
+
 @dataclass(frozen=True, slots=True)
-class ScheduleConfig:
-    """Warm-up from base_lr to a peak, then decay. Epochs count from 0, as in the reference; the log's from 1.
+class EpochSchedule(Schedule):
+    """CosmoFlow's: warm-up from base_lr to a peak, then decay, in epochs, which count from 0; the log's from 1.
 
     base_lr, scaling, base_batch_size: the peak is base_lr times global_batch_size / base_batch_size ("linear"), the
         square root of this ("sqrt"), or 1 ("none").
@@ -45,39 +61,104 @@ class ScheduleConfig:
                 f"got cosine_epochs = {self.cosine_epochs}, decay = {self.decay}"
             )
 
+    def scale(self, global_batch_size: int) -> float:
+        """Return the peak rate over base_lr."""
+        ratio = global_batch_size / self.base_batch_size
+        return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.scaling]
 
-def scale(config: ScheduleConfig, global_batch_size: int) -> float:
-    """Return the peak rate over base_lr."""
-    ratio = global_batch_size / config.base_batch_size
-    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[config.scaling]
+    def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
+        """Return the learning rate; "piecewise" has the same in all steps of an epoch."""
+        peak = self.base_lr * self.scale(global_batch_size)
+        time = epoch + step / steps if self.kind == "cosine" else epoch
+        if time < self.warmup_epochs:
+            return self.base_lr + time * (peak - self.base_lr) / self.warmup_epochs
+        if self.kind == "cosine":
+            share = (time - self.warmup_epochs) / (self.cosine_epochs - self.warmup_epochs)
+            return peak * (1 + math.cos(math.pi * min(share, 1))) / 2
+        past = [boundary for boundary in self.decay if boundary < epoch]
+        return peak * self.decay[max(past)] if past else peak
+
+    def logged(self, global_batch_size: int) -> dict[str, Any]:
+        """Return keys and values in the reference's order and with its conventions.
+
+        opt_base_learning_rate is the peak. The reference logs only the largest decay factor; here each boundary has
+        its own, as the rules ask, and one alone is a number.
+        """
+        boundaries = sorted(self.decay)
+        factors = [self.decay[boundary] for boundary in boundaries]
+        factor = self.scale(global_batch_size)
+        return {
+            "opt_base_learning_rate": self.base_lr * factor,
+            "opt_learning_rate_warmup_epochs": self.warmup_epochs,
+            "opt_learning_rate_warmup_factor": factor,
+            "opt_learning_rate_decay_boundary_epochs": boundaries,
+            "opt_learning_rate_decay_factor": factors[0] if len(factors) == 1 else factors,
+        }
 
 
-def rate(config: ScheduleConfig, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-    """Return the learning rate of a step of an epoch with `steps` steps; all count from 0."""
-    peak = config.base_lr * scale(config, global_batch_size)
-    time = epoch + step / steps if config.kind == "cosine" else epoch
-    if time < config.warmup_epochs:
-        return config.base_lr + time * (peak - config.base_lr) / config.warmup_epochs
-    if config.kind == "cosine":
-        share = (time - config.warmup_epochs) / (config.cosine_epochs - config.warmup_epochs)
-        return peak * (1 + math.cos(math.pi * min(share, 1))) / 2
-    past = [boundary for boundary in config.decay if boundary < epoch]
-    return peak * config.decay[max(past)] if past else peak
+@dataclass(frozen=True, slots=True)
+class StepSchedule(Schedule):
+    """DeepCAM's: warm-up and decay in optimizer steps.
 
+    base_lr: the rate after the warm-up, over warmup_factor.
+    warmup_steps, warmup_factor: with factor 1 the rate grows evenly from 0 to base_lr, with a greater one from base_lr
+        to factor times base_lr. Step number `warmup_steps`, counted from 1, is the first one at the full rate.
+    kind: "multistep": after each of the `milestones`, in steps since the warm-up, the rate is multiplied by decay_rate.
+        "cosine_annealing": it falls along half a cosine to eta_min in t_max steps, and stays there.
 
-def logged(config: ScheduleConfig, global_batch_size: int) -> dict[str, Any]:
-    """Return the log's keys and values for the schedule, in the reference's order and with its conventions.
-
-    opt_base_learning_rate is the peak. The reference logs only the largest decay factor; here each boundary has its
-    own, as the rules ask, and one alone is a number.
+    The reference never reaches the full rate with multistep (it stays at the last one of the warm-up, base_lr times
+    (warmup_steps - 1) / warmup_steps), decays one step late after a warm-up and one early without, and its cosine
+    rises again after t_max steps. Here the numbers mean what they say.
     """
-    boundaries = sorted(config.decay)
-    factors = [config.decay[boundary] for boundary in boundaries]
-    factor = scale(config, global_batch_size)
-    return {
-        "opt_base_learning_rate": config.base_lr * factor,
-        "opt_learning_rate_warmup_epochs": config.warmup_epochs,
-        "opt_learning_rate_warmup_factor": factor,
-        "opt_learning_rate_decay_boundary_epochs": boundaries,
-        "opt_learning_rate_decay_factor": factors[0] if len(factors) == 1 else factors,
-    }
+
+    base_lr: float = 0.001
+    warmup_steps: int = 0
+    warmup_factor: float = 1.0
+    kind: Literal["multistep", "cosine_annealing"] = "multistep"
+    milestones: tuple[int, ...] = ()
+    decay_rate: float = 0.1
+    t_max: int = 0
+    eta_min: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.base_lr <= 0 or not 0 <= self.eta_min < self.base_lr:
+            raise ValueError(f"base_lr is {self.base_lr}, eta_min {self.eta_min}; expected 0 <= eta_min < base_lr")
+        if self.warmup_steps < 0 or self.warmup_factor < 1:
+            raise ValueError(
+                f"warmup_steps is {self.warmup_steps}, warmup_factor {self.warmup_factor}; expected at least 0 and 1"
+            )
+        if not 0 < self.decay_rate <= 1:
+            raise ValueError(f"decay_rate is {self.decay_rate}; expected 0 < decay_rate <= 1")
+        if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
+            raise ValueError(f"milestones is {list(self.milestones)}; expected rising numbers of at least 1")
+        if self.kind == "cosine_annealing" and (self.milestones or self.t_max < 1):
+            raise ValueError(
+                f"kind cosine_annealing needs t_max of at least 1 and no milestones; got t_max = {self.t_max}, "
+                f"milestones = {list(self.milestones)}"
+            )
+
+    def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
+        """Return the learning rate; the size of the global batch has no part in it."""
+        number = epoch * steps + step + 1
+        if number < self.warmup_steps:
+            share = number / self.warmup_steps
+            return self.base_lr * (1 + (self.warmup_factor - 1) * share if self.warmup_factor > 1 else share)
+        full = self.base_lr * self.warmup_factor
+        since = max(number - self.warmup_steps - 1, 0)
+        if self.kind == "cosine_annealing":
+            share = min(since / self.t_max, 1)
+            return self.eta_min + (full - self.eta_min) * (1 + math.cos(math.pi * share)) / 2
+        return full * self.decay_rate ** sum(milestone <= since for milestone in self.milestones)
+
+    def logged(self, global_batch_size: int) -> dict[str, Any]:
+        """Return the reference's keys; those of the other kind of schedule are left out."""
+        of_kind: dict[str, Any] = {"milestones": list(self.milestones), "decay_rate": self.decay_rate}
+        if self.kind == "cosine_annealing":
+            of_kind = {"t_max": self.t_max, "eta_min": self.eta_min}
+        facts = {
+            "type": self.kind,
+            **of_kind,
+            "lr_warmup_steps": self.warmup_steps,
+            "lr_warmup_factor": self.warmup_factor,
+        }
+        return {"opt_lr": self.base_lr, **{f"scheduler_{key}": value for key, value in facts.items()}}

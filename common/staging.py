@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import torch
@@ -114,24 +114,26 @@ class Staged:
         self._clear()
 
 
-def source_files(folder: Path, samples: Mapping[str, int]) -> list[SourceFile]:
+def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[SourceFile]:
     """Return the files of a dataset by its manifest, or by what the file system says where there is none.
 
     samples: names below `folder`, each with the number of its sample in its own folder.
-    Raises ManifestError for an unusable manifest, StagingError for a file that it does not know or that is not there.
+    Raises ManifestError for an unusable manifest, StagingError for a file that is not there, or that a manifest does
+    not know that knows others in its folder.
     """
     listing = folder / MANIFEST
-    known = read_manifest(listing).files if listing.exists() else None
+    known = read_manifest(listing).files if listing.exists() else {}
+    folders = {PurePosixPath(name).parent for name in known} - {PurePosixPath()}
 
     def describe(name: str) -> SourceFile:
-        if known is None:
-            try:
-                return SourceFile(name, (folder / name).stat().st_size, samples[name])
-            except OSError as error:
-                raise StagingError(f"{folder / name}: {error.strerror}") from error
-        if name not in known:
+        if name in known:
+            return SourceFile(name, known[name].bytes, samples[name], known[name].sha256)
+        if PurePosixPath(name).parent in folders:
             raise StagingError(f"{folder / name} is not in {listing}: the files of several datasets are mixed")
-        return SourceFile(name, known[name].bytes, samples[name], known[name].sha256)
+        try:
+            return SourceFile(name, (folder / name).stat().st_size, samples[name])
+        except OSError as error:
+            raise StagingError(f"{folder / name}: {error.strerror}") from error
 
     with ThreadPoolExecutor(LOOKING) as pool:  # a shared file system answers many at a time
         return list(pool.map(describe, samples))

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from common import mllog, optim, schedule
+from common import mllog, optim
 from common.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Saved
 from common.command import run_command
 from common.config import load, to_dict, to_yaml
@@ -30,7 +30,7 @@ from common.precision import Precision, PrecisionConfig
 from common.progress import Progress, duration
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Reference, Target
-from common.schedule import ScheduleConfig
+from common.schedule import Schedule
 from common.staging import Staged, StagingConfig, StagingError
 
 MENDABLE: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
@@ -51,16 +51,16 @@ STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """What the configurations of all benchmarks share; a benchmark adds `data` and `model`.
+    """What the configurations of all benchmarks share; a benchmark adds `data` and `model`, and says which schedule.
 
     drop_page_cache: empty the nodes' page caches before the run (needs root); else the job's prologue has to.
     """
 
     output_dir: Path
+    schedule: Schedule
     drop_page_cache: bool = False
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     staging: StagingConfig = field(default_factory=StagingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -241,7 +241,7 @@ class _Training:
             target=target,
             optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
             precision=Precision(config.precision, dist.device),
-            rate=partial(schedule.rate, config.schedule, batch_size),
+            rate=partial(config.schedule.rate, batch_size),
             dist=dist,
             log=log,
             checkpoints=self.checkpoints,

@@ -21,6 +21,7 @@ from common.reference import (
 )
 from cosmoflow.reference import MINI as COSMOFLOW_MINI
 from cosmoflow.reference import REFERENCE as COSMOFLOW
+from deepcam.reference import MINI as DEEPCAM_MINI
 from deepcam.reference import REFERENCE as DEEPCAM
 from oc20.reference import REFERENCE as OC20
 
@@ -91,7 +92,7 @@ OPENFOLD = Reference(
 )
 
 REFERENCES = {reference.name: reference for reference in (COSMOFLOW, DEEPCAM, OC20, OPENFOLD)}
-MINIS = {reference.name: reference for reference in (COSMOFLOW_MINI,)}
+MINIS = {reference.name: reference for reference in (COSMOFLOW_MINI, DEEPCAM_MINI)}
 """The mini problems of the benchmarks that have one."""
 
 

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from common.dali import dali_batches  # first: it says what to install
+from common.prefetch import Read
 from cosmoflow import tfrecord
-from cosmoflow.data import Dataset, DatasetError, Read
+from cosmoflow.data import Dataset, DatasetError
 
-try:
-    from nvidia.dali import fn, types
-    from nvidia.dali import tfrecord as features
-    from nvidia.dali.pipeline import Pipeline
-    from nvidia.dali.plugin.pytorch import DALIGenericIterator
-except ImportError as error:
-    raise ImportError(
-        "data.pipeline=dali needs NVIDIA DALI: pip install nvidia-dali-cuda130, or nvidia-dali-cuda120 for a driver "
-        "of CUDA 12; or set data.pipeline=native"
-    ) from error
+# isort: split
+from nvidia.dali import fn, types
+from nvidia.dali import tfrecord as features
 
 
 def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
@@ -33,28 +29,9 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
 
     DatasetError for records that DALI cannot read: gzipped ones and those of another size than the first.
     """
-    steps = list(indices)
-    filler = next((step for step in steps if len(step)), None)
-    if filler is None:
-        for step in steps:
-            empty = torch.empty((0, *dataset.config.sample_shape), dtype=torch.int16, device=device)
-            yield empty, torch.empty((0, tfrecord.LABELS), device=device), step
-        return
-    # DALI's batches are all of one size: smaller ones are filled up here, and cut to size again afterwards.
-    width = max(map(len, steps))
-    order = np.concatenate([np.resize(step if len(step) else filler, width) for step in steps])
     with tempfile.TemporaryDirectory(prefix="cosmoflow-dali-") as scratch:
-        pipeline = Pipeline(
-            batch_size=width,
-            num_threads=dataset.config.workers,
-            device_id=None if device.type == "cpu" else torch.accelerator.current_device_index(),
-            prefetch_queue_depth=dataset.config.prefetch,
-        )
-        with pipeline:
-            x, y = _npy(dataset, order) if dataset.config.format == "npy" else _tfrecord(dataset, order, Path(scratch))
-            pipeline.set_outputs(*((x, y) if device.type == "cpu" else (x.gpu(), y.gpu())))
-        for step, (batch,) in zip(steps, DALIGenericIterator(pipeline, ["x", "y"]), strict=False):  # it has no end
-            yield batch["x"][: len(step)], batch["y"][: len(step)], step
+        read = _npy if dataset.config.format == "npy" else partial(_tfrecord, scratch=Path(scratch))
+        yield from dali_batches(dataset, indices, device, partial(read, dataset))
 
 
 def _npy(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
-from copy import copy
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,15 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.prefetch import in_order, on_device
+from common.prefetch import Batch, read_batches, timed
+from common.samples import DatasetError as DatasetError
+from common.samples import Split
 from cosmoflow import npy, tfrecord
 from cosmoflow.tfrecord import Sample
 
 ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
-
-
-class DatasetError(ValueError):
-    """A folder does not hold the samples that the configuration asks for; the message says how to mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,58 +73,38 @@ class DataConfig:
             raise ValueError("DALI neither compares checksums nor keeps samples; unset verify_crc and cache")
 
 
-class Dataset:
+class Dataset(Split):
     """The samples of one folder, in the order of their names.
 
     DatasetError if the folder is missing or empty, has another or more than one format, or fewer than `samples`.
     """
 
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+        super().__init__(folder, _find(folder, config.format), samples, keep=config.cache)
         self.config = config
-        self.names = _find(folder, config.format)
-        if samples is not None and len(self.names) < samples:
-            raise DatasetError(
-                f"{folder} holds {len(self.names):,} samples, and the configuration asks for {samples:,}: lower "
-                "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
-            )
-        self.names = self.names[:samples]
-        self._locate: Callable[[str], Path] = folder.joinpath
-        self._cache: dict[int, Sample] = {}
 
-    def __len__(self) -> int:
-        return len(self.names)
+    def files_of(self, index: int) -> tuple[str, ...]:
+        """The names of the files of a sample, below data_dir: two in npy format."""
+        return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
-    def files(self) -> Iterator[tuple[str, int]]:
-        """The name of each file, and the index of its sample; in npy format a sample has two files."""
-        for index, name in enumerate(self.names):
-            for ending in ENDINGS[self.config.format]:
-                yield name + ending, index
+    def room(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
+        """Memory for voxels and labels of so many samples."""
+        x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
+        return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
-    def paths(self, index: int) -> tuple[Path, ...]:
-        """Where the files of a sample are."""
-        return tuple(self._locate(self.names[index] + ending) for ending in ENDINGS[self.config.format])
-
-    def moved(self, locate: Callable[[str], Path]) -> Dataset:
-        """The same samples in the same order, the file of each name read from where `locate` says that it is."""
-        moved = copy(self)
-        moved._locate = locate
-        return moved
-
-    def read(self, index: int, into: Sample | None = None) -> Sample:
+    def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
         """A sample: in `into` if given. RecordError for a damaged file, OSError for one that cannot be read."""
-        into = into or Sample.empty(self.config.sample_shape)
-        if index in self._cache:
-            for target, source in zip(into, self._cache[index], strict=True):
-                np.copyto(target, source)
-            return into
+        sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
+        self.load(index, sample)
+        return sample
+
+    def fill(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+        """The arrays hold the sample, read from its files."""
         if self.config.format == "npy":
             for path, room in zip(self.paths(index), into, strict=True):
                 npy.read_array(path, room)
         else:
-            tfrecord.read_sample(self.paths(index)[0], into, self.config.verify_crc)
-        if self.config.cache:
-            self._cache[index] = Sample(into.x.copy(), into.y.copy())
-        return into
+            tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc)
 
 
 def _find(folder: Path, format: str) -> list[str]:
@@ -160,56 +133,17 @@ def _find(folder: Path, format: str) -> list[str]:
 # -- batches -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Samples on the device, in the order of `indices`; there may be none.
-
-    x: int16 (B, D, H, W, C). y: float32 (B, 4). indices: int64 (B,). wait_s: seconds that the consumer waited.
-    """
-
-    x: Tensor
-    y: Tensor
-    indices: np.ndarray
-    wait_s: float
-
-
-Read = tuple[Tensor, Tensor, np.ndarray]
-"""x, y and indices of a batch."""
-
-
 def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
     """Yield a batch for each array of indices, read ahead by threads; to be closed if it is not used up.
 
-    What is wrong with a file is raised when its batch is due: see `Dataset.read`.
+    x: int16 (B, D, H, W, C). y: float32 (B, 4). What is wrong with a file is raised when its batch is due: see
+    `Dataset.read`.
     """
-    read = _native
     if dataset.config.pipeline == "dali":
-        from cosmoflow.dali import batches as read  # an optional package, and it takes a second to import
-    with closing(read(dataset, indices, device)) as source:
-        while True:
-            begin = time.perf_counter()
-            batch = next(source, None)
-            if batch is None:
-                return
-            x, y, chosen = batch
-            yield Batch(x, y, chosen, time.perf_counter() - begin)
+        from cosmoflow import dali  # an optional package, and it takes a second to import
 
-
-def _native(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
-    shape, pinned = dataset.config.sample_shape, device.type != "cpu"
-    begun: deque[np.ndarray] = deque()
-
-    def jobs() -> Iterator[tuple[tuple[Tensor, Tensor], list[Callable[[], Sample]]]]:
-        for chosen in indices:
-            begun.append(chosen)
-            x = torch.empty((len(chosen), *shape), dtype=torch.int16, pin_memory=pinned)
-            y = torch.empty((len(chosen), tfrecord.LABELS), pin_memory=pinned)
-            rooms = map(Sample, x.numpy(), y.numpy())
-            yield (x, y), [partial(dataset.read, int(i), room) for i, room in zip(chosen, rooms, strict=True)]
-
-    with closing(in_order(jobs(), dataset.config.workers, dataset.config.prefetch)) as ready:
-        for x, y in on_device(ready, device):
-            yield x, y, begun.popleft()
+        return timed(dali.batches(dataset, indices, device))
+    return timed(read_batches(dataset, indices, device))
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from common.arrays import ArrayError
+from common.npy import located
 from cosmoflow.tfrecord import RecordError
 
 DATA: Final = "_data.npy"
@@ -18,16 +20,10 @@ def read_array(path: Path, into: np.ndarray) -> None:
 
     RecordError for a damaged file and for another type or shape than that of `into`; OSError if it cannot be read.
     """
-    with path.open("rb") as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, by_columns, dtype = read_header[version](file)
-        except Exception as error:  # numpy parses the header as Python: damage may raise anything
-            raise RecordError(f"{path}: no npy file of version 1 or 2 ({error})") from error
-        if (shape, dtype) != (into.shape, into.dtype) or (by_columns and into.ndim > 1):
-            order = " in Fortran order" if by_columns else ""
-            raise RecordError(f"{path}: {dtype} {shape}{order}; expected {into.dtype} {into.shape}")
-        expected = file.tell() + into.nbytes
-        if file.readinto(into.data.cast("B")) != into.nbytes or file.read(1):
-            raise RecordError(f"{path}: {path.stat().st_size} bytes; expected {expected}")
+    try:
+        array = located(path)
+        if (array.shape, array.dtype) != (into.shape, into.dtype):
+            raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {into.shape}")
+        array.read(into)
+    except ArrayError as error:
+        raise RecordError(str(error)) from error

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tqdm import tqdm
-
-from common.command import UsageError, count, positive, run_command
-from common.launch import find_place
-from common.ledger import PARTS, Ledger
-from common.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
-from common.processes import usable_cores
-from common.production import MENDABLE, Crew, Item, Plan, ProductionError, produce, report
-from common.reference import FULL
+from common.command import count, positive, run_command
+from common.datasets import Layout, add_crew, crew_of, origin
+from common.production import MENDABLE, Item, Plan, ProductionError, produce, report
 from cosmoflow.raw import UniverseError, open_universe
 from cosmoflow.samples import CHANNELS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.splits import Split, SplitFile
@@ -50,14 +42,7 @@ the command again. The manifest, with sizes and checksums, is written when nothi
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
 """
-MANIFEST_HELP: Final = """\
-Reads all files of DATA_DIR/train and DATA_DIR/validation, and writes sizes and checksums to DATA_DIR/manifest.json.
-Where `convert` was at work with several tasks, it merges their records instead, and reads nothing.
-"""
-VERIFY_HELP: Final = """\
-Compares all files with DATA_DIR/manifest.json, lists what is missing, changed or not part of the data, and then
-exits with 1.
-"""
+LAYOUT: Final = Layout("cosmoflow.prepare", SPLITS)
 
 
 @dataclass(frozen=True)
@@ -111,17 +96,15 @@ def conversion(args: argparse.Namespace) -> Plan:
         Item(name, samples.names_of_universe(f"{side}/{name}", blocks), (universes[name], f"{side}/{name}"))
         for name, side in sorted(sides.items())
     )
-    origin = args.input_dir / NAME
-    made_by = read_manifest(origin) if origin.exists() else None
+    variant, source_digest = origin(args.input_dir)
     facts = {
         "converter": "cosmoflow.prepare",
         "universe_grid": grid,
         "sample_shape": [args.sample_size] * 3 + [CHANNELS],
         "split": "by lists" if args.split_file else f"by hash, seed {args.seed}",
-        "source_digest": made_by.digest() if made_by else None,
+        "source_digest": source_digest,
         **samples.facts,
     }
-    variant = (made_by.variant if made_by else None) or FULL
     make = Converter(grid, args.sample_size, samples)
     return Plan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
 
@@ -137,68 +120,10 @@ def _grid(paths: Sequence[Path]) -> int:
     raise ProductionError("no universe can be read:\n  " + "\n  ".join(errors))
 
 
-def crew_of(args: argparse.Namespace) -> Crew:
-    """Who works: as the arguments say, or the launcher that started this process."""
-    if args.n_tasks is not None or args.task is not None:
-        if args.n_tasks is None or args.task is None:
-            raise UsageError("--task and --n-tasks belong together")
-        return Crew(args.workers or usable_cores(), args.task, args.n_tasks)
-    place = find_place(os.environ)
-    if place.world_size is None:
-        raise ProductionError(f"{place.launcher} does not tell the number of ranks: give --task and --n-tasks")
-    workers = args.workers or max(1, usable_cores() // (place.local_size or 1))
-    return Crew(workers, place.rank, place.world_size)
-
-
 def convert(args: argparse.Namespace) -> int:
     """All universes of this task are samples; returns the exit code."""
     crew, plan = crew_of(args), conversion(args)
     return report(produce(plan, args.output_dir, crew), plan, args.output_dir)
-
-
-def make_manifest(args: argparse.Namespace) -> int:
-    """The manifest is there: merged from the records of tasks, or made from the files."""
-    folder: Path = args.data_dir
-    if (folder / PARTS).exists():
-        manifest = Ledger(folder).complete()
-    elif (folder / NAME).exists():
-        raise ProductionError(f"{folder / NAME} is there already: python -m cosmoflow.prepare verify {folder}")
-    else:
-        manifest = _described(folder, args.workers or usable_cores(), args.variant)
-        write_manifest(folder / NAME, manifest)
-    print(f"{folder / NAME}: {len(manifest.files):,} files, digest {manifest.digest()}")
-    return 0
-
-
-def _described(folder: Path, workers: int, variant: str) -> Manifest:
-    names = [
-        f"{split}/{entry.name}"
-        for split in SPLITS
-        if (folder / split).is_dir()
-        for entry in os.scandir(folder / split)
-        if entry.is_file()
-    ]
-    if not names:
-        raise ProductionError(
-            f"{folder} has no files in {' and '.join(SPLITS)}: expected a folder that holds these two"
-        )
-    with ThreadPoolExecutor(workers) as pool:
-        entries = pool.map(describe_file, [folder / name for name in names])
-        files = dict(zip(names, tqdm(entries, total=len(names), unit=" files", disable=None), strict=True))
-    return Manifest(benchmark="cosmoflow", variant=variant, facts={"described_by": "cosmoflow.prepare"}, files=files)
-
-
-def verify(args: argparse.Namespace) -> int:
-    """The files have been compared with the manifest; returns the exit code."""
-    manifest = read_manifest(args.data_dir / NAME)
-    problems = verify_files(
-        args.data_dir, manifest, checksum=not args.sizes_only, workers=args.workers or usable_cores()
-    )
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    wrong = f"{len(problems):,} of them are not as they should be" if problems else "all as they should be"
-    print(f"{args.data_dir}: {len(manifest.files):,} files, digest {manifest.digest()}: {wrong}")
-    return 1 if problems else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -221,22 +146,8 @@ def _parser() -> argparse.ArgumentParser:
     split.add_argument("--validation", type=count, metavar="N", help="exactly so many for validation, not a fraction")
     split.add_argument("--seed", type=count, default=0, help="of the hash that decides (default 0)")
     split.add_argument("--split-file", type=Path, help="YAML or JSON instead: {train: [names], validation: [names]}")
-    share = made.add_argument_group("who works")
-    share.add_argument("--workers", type=positive, help="processes (default: the cores that this task may use)")
-    share.add_argument("--task", type=count, help="number of this task, from 0 (default: the rank)")
-    share.add_argument("--n-tasks", type=positive, help="how many tasks share the work (default: the ranks)")
-
-    listed = commands.add_parser("manifest", help="checksums of data that are there", formatter_class=raw)
-    listed.description = MANIFEST_HELP
-    listed.set_defaults(run=make_manifest)
-    listed.add_argument("--variant", default=FULL, help=f"what the data are (default {FULL})")
-    checked = commands.add_parser("verify", help="compare data with their manifest", formatter_class=raw)
-    checked.description = VERIFY_HELP
-    checked.set_defaults(run=verify)
-    checked.add_argument("--sizes-only", action="store_true", help="quick: sizes, without checksums")
-    for command in (listed, checked):
-        command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train, validation and manifest.json")
-        command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")
+    add_crew(made)
+    LAYOUT.add_commands(commands)
     return parser
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from common.command import UsageError
-from common.files import whole_file
+from common.npy import write as write_npy
 from cosmoflow import npy, tfrecord
 from cosmoflow.universe import REDSHIFTS
 
@@ -54,10 +54,7 @@ class SampleFormat:
             tfrecord.write_sample(stem.with_name(f"{stem.name}.tfrecord"), x, y, compress=self.gzip)
             return
         for name, array in zip(self.names(stem.name), (x, y), strict=True):
-            with whole_file(stem.with_name(name)) as part, part.open("wb") as file:
-                # Not by numpy.save, whose error on a full disk does not say so.
-                np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-                file.write(array.data)
+            write_npy(stem.with_name(name), array)
 
     def bytes_of(self, grid: int) -> float:
         """About how much a universe of grid³ voxels takes."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -13,15 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import schedule, staging, trainer
+from common import trainer
 from common.dist import Dist
 from common.manifest import NAME as MANIFEST
+from common.prefetch import Batch
 from common.reference import FULL, MINI
-from common.sampling import Batching, permutation, sample_seed, share
-from common.staging import Staged
+from common.sampling import sample_seed
+from common.schedule import EpochSchedule
+from common.task import SampleTask
 from cosmoflow import data, model, synthesize
 from cosmoflow.augment import augment
-from cosmoflow.data import Batch, DataConfig, Dataset, DatasetError
+from cosmoflow.data import DataConfig, Dataset, DatasetError
 from cosmoflow.model import ModelConfig
 from cosmoflow.reference import MINI as MINI_REFERENCE
 from cosmoflow.reference import REFERENCE
@@ -36,21 +37,21 @@ class Config(trainer.RunConfig):
 
     data: DataConfig
     model: ModelConfig = field(default_factory=ModelConfig)
+    schedule: EpochSchedule = field(default_factory=EpochSchedule)
     variant: Literal["full", "mini"] = FULL
 
 
-class CosmoFlow:
+class CosmoFlow(SampleTask):
     """Predict four cosmological parameters of a universe from its matter distribution. See `common.trainer.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
-        self.config, self.dist, self.seed = config, dist, seed
+        folder = config.data.data_dir
+        train_set = Dataset(folder / "train", config.data, config.data.train_samples)
+        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
+        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
-        self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
-        self.train_set = Dataset(config.data.data_dir / "train", config.data, config.data.train_samples)
-        self.eval_set = Dataset(config.data.data_dir / "validation", config.data, config.data.eval_samples)
         if dist.is_main:
-            self.train_set.read(0)  # wrong shapes are found before the run begins
-        self.train_samples, self.eval_samples = len(self.train_set), len(self.eval_set)
+            train_set.read(0)  # wrong shapes are found before the run begins
         self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
 
     @cached_property
@@ -62,7 +63,7 @@ class CosmoFlow:
             "gradient_accumulation_steps": config.train.accumulation,
             "opt_name": config.optim.log_name,
             **({"sgd_opt_momentum": config.optim.momentum} if config.optim.name == "sgd" else {}),
-            **schedule.logged(config.schedule, config.train.global_batch_size),
+            **config.schedule.logged(config.train.global_batch_size),
             "dropout": config.model.dropout,
             "opt_weight_decay": config.model.l2 or config.optim.weight_decay,
         }
@@ -76,35 +77,9 @@ class CosmoFlow:
             f"{self.config.data.data_dir}; network: {parameters:,} parameters"
         )
 
-    def stage(self) -> Staged:
-        """Bring the samples to the nodes; a collective call."""
-        folder = self.config.data.data_dir
-        sets = {"train": self.train_set, "validation": self.eval_set}
-        names = {f"{split}/{name}": number for split, chosen in sets.items() for name, number in chosen.files()}
-        files = staging.source_files(folder, names) if self.dist.is_main else []
-        counts = {split: len(chosen) for split, chosen in sets.items()}
-        staged = staging.stage(files, folder, self.config.staging, self.dist, counts)
-        self.train_set = self.train_set.moved(lambda name: staged.path(f"train/{name}"))
-        self.eval_set = self.eval_set.moved(lambda name: staged.path(f"validation/{name}"))
-        return staged
-
-    def steps(self, epoch: int) -> int:
-        """Return the number of steps of an epoch."""
-        return self.batching.steps(self.train_samples)
-
-    def step_weight(self, epoch: int, step: int) -> float:
-        """Return the samples of a global batch; the last one may be smaller."""
-        size = self.config.train.global_batch_size
-        return min(size, self.train_samples - step * size)
-
-    def batches(self, epoch: int, first_step: int) -> Generator[Batch]:
-        """Yield this rank's part of each global batch, with the epoch's augmentation."""
-        order = permutation(self.train_samples, self.seed, epoch)
-        shares = self.batching.batches(order, self.dist.rank, self.dist.world_size, first_step)
-        indices = (part for batch in shares for part in batch.parts)
-        with contextlib.closing(data.batches(self.train_set, indices, self.dist.device)) as batches:
-            for batch in batches:
-                yield self._augmented(batch, epoch)
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+        """Yield batches of counts and labels."""
+        return data.batches(samples, indices, self.dist.device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters."""
@@ -114,20 +89,13 @@ class CosmoFlow:
         """Return the L2 regularisation of the two hidden dense layers."""
         return self.model.l2_penalty() if self.config.model.l2 else None
 
-    def evaluate(self) -> float:
-        """Return the mean absolute error over all validation samples and parameters; a collective call."""
-        indices = share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
-        size = max(1, self.config.train.global_batch_size // self.dist.world_size // self.config.train.accumulation)
-        parts = (indices[start : start + size] for start in range(0, len(indices), size))
-        errors = torch.zeros(2, dtype=torch.float64, device=self.dist.device)
-        with contextlib.closing(data.batches(self.eval_set, parts, self.dist.device)) as batches:
-            for batch in batches:
-                wrong = (self._predict(self.model, batch) - batch.y).abs()
-                errors += torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))
-        total, count = self.dist.all_reduce(errors).tolist()
-        return float(total / count)
+    def score(self, batch: Batch) -> Tensor:
+        """Return the sum of the absolute errors of all parameters of all samples, and their number."""
+        wrong = (self._predict(self.model, batch) - batch.y).abs()
+        return torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))
 
-    def _augmented(self, batch: Batch, epoch: int) -> Batch:
+    def augmented(self, batch: Batch, epoch: int) -> Batch:
+        """Return the batch under the epoch's random symmetries."""
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)

@@ -20,6 +20,7 @@ from common.reference import (
     equals,
     integer,
     list_of,
+    mini_of,
     number,
     one_of,
     since,
@@ -116,3 +117,6 @@ REFERENCE = Reference(
     points="deepcam/rcps.yaml",
     cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
 )
+
+MINI = mini_of(REFERENCE, REFERENCE.target.value, 512, 64, source="generated snapshots 96 x 144 x 16")
+"""The official target; a predictor that sees background everywhere has 0.33."""

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from common import alarm
+from common.batchnorm import average_statistics, share
 from common.dist import DistConfig, connect
 from common.launch import LaunchError
 
@@ -57,6 +58,47 @@ def gradients(dist):
     assert module.weight.grad.item() == 2 * mean, "the mean of what both passes have added up"
 
 
+def groups(dist, folder):
+    """Groups of consecutive ranks; others would not be equally large."""
+    for size in (1, 2, dist.world_size):
+        group = dist.group(size)
+        assert (group.rank, group.world_size) == (dist.rank % size, size)
+        first = dist.rank - dist.rank % size
+        assert group.gather_objects(dist.rank) == list(range(first, first + size))
+    with contextlib.suppress(ValueError):
+        dist.group(dist.world_size - 1)
+        raise AssertionError("unequal groups were made")
+
+
+def batchnorm(dist, folder):
+    """Normalised over groups, each pair of ranks does what one process does with the samples of both."""
+    torch.manual_seed(1)
+    x = torch.randn(5, 3, 4, 6) * torch.tensor([1.0, 5.0, 0.1])[:, None, None] + 7
+    ahead = torch.randn(5, 3, 4, 6)
+    mine = slice(0, 2) if dist.rank % 2 == 0 else slice(2, 5)
+    whole, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+    expected, shared = nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3))
+    names = set(shared.state_dict())
+    shared = share(shared, dist.group(2))
+    assert set(shared.state_dict()) == names
+    for _ in range(2):
+        (expected(whole) * ahead).sum().backward()
+        (shared(part) * ahead[mine]).sum().backward()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(shared(part), expected(whole)[mine], **close)
+    torch.testing.assert_close(part.grad, whole.grad[mine], **close)
+    ours = shared[0]
+    torch.testing.assert_close(ours.running_mean, expected.running_mean)
+    torch.testing.assert_close(ours.running_var, expected.running_var)
+    gradients = dist.all_reduce(torch.stack((ours.weight.grad, ours.bias.grad))) / (dist.world_size / 2)
+    torch.testing.assert_close(gradients, torch.stack((expected.weight.grad, expected.bias.grad)), **close)
+    ours.running_mean.fill_(dist.rank)
+    average_statistics(shared, dist)
+    assert ours.running_mean.tolist() == [(dist.world_size - 1) / 2] * 3
+    torch.testing.assert_close(ours.running_var, expected.running_var)
+    assert torch.equal(shared.eval()(x), ours(x)) and share(expected, dist.group(1)) is expected
+
+
 def leaders(dist, folder):
     """The ranks with local rank 0, and only they, can talk about their nodes."""
     chosen = dist.leaders()
@@ -72,12 +114,23 @@ def leaders(dist, folder):
 
 
 def fail(dist, folder):
-    """The last rank fails, while the others wait for it."""
+    """The last rank fails, while the others wait for it in the backward pass."""
     with cleaning_up(dist, folder):
-        if dist.rank == dist.world_size - 1:
-            raise ValueError("broken on purpose")
         module = dist.wrap(nn.Linear(1, 1))
+        _fail_if_last(dist)
         module(torch.ones(1, 1)).sum().backward()
+
+
+def fail_early(dist, folder):
+    """The last rank fails, while the others wait for it to wrap its module."""
+    with cleaning_up(dist, folder):
+        _fail_if_last(dist)
+        dist.wrap(nn.Linear(1, 1))
+
+
+def _fail_if_last(dist):
+    if dist.rank == dist.world_size - 1:
+        raise ValueError("broken on purpose")
 
 
 def terminate(dist, folder):
@@ -112,9 +165,8 @@ def cleaning_up(dist, folder):
         dist.barrier()  # all ranks are inside before one fails
         yield
     finally:
-        time.sleep(
-            0.5
-        )  # as long as a log or checkpoint may take to be written: no launcher may kill this rank meanwhile
+        # As long as a log or checkpoint may take to be written: no launcher may kill this rank meanwhile.
+        time.sleep(0.5)
         (folder / f"unwound{dist.rank}").touch()
 
 

@@ -83,13 +83,13 @@ def unwound(folder):
 
 def test_two_nodes_under_torchrun(environment, tmp_path):
     """All methods; then a rank fails while the others wait in the backward pass: all unwind, and the error is shown."""
-    done = launch(torchrun(4), environment, tmp_path, "two_nodes", "methods", "leaders", "fail")
+    done = launch(torchrun(4), environment, tmp_path, "two_nodes", "methods", "leaders", "groups", "batchnorm", "fail")
     assert done.returncode != 0
     assert "rank 3: ValueError: broken on purpose" in done.stderr, done.stderr
     assert "rank 0: stops, because of rank 3: ValueError: broken on purpose" in done.stderr
     places = [(tmp_path / f"place{rank}").read_text() for rank in range(4)]
     assert places == ["(0, 2, 0, 2)", "(1, 2, 0, 2)", "(0, 2, 1, 2)", "(1, 2, 1, 2)"]
-    assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2", "unwound3"]
+    assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2", "unwound3"], done.stderr
 
 
 def test_mpirun(environment, tmp_path):
@@ -101,10 +101,10 @@ def test_mpirun(environment, tmp_path):
 @pytest.mark.slow
 def test_failure_under_mpirun(environment, tmp_path):
     """mpirun kills all as soon as one rank ends with an error; still all have unwound."""
-    done = launch(mpirun(3), environment, tmp_path, "fail")
+    done = launch(mpirun(3), environment, tmp_path, "fail_early")
     assert done.returncode != 0
     assert "rank 2: ValueError: broken on purpose" in done.stderr, done.stderr
-    assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2"]
+    assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2"], done.stderr
 
 
 def test_sigterm_stops_all(environment, tmp_path):

@@ -4,6 +4,7 @@ import importlib
 import io
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,30 +72,54 @@ def test_adam_is_torchs(name, peer, fused):
 
 
 def lamb_of_the_paper(parameters, steps, rate, decay, max_grad_norm):
-    """Algorithm 2 of You et al. 2020, a line at a time, after clipping to the global norm."""
-    parameters = [parameter.detach().clone() for parameter in parameters]
-    m, v = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
-    for t in range(steps):
-        g = gradients(parameters, t)
-        norm = sum(float((gradient**2).sum()) for gradient in g) ** 0.5
-        for i, x in enumerate(parameters):
-            clipped = g[i] * min(1, max_grad_norm / norm)
-            m[i] = 0.9 * m[i] + 0.1 * clipped
-            v[i] = 0.999 * v[i] + 0.001 * clipped**2
-            r = m[i] / (1 - 0.9 ** (t + 1)) / ((v[i] / (1 - 0.999 ** (t + 1))) ** 0.5 + 1e-6) + decay * x
-            ratio = float(x.norm() / r.norm()) if decay and x.any() else 1.0
+    """Algorithm 2 of You et al. 2020 in numpy, a line at a time, after clipping to the norm of all gradients together.
+
+    As NVIDIA's FusedLAMB by default: moments corrected, gradients averaged, decay apart from the gradient and of every
+    tensor, and without decay no trust ratio.
+    """
+    weights = [parameter.detach().numpy().astype(np.float64) for parameter in parameters]
+    m, v = ([np.zeros_like(x) for x in weights] for _ in range(2))
+    for t in range(1, steps + 1):
+        g = [gradient.numpy().astype(np.float64) for gradient in gradients(parameters, t - 1)]
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in g))
+        for i, x in enumerate(weights):
+            clipped = g[i] / max(1, norm / max_grad_norm)
+            m[i] = 0.9 * m[i] + (1 - 0.9) * clipped
+            v[i] = 0.999 * v[i] + (1 - 0.999) * clipped**2
+            r = m[i] / (1 - 0.9**t) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-6) + decay * x
+            ratio = np.linalg.norm(x) / np.linalg.norm(r) if decay and x.any() and r.any() else 1.0
             x -= rate * ratio * r
-    return parameters
+    return [torch.from_numpy(x).to(parameter.dtype) for x, parameter in zip(weights, parameters, strict=True)]
 
 
 @pytest.mark.parametrize("max_grad_norm", [1.0, 100.0])
 @pytest.mark.parametrize("decay", [0.1, 0.0])
-def test_lamb_is_that_of_the_paper(decay, max_grad_norm):
-    start = weights((3, 4), 5, 2)
-    start[2].data.zero_()
+@pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+def test_lamb_is_that_of_the_paper(dtype, exact, decay, max_grad_norm):
+    start = [tensor.detach().to(dtype).requires_grad_() for tensor in weights((8, 4, 3, 3), (3, 4), 5, 2)]
+    start[-1].data.zero_()
     expected = lamb_of_the_paper(start, 6, 0.05, decay, max_grad_norm)
     config = OptimConfig("lamb", weight_decay=decay, eps=1e-6, max_grad_norm=max_grad_norm)
-    torch.testing.assert_close(run(build(config, start, 0.05), range(6)), expected)
+    torch.testing.assert_close(run(build(config, start, 0.05), range(6)), expected, rtol=exact, atol=exact)
+
+
+def test_lamb_of_weights_in_another_order_of_memory():
+    config, (plain,) = OptimConfig("lamb", weight_decay=0.1), weights((8, 4, 3, 3))
+    turned = plain.detach().clone(memory_format=torch.channels_last).requires_grad_()
+    for parameter in (plain, turned):
+        optimizer = build(config, [parameter], 0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            parameter.square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(plain, turned)
+
+
+def test_lamb_survives_gradients_of_zero():
+    (parameter,) = weights(3)
+    parameter.grad = torch.zeros_like(parameter)
+    build(OptimConfig("lamb"), [parameter], 0.1).step()
+    torch.testing.assert_close(parameter, weights(3)[0])
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb"])
@@ -123,8 +148,30 @@ def test_parameters_without_a_gradient_stay(name):
     assert torch.equal(unused, before) and not torch.equal(used, before)
 
 
-def test_log_names_are_those_of_the_references():
-    assert [OptimConfig(name).log_name for name in ("sgd", "adam", "adamw", "lamb")] == ["SGD", "Adam", "AdamW", "LAMB"]
+def test_a_rate_is_set_in_place_if_it_is_a_tensor():
+    rate = torch.tensor(0.1)
+    for lr in (0.1, rate):
+        optimizer = build(OptimConfig(), weights(3), lr)
+        optim.set_rate(optimizer, 0.5)
+        assert optimizer.param_groups[0]["lr"] == 0.5
+    assert rate == 0.5
+
+
+def test_the_log_states_what_the_reference_of_deepcam_asks_for():
+    assert optim.logged(OptimConfig("lamb", eps=1e-6, weight_decay=0.01)) == {
+        "opt_name": "LAMB",
+        "opt_betas": [0.9, 0.999],
+        "opt_eps": 1e-6,
+        "opt_weight_decay": 0.01,
+        "opt_bias_correction": True,
+        "opt_grad_averaging": True,
+        "opt_max_grad_norm": 1.0,
+    }
+    for name, said in {"adam": "Adam", "adamw": "AdamW"}.items():
+        stated = optim.logged(OptimConfig(name, betas=(0.8, 0.99), eps=1e-6))
+        assert stated == {"opt_name": said, "opt_betas": [0.8, 0.99], "opt_eps": 1e-6, "opt_weight_decay": 0.0}
+    stated = optim.logged(OptimConfig("sgd", momentum=0.7))
+    assert stated == {"opt_name": "SGD", "opt_betas": [0.7], "opt_eps": 0.0, "opt_weight_decay": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +182,7 @@ def test_log_names_are_those_of_the_references():
         ({"weight_decay": 0.1}, "model.l2"),
         ({"name": "lamb", "weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"eps": 0.0}, "eps is 0.0"),
+        ({"name": "adam", "fused": "mixed_precision"}, "adam has auto and off"),
     ],
 )
 def test_impossible_values_are_refused(values, message):
@@ -166,6 +214,11 @@ def test_apex_of_nvidia_is_taken_with_its_kernels_and_on_cuda_only(folder):
     importlib.invalidate_caches()
     assert optim.apex_optimizers().FusedLAMB == "NVIDIA"
     assert type(build(OptimConfig("lamb"), weights(3), 0.1)) is Lamb
+
+
+def test_mixed_precision_without_apex_is_an_error_and_no_silent_fallback():
+    with pytest.raises(ValueError, match="needs NVIDIA's apex"):
+        build(OptimConfig("lamb", fused="mixed_precision"), weights(3), 0.1)
 
 
 def test_muon_moves_as_far_in_all_directions():

@@ -25,10 +25,11 @@ ROOT = rcp_points.ROOT
 SOURCES = {"source_sha256": "5" * 64}
 TARGET = MINIS["cosmoflow"].target.value
 WITHOUT = sorted(set(REFERENCES) - set(MINIS))
+of_each_mini = pytest.mark.parametrize("benchmark", MINIS)
 
 
-def mini(**wanted: Any) -> SampleLog:
-    return SampleLog(**{"division": "open", "variant": "mini"} | wanted)
+def mini(*arguments: Any, **wanted: Any) -> SampleLog:
+    return SampleLog(*arguments, **{"division": "open", "variant": "mini"} | wanted)
 
 
 def examined(sample: SampleLog, profile: str = "strict", allow_mini: bool = True) -> Run:
@@ -42,43 +43,70 @@ def errors(run: Run | Report) -> list[tuple[str, str]]:
 # -- one log -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("round_", REFERENCES["cosmoflow"].rounds)
-def test_an_honest_mini_log_passes_where_it_is_allowed(round_: str) -> None:
-    run = examined(mini(round_=round_))
+@pytest.mark.parametrize(("benchmark", "round_"), [(name, round_) for name in MINIS for round_ in MINIS[name].rounds])
+def test_an_honest_mini_log_passes_where_it_is_allowed(benchmark: str, round_: str) -> None:
+    run = examined(mini(benchmark, round_))
     assert [(found.rule, found.severity) for found in run.findings] == [("SET07", "note")]
     assert run.mini and run.converged and run.verdict == "PASS"
 
 
-def test_elsewhere_it_has_one_error() -> None:
-    assert errors(examined(mini(), allow_mini=False)) == [("SET07", "dataset_variant")]
+@of_each_mini
+def test_elsewhere_it_has_one_error(benchmark: str) -> None:
+    assert errors(examined(mini(benchmark), allow_mini=False)) == [("SET07", "dataset_variant")]
+
+
+@of_each_mini
+def test_a_mini_log_is_judged_by_the_facts_of_the_mini_problem(benchmark: str) -> None:
+    (count,) = MINIS[benchmark].dataset.train_samples["3.0"]
+    (full,) = REFERENCES[benchmark].dataset.eval_samples["3.0"]
+    target = MINIS[benchmark].target
+    missed = target.value * (1.001 if target.lower_is_better else 0.999)
+    damaged = {
+        ("SET05", "train_samples"): mini(benchmark).set("train_samples", count - 1),
+        ("SET05", "eval_samples"): mini(benchmark).set("eval_samples", full),
+        ("QUA01", target.key): mini(benchmark).last_evaluation(missed),
+        ("SET04", "global_batch_size"): mini(benchmark).set("global_batch_size", "64"),
+        ("SET10", "submission_division"): mini(benchmark, division="closed"),
+        ("SET09", "dataset_variant"): mini(benchmark).double("dataset_variant", value="full"),
+    }
+    for expected, sample in damaged.items():
+        assert errors(examined(sample)) == [expected]
+
+
+@of_each_mini
+def test_a_mini_log_states_what_the_closed_division_asks_for(benchmark: str) -> None:
+    honest, settings = mini(benchmark), MINIS[benchmark].settings_of("3.0", "open")
+    keys = {setting.key for setting in settings if setting.required and honest.records_of(setting.key)} - {"seed"}
+    assert {"global_batch_size", "opt_name", "train_samples", "number_of_nodes"} < keys
+    for key in keys:
+        assert errors(examined(mini(benchmark).drop(key))) == [("SET03", key)]
 
 
 @pytest.mark.parametrize(
     ("sample", "expected"),
     [
-        (mini().set("train_samples", 2047), [("SET05", "train_samples")]),
-        (mini().set("eval_samples", 65_536), [("SET05", "eval_samples")]),
-        (mini().last_evaluation(TARGET * 1.001), [("QUA01", "eval_error")]),
-        (mini().drop("opt_base_learning_rate"), [("SET03", "opt_base_learning_rate")]),
-        (mini().drop("global_batch_size"), [("SET03", "global_batch_size")]),
-        (mini().set("global_batch_size", "64"), [("SET04", "global_batch_size")]),
         (mini().set("opt_name", "adam").set("dropout", 0.9).add("sgd_opt_momentum", 0.8), []),
         (mini().set("dataset_variant", "full"), [("QUA01", "eval_error")]),
-        (mini(division="closed"), [("SET10", "submission_division")]),
-        (mini().double("dataset_variant", value="full"), [("SET09", "dataset_variant")]),
+        (mini("deepcam").set("opt_name", "Muon").set("opt_eps", 0.0).drop("opt_max_grad_norm"), []),
+        (mini("deepcam").set("scheduler_type", "none").drop("scheduler_milestones").drop("scheduler_decay_rate"), []),
+        (
+            mini("deepcam").set("scheduler_type", "cosine_annealing"),
+            [("SET03", "scheduler_eta_min"), ("SET03", "scheduler_t_max")],
+        ),
+        (mini("deepcam").set("batchnorm_group_size", 0.5), [("SET04", "batchnorm_group_size")]),
         (SampleLog().add("dataset_variant", "tiny"), [("SET09", "dataset_variant")]),
         (SampleLog().add("dataset_variant", ["mini"]), [("SET09", "dataset_variant")]),
         (SampleLog().add("dataset_variant", "full"), []),
     ],
 )
-def test_a_mini_log_is_judged_by_the_facts_of_the_mini_problem(
-    sample: SampleLog, expected: list[tuple[str, str]]
-) -> None:
+def test_values_are_free_and_conditions_are_not(sample: SampleLog, expected: list[tuple[str, str]]) -> None:
     assert errors(examined(sample)) == expected
 
 
-def test_the_full_problem_has_no_easier_target_by_the_word_mini() -> None:
-    found = errors(examined(SampleLog(division="open").last_evaluation(TARGET).add("dataset_variant", "mini")))
+@of_each_mini
+def test_the_full_problem_has_no_easier_target_by_the_word_mini(benchmark: str) -> None:
+    sample = SampleLog(benchmark, division="open").last_evaluation(MINIS[benchmark].target.value)
+    found = errors(examined(sample.add("dataset_variant", "mini")))
     assert found == [("SET05", "eval_samples"), ("SET05", "train_samples")]
 
 
@@ -92,6 +120,7 @@ def test_a_benchmark_without_a_mini_problem_says_so_and_no_more(benchmark: str) 
 def test_the_official_profile_does_not_know_the_mini_problem() -> None:
     assert errors(examined(mini(), "official")) == [("QUA01", "eval_error")]
     assert errors(examined(mini().last_evaluation(0.12), "official", allow_mini=False)) == []
+    assert errors(examined(mini("deepcam"), "official", allow_mini=False)) == []
     assert examined(mini(), "official").mini, "but reports still tell it"
 
 

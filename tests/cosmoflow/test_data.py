@@ -53,12 +53,12 @@ def test_the_first_samples_in_order_of_names_are_taken(tmp_path):
 def test_files_are_read_from_where_staging_put_them(tmp_path, kind):
     samples = dataset(write(tmp_path / "train", kind), format="npy" if kind == "npy" else "tfrecord")
     numbers = dict(samples.files())
-    assert set(numbers) == {path.name for path in (tmp_path / "train").iterdir()}
+    assert set(numbers) == {f"train/{path.name}" for path in (tmp_path / "train").iterdir()}
     on_node = {name for name, number in numbers.items() if number == 3}
+    (tmp_path / "node" / "train").mkdir(parents=True)
     for name in on_node:
-        (tmp_path / "node").mkdir(exist_ok=True)
-        (tmp_path / "train" / name).rename(tmp_path / "node" / name)
-    moved = samples.moved(lambda name: tmp_path / ("node" if name in on_node else "train") / name)
+        (tmp_path / name).rename(tmp_path / "node" / name)
+    moved = samples.moved(lambda name: (tmp_path / "node" if name in on_node else tmp_path) / name)
     assert all(np.array_equal(moved.read(i).x, SAMPLES[i][0]) for i in range(7))
     with pytest.raises(FileNotFoundError, match=r"train/s3"):
         samples.read(3)

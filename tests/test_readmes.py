@@ -12,13 +12,18 @@ import pytest
 
 from common.launch import LAUNCHERS
 from common.staging import MODES
-from cosmoflow.train import Config
+from cosmoflow.train import Config as CosmoFlowConfig
+from deepcam.data import DataConfig
+from deepcam.train import Config as DeepCamConfig
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "cosmoflow" / "README.md", ROOT / "docs" / "training.md"]
-TRAINING = PAGES[1].read_text()
-SECTIONS = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
-KEYS = {f"{name}.{field.name}" for name, section in SECTIONS.items() for field in fields(section)}
+ROOT = Path(__file__).parents[1]
+CONFIGS = {"cosmoflow": CosmoFlowConfig, "deepcam": DeepCamConfig}
+TRAINING = ROOT / "docs" / "training.md"
+PAGES = {**{ROOT / name / "README.md": [config] for name, config in CONFIGS.items()}, TRAINING: [*CONFIGS.values()]}
+SECTIONS = {
+    config: {name: hint for name, hint in get_type_hints(config).items() if is_dataclass(hint)}
+    for config in CONFIGS.values()
+}
 
 
 def commands(page):
@@ -56,18 +61,25 @@ def test_commands_can_be_typed(words, monkeypatch, capsys):
         main(arguments)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_keys_files_and_links_exist(page):
     text = page.read_text()
-    named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.(?!py\b)\w+)", text))
-    assert named and named <= KEYS
+    sections = {name: hint for config in PAGES[page] for name, hint in SECTIONS[config].items()}
+    known = {
+        f"{name}.{field.name}"
+        for config in PAGES[page]
+        for name, hint in SECTIONS[config].items()
+        for field in fields(hint)
+    }
+    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.(?!py\b)\w+)", text))
+    assert named and named <= known
     for link in re.findall(r"\]\((?!http)([^)#]+)", text):
         assert (page.parent / link).exists(), link
 
 
-def rows(text, header):
-    """The first cells of the table that begins with this header."""
-    _, _, table = text.partition(f"\n| {header} |")
+def rows(page, header):
+    """The first cells of the page's table that begins with this header."""
+    _, _, table = page.read_text().partition(f"\n| {header} |")
     return [line.split("|")[1].strip() for line in table.split("\n\n")[0].splitlines()[2:]]
 
 
@@ -75,7 +87,13 @@ def test_tables_are_complete():
     assert [re.findall("`(.+?)`", cell)[0] for cell in rows(TRAINING, "launcher")] == [one.name for one in LAUNCHERS]
     assert [cell.strip("`") for cell in rows(TRAINING, "mode")] == list(MODES)
     sections = {name for cell in rows(TRAINING, "section") for name in re.findall("`(.+?)`", cell)}
-    # `variant` is CosmoFlow's own.
-    assert sections == set(get_type_hints(Config)) - {"variant"}
-    presets = {Path(name).name for name in re.findall(r"\]\((presets/[^)]+)", PAGES[0].read_text())}
-    assert presets == {path.name for path in (ROOT / "cosmoflow" / "presets").glob("*.yaml")}
+    # What only one benchmark has is in its README.
+    assert sections == set.intersection(*(set(get_type_hints(config)) for config in CONFIGS.values())) - {"variant"}
+    formats = get_type_hints(DataConfig)["format"].__args__
+    assert [cell.strip("`") for cell in rows(ROOT / "deepcam" / "README.md", "`data.format`")] == list(formats)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_all_recipes_are_listed(name):
+    listed = {Path(link).name for link in re.findall(r"\]\((presets/[^)]+)", (ROOT / name / "README.md").read_text())}
+    assert listed == {path.name for path in (ROOT / name / "presets").glob("*.yaml")}

@@ -1,7 +1,7 @@
-"""How `bench/cosmoflow.py` measures: workers, a process each, that make steps of training when they are asked to.
+"""Workers: processes that make steps of training when they are asked to, so that two sides can take turns.
 
-A worker prints one line of JSON when it is warm, and one for each line that it reads: what its steps took. So two sides
-stay ready at the same time and take turns, step by step. Needs the standard library alone: the peer's Python runs it.
+A worker prints one line of JSON when it is warm, and one for each line that it reads: what its steps took. Needs the
+standard library alone, for the Python of a peer runs it too.
 """
 
 from __future__ import annotations
@@ -13,36 +13,42 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 TURN_S = 0.3
 """CPU seconds that a turn should take at least."""
 
 
-class Case(NamedTuple):
-    """What is trained: samples of side³ x 4 voxels, so many convolutions of which the first has so many channels."""
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is trained, to which a benchmark adds its own; a worker gets its fields.
 
-    side: int = 128
-    channels: int = 32
-    layers: int = 5
+    alone: the sides do not take turns but follow each other, one step after one to warm up; for steps that take minutes
+        and most of the memory.
+    """
+
     batch: int = 1
     dtype: str = "fp32"
     threads: int = 1
     device: str = "cpu"
+    alone: bool = False
 
     @property
     def network(self) -> str:
-        full = (self.channels, self.layers) == (32, 5)
-        return f"{self.side}³" if full else f"{self.side}³, {self.layers} layers from {self.channels} channels"
+        """The name of the network and the size of its samples, for tables."""
+        raise NotImplementedError
 
 
 # -- in a worker ---------------------------------------------------------------------------------------------
 
 
-def case_of(argument: str) -> Case:
-    return Case(**json.loads(argument))
+def given_case() -> Any:
+    """Return the fields of the case that this process was started with."""
+    return SimpleNamespace(**json.loads(sys.argv[1]))
 
 
 def cpu_s() -> float:
@@ -64,14 +70,19 @@ def took(work: Callable[[], Any], times: int) -> dict[str, float]:
     return {"cpu_s": (cpu_s() - cpu) / times, "wall_s": (time.perf_counter() - wall) / times}
 
 
-def serve(step: Callable[[], Any], facts: Callable[[], dict[str, Any]], turn: Callable[[int], dict[str, Any]]) -> None:
-    """Warm up, print the facts, and make a turn of so many steps for each line of standard input."""
-    for _ in range(3):
+def serve(
+    case: Any, step: Callable[[], Any], facts: Callable[[], dict[str, Any]], turn: Callable[[int], dict[str, Any]]
+) -> None:
+    """Warm up, print the facts, and make a turn of so many steps for each line of standard input.
+
+    With a turn the most memory that the process has held is told, which a first step may not have needed.
+    """
+    for _ in range(1 if case.alone else 3):
         once = took(step, 1)
     steps = max(1, round(TURN_S / max(once["cpu_s"], 1e-4)))
     print(json.dumps(facts()), flush=True)
     for _ in sys.stdin:
-        print(json.dumps(turn(steps)), flush=True)
+        print(json.dumps(turn(steps) | {"memory_mb": memory_mb()}), flush=True)
 
 
 # -- beside the workers --------------------------------------------------------------------------------------
@@ -83,11 +94,9 @@ class Worker:
     def __init__(self, script: str, python: str, case: Case, *arguments: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
         self._name = f"{script} {case}"
-        # Threads that spin while they wait make steps on a busy machine several times longer.
-        threads = {"OMP_NUM_THREADS": str(case.threads), "OMP_WAIT_POLICY": "passive"}
-        environment = os.environ | threads | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = os.environ | {"OMP_NUM_THREADS": str(case.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name(script)), json.dumps(case._asdict()), *arguments],
+            [python, str(Path(__file__).with_name(script)), json.dumps(asdict(case)), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

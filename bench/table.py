@@ -1,0 +1,146 @@
+"""The page that a comparison of training steps writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Results = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page of a benchmark says beside its numbers.
+
+    step, peer: sentences that tell what a step is, and what it is compared with.
+    published: samples per second of the fastest published closed result per accelerator, which `published_of` names;
+        goal: ours.
+    bytes_per_sample: what an unfused training step in half precision moves.
+    """
+
+    title: str
+    script: str
+    output: str
+    step: str
+    peer: str
+    published: float
+    published_of: str
+    goal: float
+    bytes_per_sample: float
+
+    def table(self, results: Results, machine: dict[str, Any]) -> str:
+        """Return the Markdown page."""
+        sides = [
+            side for found in results.values() for result in found for side in (result["ours"], result.get("peer"))
+        ]
+        versions = {name: number for side in sides if side for name, number in side["versions"].items()}
+        lines = [
+            f"# Performance of training {self.title}",
+            "",
+            f"Measured by `{self.script}` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
+            f"{', '.join(f'{name} {number}' for name, number in versions.items())}. The load average was "
+            f"{machine['load']:.1f} when it began, from other work. "
+            f"The same again: `python {self.script} -o {self.output}`.",
+            f"{self.step} Medians of turns of ours and the peer's; CPU time is user + system of all threads. "
+            f"{self.peer} Threads of OpenMP wait as in training (`GOMP_SPINCOUNT=3000`).",
+        ]
+        sections = {"one core": one_core, "all cores": all_cores, "reading": reading, "accelerator": self.accelerator}
+        for section, found in results.items():
+            lines += ["", *sections[section](found)]
+        return "\n".join(lines) + "\n"
+
+    def accelerator(self, found: list[dict[str, Any]]) -> Iterator[str]:
+        """Yield the speed of one accelerator beside the published one and the floors of counting."""
+        peak, copied = (max(result["ours"][key] for result in found) for key in ("flop_per_s", "copied_bytes_per_s"))
+        flops = found[0]["ours"]["flops_per_sample"]
+        yield "## One accelerator"
+        yield ""
+        yield (
+            "Seconds between events of the device. "
+            f"Published: {self.published:g} samples/s of {self.published_of}; goal: {self.goal:g}. "
+            f"Ceilings: {peak / flops:.0f} samples/s at {peak / 1e12:.0f} TFLOP/s of a matrix product, "
+            f"{copied / self.bytes_per_sample:.0f} at {copied / 1e12:.1f} TB/s of a copy, if no layers are fused."
+        )
+        yield ""
+        yield "| batch | format | step | samples/s | over published | of the peak | of the copy rate | memory |"
+        yield "|---:|---|---:|---:|---:|---:|---:|---:|"
+        for result in found:
+            case, ours = result["case"], result["ours"]
+            rate = case["batch"] / ours["wall_s"]
+            yield (
+                f"| {case['batch']} | {case['dtype']} | {ours['wall_s'] * 1e3:.2f} ms | {rate:.0f} "
+                f"| {rate / self.published:.1f} × | {rate * flops / peak:.1%} "
+                f"| {rate * self.bytes_per_sample / copied:.1%} | {ours['device_memory_mb']:.0f} MB |"
+            )
+
+
+def ratio_of(result: dict[str, Any]) -> float | None:
+    """Return our CPU time over the peer's; None without a peer."""
+    return result["ours"]["cpu_s"] / result["peer"]["cpu_s"] if "peer" in result else None
+
+
+def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the comparison: CPU time per sample decides, whatever else the machine does."""
+    yield "## One thread"
+    yield ""
+    yield (
+        "CPU time per sample; in the last two columns the memory of the process. Ratio: our time over the peer's; "
+        "the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
+    )
+    yield ""
+    yield "| network | batch | format | peer | ours (least–most) | ratio | goal | of the peak | peer | ours |"
+    yield "|---|---:|---|---:|---:|---:|---|---:|---:|---:|"
+    for result in found:
+        case, ours, peer = result["case"], result["ours"], result.get("peer")
+        batch, ratio = case["batch"], ratio_of(result)
+        spread = "–".join(f"{bound(ours['cpu_s_of_turns']) / batch * 1e3:.1f}" for bound in (min, max))
+        rate = ours["flops_per_sample"] * batch / ours["cpu_s"]
+        share = f"{rate / 1e9:.0f} of {ours['flop_per_cpu_s'] / 1e9:.0f} GFLOP/s, {rate / ours['flop_per_cpu_s']:.0%}"
+        cells = [
+            result["network"],
+            f"{batch}",
+            case["dtype"],
+            f"{peer['cpu_s'] / batch * 1e3:.1f} ms" if peer else "",
+            f"{ours['cpu_s'] / batch * 1e3:.1f} ms ({spread})",
+            f"{ratio:.2f}" if ratio else "",
+            ("met" if ratio < 1 else "**missed**") if ratio else "",
+            share,
+            f"{peer['memory_mb']:.0f} MB" if peer else "",
+            f"{ours['memory_mb']:.0f} MB",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the elapsed time, which other work on the machine lengthens on both sides."""
+    yield "## All cores, elapsed"
+    yield ""
+    yield "| network | batch | format | peer, step | ours, step | ratio | samples/s | of the peak |"
+    yield "|---|---:|---|---:|---:|---:|---:|---:|"
+    for result in found:
+        case, ours, peer = result["case"], result["ours"], result.get("peer")
+        theirs = f"{peer['wall_s'] * 1e3:.0f} ms" if peer else ""
+        ratio = f"{ours['wall_s'] / peer['wall_s']:.2f}" if peer else ""
+        samples_per_s = case["batch"] / ours["wall_s"]
+        yield (
+            f"| {result['network']} | {case['batch']} | {case['dtype']} | {theirs} | {ours['wall_s'] * 1e3:.0f} ms "
+            f"| {ratio} | {samples_per_s:.1f} | {samples_per_s * ours['flops_per_sample'] / ours['flop_per_s']:.0%} |"
+        )
+
+
+def reading(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what the steps are like when the loader reads their samples from files in the page cache."""
+    yield "## With the loader, all cores"
+    yield ""
+    yield "Files in the page cache, the loader at its usual settings, its threads beside those that compute."
+    yield ""
+    yield "| network | batch | format | files | of the time waiting for data | samples/s | CPU per sample |"
+    yield "|---|---:|---|---|---:|---:|---:|"
+    for result in found:
+        case, ours = result["case"], result["ours"]
+        batch = case["batch"]
+        yield (
+            f"| {result['network']} | {batch} | {case['dtype']} | {result['files']} | {ours['wait_share']:.1%} "
+            f"| {batch / ours['wall_s']:.1f} | {ours['cpu_s'] / batch * 1e3:.1f} ms |"
+        )

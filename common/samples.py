@@ -1,0 +1,70 @@
+"""The samples of a split: in which files they are, where those are now, and which samples are kept in memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from copy import copy
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+
+class DatasetError(ValueError):
+    """A folder does not hold the samples that the configuration asks for; the message says how to mend it."""
+
+
+class Split(ABC):
+    """The first so many samples of a split, such as data_dir/train; a benchmark adds in which files they are.
+
+    names: of the samples. keep: those that were read once stay in memory.
+    DatasetError if there are fewer than `samples`.
+    """
+
+    def __init__(self, folder: Path, names: list[str], samples: int | None, keep: bool) -> None:
+        if samples is not None and len(names) < samples:
+            raise DatasetError(
+                f"{folder} holds {len(names):,} samples, and the configuration asks for {samples:,}: lower "
+                "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
+            )
+        self.split = folder.name
+        self.names = names[:samples]
+        self._keep = keep
+        self._kept: dict[int, tuple[np.ndarray, ...]] = {}
+        self._locate: Callable[[str], Path] = folder.parent.joinpath
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @abstractmethod
+    def files_of(self, index: int) -> tuple[str, ...]:
+        """The names of the files of a sample, below data_dir."""
+
+    @abstractmethod
+    def fill(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+        """The arrays hold the sample, read from its files."""
+
+    def files(self) -> Iterator[tuple[str, int | None]]:
+        """Yield the name of each file below data_dir and the index of its sample; None: it holds all samples."""
+        yield from ((file, index) for index in range(len(self)) for file in self.files_of(index))
+
+    def paths(self, index: int) -> tuple[Path, ...]:
+        """Where the files of a sample are."""
+        return tuple(map(self._locate, self.files_of(index)))
+
+    def moved(self, locate: Callable[[str], Path]) -> Self:
+        """The same samples in the same order, each file read from where `locate` says that the one of its name is."""
+        moved = copy(self)
+        moved._locate = locate
+        return moved
+
+    def load(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+        """The arrays hold the sample, from memory if it is kept there."""
+        if index in self._kept:
+            for room, kept in zip(into, self._kept[index], strict=True):
+                np.copyto(room, kept)
+            return
+        self.fill(index, into)
+        if self._keep:
+            self._kept[index] = tuple(array.copy() for array in into)

@@ -1,0 +1,292 @@
+"""DeepLabv3+ on a modified Xception: the class of each grid point of a climate snapshot.
+
+After the PyTorch model of the reference (mlcommons/hpc deepcam architecture/deeplab_xception.py): 56,454,720 parameters
+with 16 input channels. The code is for one device and any precision; parallelism, groups of batch normalisation and
+mixed precision come from outside.
+
+Shapes: B batch, H latitude rows, W longitude columns, C channels, K classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deepcam.snapshot import CLASSES
+
+SIDE_UNIT: Final = 16
+"""Both sides of a snapshot must be divisible by this: the deepest features are that much coarser."""
+CHANNEL_UNIT: Final = 8
+"""Scaled channel counts are multiples of this, as those of the reference are and as fast kernels want them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The network; the defaults are the closed division's.
+
+    width: factor of all channel counts, which are then rounded to multiples of 8.
+    middle_blocks: residual blocks of three convolutions between entry and exit.
+    output_stride: side of the snapshot over that of the deepest features, 16 or 8.
+    aspp_rates: dilations of the parallel convolutions that read the deepest features, 1 for a 1 x 1 convolution;
+        unset: (1, 6, 12, 18), doubled after the first for output_stride 8.
+    low_level: whether the decoder sees the features of the first block after the ReLU that follows it. In the reference
+        it does, as that ReLU works in place; in NVIDIA's implementations it sees those before.
+    init: "reference", or "nvidia" for the start of NVIDIA's implementations since round 2.0; see `initialise`.
+    """
+
+    width: float = 1.0
+    middle_blocks: int = 16
+    output_stride: int = 16
+    aspp_rates: tuple[int, ...] | None = None
+    low_level: Literal["after_relu", "before_relu"] = "after_relu"
+    init: Literal["reference", "nvidia"] = "reference"
+
+    def __post_init__(self) -> None:
+        if not self.width > 0:
+            raise ValueError(f"width is {self.width}; expected more than 0")
+        if self.middle_blocks < 0:
+            raise ValueError(f"middle_blocks is {self.middle_blocks}; expected at least 0")
+        if self.output_stride not in (8, 16):
+            raise ValueError(f"output_stride is {self.output_stride}; expected 16 or 8")
+        if self.aspp_rates is not None and (not self.aspp_rates or min(self.aspp_rates) < 1):
+            raise ValueError(f"aspp_rates is {self.aspp_rates}; expected one or more numbers from 1 on")
+        for name, known in (("low_level", ("after_relu", "before_relu")), ("init", ("reference", "nvidia"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(known)}")
+
+    def channels(self, full: int) -> int:
+        """Return the channel count of a layer that has `full` channels in the reference."""
+        return max(1, round(full * self.width / CHANNEL_UNIT)) * CHANNEL_UNIT
+
+
+class DeepLab(nn.Module):
+    """The network, with torch's own initial weights; `build` makes one with those of the reference.
+
+    channels: C of a snapshot.
+    """
+
+    def __init__(self, config: ModelConfig, channels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.xception = Xception(config, channels)
+        self.pyramid = Pyramid(config)
+        self.decoder = Decoder(config)
+
+    def forward(self, x_BHWC: Tensor) -> Tensor:
+        """Return the logits (B, K, H, W) of snapshots (B, H, W, C), C fastest in memory, each channel in about [0, 1].
+
+        In memory the classes are last; under autocast the type is that of its convolutions. Raises ValueError for a
+        side that 16 does not divide.
+        """
+        _, height, width, _ = x_BHWC.shape
+        if height % SIDE_UNIT or width % SIDE_UNIT:
+            raise ValueError(f"snapshots are {height} x {width}; expected sides that are multiples of {SIDE_UNIT}")
+        x_BCHW = x_BHWC.permute(0, 3, 1, 2)  # a view: in memory the channels stay last, the fast layout
+        deep_BCHW, low_BCHW = self.xception(x_BCHW)
+        logits_BKHW: Tensor = self.decoder(self.pyramid(deep_BCHW), low_BCHW)
+        return logits_BKHW
+
+
+class Xception(nn.Module):
+    """From a snapshot to 2048 channels of deep features, and to 128 of low-level ones at a quarter of the sides."""
+
+    def __init__(self, config: ModelConfig, channels: int) -> None:
+        super().__init__()
+        c32, c64, c128, c256, c728, c1024, c1536, c2048 = map(
+            config.channels, (32, 64, 128, 256, 728, 1024, 1536, 2048)
+        )
+        # Without the third block's stride, what follows is dilated twice as wide, so that it sees equally far.
+        third_stride, dilation = (2, 1) if config.output_stride == 16 else (1, 2)
+        self.low_level = config.low_level
+        self.stem = nn.Sequential(
+            *activated(nn.Conv2d(channels, c32, 3, stride=2, padding=1, bias=False)),
+            *activated(nn.Conv2d(c32, c64, 3, padding=1, bias=False)),
+        )
+        self.block1 = Block((c64, c128, c128), stride=2, resample=True)
+        self.block2 = Block((c128, c256, c256), stride=2, resample=True)
+        self.block3 = Block((c256, c728, c728), stride=third_stride, resample=True)
+        self.middle = nn.Sequential()
+        for _ in range(config.middle_blocks):
+            self.middle.append(Block((c728, c728, c728, c728), dilation=dilation)).append(nn.ReLU(inplace=True))
+        # As in the reference, no activation comes between the last block and the convolutions after it.
+        self.exit = nn.Sequential(Block((c728, c728, c1024), dilation=dilation, resample=True))
+        for before, after in itertools.pairwise((c1024, c1536, c1536, c2048)):
+            self.exit.extend(activated(separable(before, after, dilation=2 * dilation)))
+
+    def forward(self, x_BCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Return deep features at 1 / output_stride of the sides, and low-level ones at 1/4."""
+        low_BCHW = self.block1(self.stem(x_BCHW))
+        x_BCHW = torch.relu(low_BCHW)
+        if self.low_level == "after_relu":
+            low_BCHW = x_BCHW
+        x_BCHW = torch.relu_(self.block2(x_BCHW))
+        x_BCHW = torch.relu_(self.block3(x_BCHW))
+        return self.exit(self.middle(x_BCHW)), low_BCHW
+
+
+class Block(nn.Module):
+    """Separable convolutions through these channel counts, around which a skip connection leads.
+
+    Unlike in the original Xception, no ReLU comes first: the input is activated already, and the output is not.
+
+    resample: one more separable convolution comes last, with the stride and undilated; no ReLU comes before it, and no
+        batch normalisation after it.
+    """
+
+    def __init__(self, channels: tuple[int, ...], stride: int = 1, dilation: int = 1, resample: bool = False) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(channels):
+            layers += activated(separable(before, after, dilation=dilation))
+        layers.pop()
+        first, last = channels[0], channels[-1]
+        if resample:
+            layers.append(separable(last, last, stride=stride))
+        self.main = nn.Sequential(*layers)
+        self.skip: nn.Module = nn.Identity()
+        if first != last or stride != 1:
+            self.skip = nn.Sequential(nn.Conv2d(first, last, 1, stride=stride, bias=False), nn.BatchNorm2d(last))
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        y_BCHW: Tensor = self.main(x_BCHW) + self.skip(x_BCHW)
+        return y_BCHW
+
+
+class Pyramid(nn.Module):
+    """Atrous spatial pyramid pooling: looks at the deep features at several scales and as a whole; 256 channels."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        deep, c256 = config.channels(2048), config.channels(256)
+        rates = config.aspp_rates or ((1, 6, 12, 18) if config.output_stride == 16 else (1, 12, 24, 36))
+        self.branches = nn.ModuleList()
+        for rate in rates:
+            size = 1 if rate == 1 else 3
+            branch = nn.Conv2d(deep, c256, size, padding="same", dilation=rate, bias=False)
+            self.branches.append(nn.Sequential(*activated(branch)))
+        # Instead of batch normalisation, for which one number per sample and channel would be too few.
+        self.pooled = nn.Conv2d(deep, c256, 1, bias=False)
+        self.pooled_scale = nn.Parameter(torch.ones(c256, 1, 1))
+        self.pooled_shift = nn.Parameter(torch.zeros(c256, 1, 1))
+        self.merge = nn.Sequential(*activated(nn.Conv2d((len(rates) + 1) * c256, c256, 1, bias=False)))
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        pooled_BCHW = self.pooled(x_BCHW.mean((2, 3), keepdim=True))
+        pooled_BCHW = torch.relu(pooled_BCHW * self.pooled_scale + self.pooled_shift)
+        views = [branch(x_BCHW) for branch in self.branches]
+        # Autocast leaves the scaled ones in float32, and would raise all others to that.
+        views.append(pooled_BCHW.to(views[0].dtype).expand_as(views[0]))
+        y_BCHW: Tensor = self.merge(torch.cat(views, dim=1))
+        return y_BCHW
+
+
+class Decoder(nn.Module):
+    """Joins what the pyramid says with the low-level features, by learned upsampling, to logits for each grid point."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c48, c128, c256 = map(config.channels, (48, 128, 256))
+        self.low_level = nn.Sequential(*activated(nn.Conv2d(c128, c48, 1, bias=False)))
+        self.deep = nn.Sequential()
+        for _ in range(config.output_stride // 8):
+            self.deep.extend(activated(doubling(c256, c256)))
+        self.join = nn.Sequential(
+            *activated(nn.Conv2d(c256 + c48, c256, 3, padding=1, bias=False)),
+            *activated(nn.Conv2d(c256, c256, 3, padding=1, bias=False)),
+            nn.Conv2d(c256, c256, 1),
+        )
+        self.output = nn.Sequential(*activated(doubling(c256, c256)), doubling(c256, len(CLASSES)))
+
+    def forward(self, deep_BCHW: Tensor, low_BCHW: Tensor) -> Tensor:
+        both_BCHW = torch.cat([self.deep(deep_BCHW), self.low_level(low_BCHW)], dim=1)
+        logits_BKHW: Tensor = self.output(self.join(both_BCHW))
+        return logits_BKHW
+
+
+class Depthwise(nn.Conv2d):
+    """A 3 x 3 convolution of each channel for itself."""
+
+    def __init__(self, channels: int, stride: int, dilation: int) -> None:
+        super().__init__(
+            channels, channels, 3, stride, padding=dilation, dilation=dilation, groups=channels, bias=False
+        )
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        """Return the convolution; zeros as wide as the dilation surround the input.
+
+        Dilated by d, it is an undilated one on each of d x d coarser grids, those of every d-th row and column. A CPU
+        takes that way: it has no fast gradient of dilated kernels in bfloat16, and the plain way takes ten times as
+        long.
+        """
+        dilation = self.dilation[0]
+        if dilation == 1 or not x_BCHW.is_cpu:
+            return super().forward(x_BCHW)
+        *_, height, width = x_BCHW.shape
+        x_BHWC = F.pad(x_BCHW, (0, -width % dilation, 0, -height % dilation)).permute(0, 2, 3, 1)
+        x_BHGWGC = x_BHWC.unflatten(2, (-1, dilation)).unflatten(1, (-1, dilation))  # G: which grid
+        x_BHWC = x_BHGWGC.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+        y_BCHW = F.conv2d(x_BHWC.permute(0, 3, 1, 2), self.weight, padding=1, groups=self.groups)
+        y_BGGHWC = y_BCHW.permute(0, 2, 3, 1).unflatten(0, (-1, dilation, dilation))
+        y_BHWC = y_BGGHWC.permute(0, 3, 1, 4, 2, 5).flatten(3, 4).flatten(1, 2)
+        return y_BHWC[:, :height, :width].permute(0, 3, 1, 2)
+
+
+def separable(before: int, after: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
+    """Return a 3 x 3 convolution of each channel for itself, then a 1 x 1 convolution across channels."""
+    return nn.Sequential(Depthwise(before, stride, dilation), nn.Conv2d(before, after, 1, bias=False))
+
+
+def doubling(before: int, after: int) -> nn.ConvTranspose2d:
+    """Return a transposed convolution that doubles both sides."""
+    return nn.ConvTranspose2d(before, after, 3, stride=2, padding=1, output_padding=1, bias=False)
+
+
+def activated(convolution: nn.Module) -> list[nn.Module]:
+    """Return the convolution, batch normalisation and ReLU."""
+    last = convolution[-1] if isinstance(convolution, nn.Sequential) else convolution
+    return [convolution, nn.BatchNorm2d(last.out_channels), nn.ReLU(inplace=True)]
+
+
+def initialise(model: DeepLab, generator: torch.Generator) -> None:
+    """The weights are those that training starts from.
+
+    "reference": kernels of Xception and of the pyramid's branches are normal with deviation sqrt(2 / fan_in). The
+    decoder, and what pools and merges, keep torch's default, uniform within 1 / sqrt(fan_in): the reference has an
+    initialisation for them too, but never calls it.
+    "nvidia": all but transposed convolutions are normal with deviation sqrt(2 / (kernel's area x output channels)).
+    """
+    normal = {id(module) for part in (model.xception, model.pyramid.branches) for module in part.modules()}
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+            elif isinstance(module, nn.Conv2d) and model.config.init == "nvidia":
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", generator=generator)
+            elif isinstance(module, nn.Conv2d) and id(module) in normal:
+                nn.init.kaiming_normal_(module.weight, generator=generator)
+            elif isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+                nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=generator)
+            if isinstance(module, nn.Conv2d) and module.bias is not None:
+                limit = 1 / math.sqrt(module.weight[0].numel())
+                nn.init.uniform_(module.bias, -limit, limit, generator=generator)
+        nn.init.ones_(model.pyramid.pooled_scale)
+        nn.init.zeros_(model.pyramid.pooled_shift)
+
+
+def build(config: ModelConfig, channels: int, seed: int) -> DeepLab:
+    """Return the network on the CPU with its starting weights drawn from `seed`.
+
+    Kernels are stored channels last. Leaves torch's own generator alone.
+    """
+    with torch.device("meta"):
+        model = DeepLab(config, channels)
+    model.to_empty(device="cpu")
+    initialise(model, torch.Generator().manual_seed(seed))
+    model.to(memory_format=torch.channels_last)
+    return model

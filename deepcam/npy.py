@@ -1,0 +1,20 @@
+"""Snapshots as two files of numpy: `data-X.npy`, float32 (H, W, C), and `label-X.npy`, (H, W), any type of number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from common.npy import located
+from deepcam.snapshot import Target, naming
+
+DATA: Final = "data-"
+LABEL: Final = "label-"
+ENDING: Final = ".npy"
+
+
+def read(data: Path, label: Path, target: Target) -> None:
+    """`target` holds the snapshot of the two files. SnapshotError if they hold none, OSError if they cannot be read."""
+    with naming("npy"):
+        target.take_data(located(data), str(data))
+        target.take_labels(located(label), str(label))

@@ -1,0 +1,180 @@
+"""The command line that brings DeepCAM's data into formats that are read faster, and checks data by their manifest."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from common.command import run_command
+from common.datasets import Layout, add_crew, crew_of, origin
+from common.files import whole_file
+from common.processes import in_processes
+from common.production import MENDABLE, Crew, Item, Plan, ProductionError, produce, report
+from deepcam import snapshot, stats
+from deepcam.conversion import BLOCK, FORMATS, Format, Single, compare, verify_singles
+from deepcam.snapshot import CHANNELS, SnapshotError
+from deepcam.split import SPLITS
+from deepcam.stats import StatsError
+
+DESCRIPTION: Final = """\
+Converts the DeepCAM data, and checks data that are there. `python -m deepcam.split` and `python -m deepcam.summarize`
+come before, where the download has no train, validation and test, or no stats.h5.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m deepcam.prepare convert All-Hist npy --format npy
+  srun -N 8 --ntasks-per-node 4 python -m deepcam.prepare convert All-Hist single --format hdf5-single
+  python -m deepcam.prepare manifest All-Hist      once, after a download
+  python -m deepcam.prepare verify npy             are all files there and unchanged?
+
+Each has its own help, as in: python -m deepcam.prepare convert --help
+"""
+CONVERT_HELP: Final = """\
+Converts the snapshots INPUT_DIR/{train,validation,test}/data*.h5, and copies INPUT_DIR/stats.h5 (test may be missing).
+
+  npy           OUTPUT_DIR/train/data-X.npy  float32 (H, W, C), and label-X.npy  uint8 (H, W), for each data-X.h5
+  hdf5-single   OUTPUT_DIR/train.h5  one file per split: data (N, H, W, C), labels (N, H, W), names (N), and
+                OUTPUT_DIR/checksums  what the samples must hold. All processes write to the same file: on a parallel
+                file system have it spread over many servers, as by `lfs setstripe -c -1 OUTPUT_DIR` on Lustre.
+
+Stop it at any time: the same command goes on where it stopped, also with other numbers of workers and tasks. Damaged
+snapshots are left out (in blocks of 16 with hdf5-single) and listed at the end; mend them and give the command again.
+With npy they may be removed instead; one big file must then be made in another folder. The manifest, with sizes and
+checksums, is written when nothing is left to do.
+
+Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
+finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
+"""
+LAYOUT: Final = Layout("deepcam.prepare", SPLITS, files=(stats.NAME,), inside=verify_singles)
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Makes an item: the copy of stats.h5, or what its format says."""
+
+    format: Format
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        if item.name != stats.NAME:
+            self.format.make(item, folder)
+            return
+        with whole_file(folder / stats.NAME) as part:
+            copyfile(item.source, part)
+
+
+def conversion(source: Path, format_name: str) -> Plan:
+    """The plan of `convert`: an item for stats.h5, and for each snapshot or block of snapshots.
+
+    ProductionError, StatsError when the input is not complete.
+    """
+    splits = find_splits(source)
+    stats.read(source / stats.NAME)
+    shape_HWC = _shape([path for paths in splits.values() for path in paths])
+    format = FORMATS[format_name](shape_HWC)
+    variant, source_digest = origin(source)
+    facts: dict[str, Any] = {
+        "converter": "deepcam.prepare",
+        "format": format_name,
+        "sample_shape": list(shape_HWC),
+        "source_digest": source_digest,
+    }
+    data_bytes = float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]))
+    if isinstance(format, Single):  # a row once written stays that of its sample
+        listed = "\n".join(f"{split}/{path.name}" for split, paths in splits.items() for path in paths)
+        facts["samples"] = {split: len(paths) for split, paths in splits.items()}
+        facts["names_sha256"] = hashlib.sha256(listed.encode()).hexdigest()
+        data_bytes *= BLOCK
+    items = [Item(stats.NAME, (stats.NAME,), source / stats.NAME)]
+    for split, paths in splits.items():
+        items += format.items(split, paths)
+    begin = partial(format.begin, splits)
+    return Plan("deepcam", variant, facts, tuple(items), Converter(format), data_bytes, begin=begin)
+
+
+def find_splits(folder: Path) -> dict[str, list[Path]]:
+    """The snapshots of each split, sorted by name. ProductionError without any for training or validation."""
+    found = {
+        split: [folder / split / name for name in snapshot.find(folder / split)]
+        for split in SPLITS
+        if (folder / split).is_dir()
+    }
+    for split in ("train", "validation"):
+        if not found.get(split):
+            raise ProductionError(
+                f"no data*.h5 in {folder / split}: expected the published snapshots, split: python -m deepcam.split"
+            )
+    return {split: paths for split, paths in found.items() if paths}
+
+
+def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
+    errors = []
+    for path in paths[:10]:
+        try:
+            with snapshot.opened(path) as file:
+                shape = snapshot.located(file, snapshot.DATA).shape
+            if len(shape) == 3 and shape[2] == len(CHANNELS):
+                height, width, channels = shape
+                return height, width, channels
+            errors.append(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
+        except (SnapshotError, OSError) as error:
+            errors.append(str(error))
+    raise ProductionError("no snapshot can be read:\n  " + "\n  ".join(errors))
+
+
+def convert(args: argparse.Namespace) -> int:
+    """All items of this task are made, and compared on request; returns the exit code."""
+    crew, plan, folder = crew_of(args), conversion(args.input_dir, args.format), args.output_dir
+    code = report(produce(plan, folder, crew), plan, folder)
+    return code or (_compared(plan, folder, crew) if args.verify else 0)
+
+
+def _compared(plan: Plan, folder: Path, crew: Crew) -> int:
+    """The samples of this task have been read again and compared with their snapshots; returns the exit code."""
+    assert isinstance(plan.make, Converter)
+    mine = [item for item in plan.items[crew.task :: crew.tasks] if item.name != stats.NAME]
+    comparing = partial(compare, plan.make.format, folder)
+    quiet = None if crew.task == 0 else True
+    done = in_processes(comparing, mine, crew.workers) if mine else iter(())
+    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {folder}", disable=quiet)
+    problems = sorted(line for _, lines in bar for line in lines)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"compared {len(mine):,} {plan.noun} with their snapshots: {len(problems):,} samples differ")
+    return 1 if problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m deepcam.prepare", formatter_class=raw)
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    commands = parser.add_subparsers(dest="command", required=True)
+    made = commands.add_parser("convert", help="published snapshots to other formats", formatter_class=raw)
+    made.description = CONVERT_HELP
+    made.set_defaults(run=convert)
+    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="has train, validation, stats.h5")
+    made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
+    made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
+    made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
+    add_crew(made)
+    LAYOUT.add_commands(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = _parser().parse_args(argv)
+    return run_command(lambda: args.run(args), (*MENDABLE, SnapshotError, StatsError))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

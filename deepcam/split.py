@@ -1,0 +1,110 @@
+"""The command line that splits the published snapshots into training, validation and test, as the reference does.
+
+Its rule: the sorted names data*.h5, shuffled by NumPy's generator of old (MT19937) with the seed 12345; the first 80 %
+are for training, the next 10 % for validation, the rest for tests (mlcommons/hpc, deepcam/src/utils/split_data.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from tqdm import tqdm
+
+from common.command import run_command
+from common.production import ProductionError
+
+SPLITS: Final = ("train", "validation", "test")
+SEED: Final = 12345
+PUBLISHED: Final = 151_583
+"""Snapshots of the published dataset: they give 121,266 for training, 15,158 for validation and 15,159 for tests."""
+DESCRIPTION: Final = """\
+Splits the snapshots of SOURCE_DIR (data*.h5) into OUTPUT_DIR/train, validation and test, as the reference does: by a
+shuffle with a fixed seed, 80 : 10 : 10. The same names give the same split, on every machine.
+
+The three folders get symbolic links, relative ones: move SOURCE_DIR and OUTPUT_DIR together, or delete the links and
+split again. A second call finds everything in place; a stopped call goes on. Folders that hold anything else than the
+links of this split are refused.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m deepcam.split All-Hist/all All-Hist        then: python -m deepcam.summarize All-Hist
+"""
+
+
+def split(names: Sequence[str]) -> dict[str, list[str]]:
+    """The names of each split in the reference's order, whatever the order of `names`."""
+    order = sorted(names)
+    np.random.RandomState(SEED).shuffle(order)
+    train, validation = int(0.8 * len(order)), int(0.1 * len(order))
+    parts = (order[:train], order[train : train + validation], order[train + validation :])
+    return dict(zip(SPLITS, parts, strict=True))
+
+
+def link(source: Path, output: Path) -> dict[str, list[str]]:
+    """The folders of the splits below `output` hold relative links to the snapshots in `source`; returns their names.
+
+    ProductionError, and nothing changed, when there are no snapshots or a folder holds anything else.
+    """
+    if not source.is_dir():
+        raise ProductionError(f"{source} is not a folder: expected the one with all data-*.h5")
+    names = [name for name in os.listdir(source) if name.startswith("data") and name.endswith(".h5")]
+    if not names:
+        raise ProductionError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
+    parts = split(names)
+    missing = {side: sorted(set(parts[side]) - _linked(source, output / side, parts[side])) for side in SPLITS}
+    there = len(names) - sum(map(len, missing.values()))
+    with tqdm(total=len(names), initial=there, unit=" links", disable=None) as bar:
+        for side in SPLITS:
+            (output / side).mkdir(parents=True, exist_ok=True)
+            start = os.path.relpath(source.resolve(), (output / side).resolve())
+            for name in missing[side]:
+                (output / side / name).symlink_to(Path(start, name))
+                bar.update()
+    return parts
+
+
+def _linked(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
+    """The names that the folder holds, all of them links that belong there."""
+    found = set(os.listdir(folder)) if folder.is_dir() else set()
+    expected = set(names)
+    for name in sorted(found):
+        path = folder / name
+        if name not in expected or not path.is_symlink() or path.resolve() != (source / name).resolve():
+            raise ProductionError(
+                f"{path} is no link of this split of {source}; nothing was changed. If snapshots were added or "
+                f"taken away, or a folder was moved, since the links were made, delete {', '.join(SPLITS)} in "
+                f"{folder.parent} and split again; else name another folder"
+            )
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m deepcam.split",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source_dir", type=Path, metavar="SOURCE_DIR", help="all snapshots in one folder")
+    parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="gets train, validation and test")
+    args = parser.parse_args(argv)
+
+    def run() -> int:
+        parts = link(args.source_dir, args.output_dir)
+        print(f"{args.output_dir}: " + ", ".join(f"{len(names):,} for {side}" for side, names in parts.items()))
+        if (total := sum(map(len, parts.values()))) != PUBLISHED:
+            print(f"note: the published dataset has {PUBLISHED:,} snapshots, and {total:,} are here")
+        return 0
+
+    return run_command(run, (ProductionError, OSError))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The command line that makes stats.h5, by which the channels are scaled to [0, 1], from the training snapshots."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from tqdm import tqdm
+
+from common.command import run_command
+from common.dist import Dist, DistConfig, connect
+from common.processes import usable_cores
+from common.production import MENDABLE, MOST_TOLD, ProductionError
+from deepcam import snapshot, stats
+from deepcam.snapshot import CHANNELS, SnapshotError
+from deepcam.stats import Stats, StatsError
+
+WAIT_S: Final = 24 * 3600.0
+"""How long a rank waits for the slowest: the published data are 8.8 TB."""
+TOLERANCE: Final = 1e-3
+"""Of means, in parts of a channel's largest value: the reference adds up in float32."""
+MEND: Final = "nothing was written: if this file belongs to other snapshots, delete it and call again"
+DESCRIPTION: Final = """\
+Reads DATA_DIR/train/data-*.h5 and writes DATA_DIR/stats.h5: their count, and per channel the mean, the mean of the
+squares, the smallest and the largest value; all pixels count alike, as in the reference.
+
+Under srun, mpirun or torchrun the ranks share the files; the numbers are the same for any number of ranks. A stats.h5
+that is there is compared with the new numbers and stays as it is; other numbers are an error.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m deepcam.summarize data/deepcam
+  srun -N 8 --ntasks-per-node 16 python -m deepcam.summarize All-Hist
+"""
+
+
+def summarize(folder: Path, dist: Dist) -> Stats:
+    """`folder`/stats.h5 holds the statistics of the snapshots in `folder`/train; returns them. A collective call.
+
+    ProductionError on all ranks, and nothing written, when there are no snapshots, when some cannot be used (they are
+    named), when a channel is constant, and when stats.h5 holds other numbers. One that is damaged is replaced.
+    """
+    train = folder / "train"
+    names = dist.broadcast_object(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
+    if not names:
+        raise ProductionError(f"no data-*.h5 in {train}: expected the training snapshots")
+    table = _table(train, names, dist)
+    mean, sqmean = table[:, :2].mean(axis=0)
+    result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))
+    if constant := [CHANNELS[i].name for i in np.flatnonzero(result.minval == result.maxval)]:
+        raise ProductionError(f"{train}: the same value everywhere cannot be scaled to [0, 1]: {', '.join(constant)}")
+    if problem := dist.broadcast_object(_settled(folder / stats.NAME, result) if dist.is_main else None):
+        raise ProductionError(problem)
+    return result
+
+
+def measure(data_HWC: np.ndarray) -> np.ndarray:
+    """Mean, mean of the squares, smallest and largest value of each channel of a float32 array, as float64 (4, C)."""
+    height, width, channels = data_HWC.shape
+    total, squares = np.zeros((2, channels))
+    for row_WC in data_HWC:  # so that the copy in float64 stays in the cache
+        row_WC = row_WC.astype(np.float64)
+        total += row_WC.sum(axis=0)
+        squares += np.einsum("wc,wc->c", row_WC, row_WC)
+    pixels = height * width
+    low, high = data_HWC.min(axis=0).min(axis=0), data_HWC.max(axis=0).max(axis=0)
+    measures: np.ndarray = np.stack([total / pixels, squares / pixels, low, high])
+    return measures
+
+
+def _table(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
+    """The measures of all snapshots in the order of their names, float64 (N, 4, C), on all ranks."""
+    mine = names[dist.rank :: dist.world_size]
+    with ThreadPoolExecutor(max(1, usable_cores() // dist.local_size)) as pool:
+        measured = pool.map(_measured, [train / name for name in mine])
+        quiet = None if dist.is_main else True
+        results = list(tqdm(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
+    parts = dist.gather_objects(results)
+    found = [parts[i % dist.world_size][i // dist.world_size] for i in range(len(names))]
+    if bad := [result for result in found if isinstance(result, str)]:
+        more = [f"and {len(bad) - MOST_TOLD:,} more"] if len(bad) > MOST_TOLD else []
+        raise ProductionError("\n  ".join([f"{len(bad):,} snapshots cannot be used:", *bad[:MOST_TOLD], *more]))
+    table: np.ndarray = np.stack(found)
+    return table
+
+
+def _measured(path: Path) -> np.ndarray | str:
+    """The measures of a snapshot, or what is wrong with it."""
+    try:
+        with snapshot.opened(path) as file:
+            height, width = (*snapshot.located(file, snapshot.DATA).shape, 0, 0)[:2]
+        data_HWC = np.empty((height, width, len(CHANNELS)), np.float32)
+        snapshot.read(path, data_HWC, np.empty((height, width), np.uint8))
+    except (SnapshotError, OSError) as error:
+        return str(error)
+    measures = measure(data_HWC)
+    if not np.isfinite(measures).all():
+        return f"{path}: `{snapshot.DATA}` holds values that are no finite numbers; fetch it again"
+    return measures
+
+
+def _settled(path: Path, result: Stats) -> str:
+    """The file holds these statistics; what differs where it holds others."""
+    try:
+        there = stats.read(path)
+    except StatsError:
+        stats.write(path, result)
+        return ""
+    if there.count != result.count:
+        return f"{path} is of {there.count:,} snapshots, and {result.count:,} are here; {MEND}"
+    largest = np.maximum(np.abs(result.minval), np.abs(result.maxval))
+    allowed = {"mean": TOLERANCE * largest, "sqmean": TOLERANCE * largest**2}
+    for name in stats.VECTORS:
+        old, new = getattr(there, name), getattr(result, name)
+        for i in np.flatnonzero(np.abs(old - new) > allowed.get(name, 0.0)):
+            return f"{path}: {name} of {CHANNELS[i].name} is {old[i]:g}, and of the snapshots {new[i]:g}; {MEND}"
+    return ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m deepcam.summarize",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train; gets stats.h5")
+    folder: Path = parser.parse_args(argv).data_dir
+
+    def run() -> int:
+        with connect(DistConfig(device="cpu", timeout_s=WAIT_S)) as dist:
+            try:
+                result = summarize(folder, dist)
+            except ProductionError as error:  # on all ranks; one is enough to tell it
+                if dist.is_main:
+                    print(f"error: {error}", file=sys.stderr)
+                return 1
+            if dist.is_main:
+                print(f"{folder / stats.NAME}: statistics of {result.count:,} snapshots")
+        return 0
+
+    return run_command(run, MENDABLE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

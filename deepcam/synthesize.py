@@ -1,0 +1,211 @@
+"""The command line that makes weather from physics, in the published format: data for a laptop, and for tests."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from common.command import UsageError, count, positive, run_command
+from common.dist import DistConfig, connect
+from common.processes import usable_cores
+from common.production import MENDABLE, Crew, Item, Plan, produce, report
+from common.reference import MINI
+from deepcam import climate, detection, forecast, snapshot, weather
+from deepcam.climate import Planet
+from deepcam.forecast import DAYS
+from deepcam.snapshot import CHANNELS
+from deepcam.summarize import summarize
+
+DESCRIPTION: Final = """\
+Makes weather from physics on a planet of its own: waves, storms and plumes of vapour with winds, pressure, temperature
+and humidity in balance, 16 channels as published. Labels are what a detector of tropical cyclones and atmospheric
+rivers finds in these channels. Without options it makes the data of the mini problem: 512 + 64 + 64 snapshots of
+96 x 144 x 16, and stats.h5.
+
+The same arguments give the same data, whatever the number of workers. Stop it at any time: the same command goes on
+where it stopped. A folder with other data is refused.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
+  python -m deepcam.synthesize data/deepcam-mini --verify   again: nothing to make, checksums compared
+  python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
+  python -m deepcam.synthesize data/full --preset full-size 10 snapshots of 768 x 1152, as large as the published ones
+  python -m deepcam.synthesize --plot                       no data: maps of the first snapshots in weather.png
+"""
+SPLITS: Final = ("train", "validation", "test")
+FIRST_YEAR: Final = 1980
+STEPS: Final = 8  # a day
+STRIDE_DAYS: Final = 79  # shares no factor with DAYS: a year visits each day once, and 5 snapshots all seasons
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which weather there is: cells of the grid, the Earth's radius by the planet's, and snapshots per split."""
+
+    height: int
+    width: int
+    size: float
+    train: int
+    validation: int
+    test: int
+
+    def __post_init__(self) -> None:
+        try:
+            Planet(self.height, self.width, self.size)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Snapshots by split."""
+        return {split: getattr(self, split) for split in SPLITS}
+
+    def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Snapshot i of a split: its channels, float32 (height, width, 16), and its labels, uint8 (height, width)."""
+        rng = np.random.default_rng([seed, split, i])
+        return forecast.simulate(_planet(self.height, self.width, self.size), day_of(i), rng)
+
+
+@lru_cache(maxsize=1)
+def _planet(height: int, width: int, size: float) -> Planet:
+    return Planet(height, width, size)
+
+
+# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
+PRESETS: Final = {
+    "mini": Recipe(96, 144, size=3.0, train=512, validation=64, test=64),
+    "full-size": Recipe(snapshot.HEIGHT, snapshot.WIDTH, size=1.0, train=8, validation=1, test=1),
+}
+
+
+def day_of(i: int) -> int:
+    """The day of the year, from 1, of snapshot i of a split."""
+    return i * STRIDE_DAYS % DAYS + 1
+
+
+def name_of(split: int, i: int) -> str:
+    """The file of snapshot i of a split. A split is a simulation of its own, so that no name comes twice."""
+    day = date(1981, 1, 1) + timedelta(days=day_of(i) - 1)  # not a leap year
+    return f"{SPLITS[split]}/data-{FIRST_YEAR + i // DAYS:04d}-{day:%m-%d}-{i % STEPS:02d}-{split + 1}.h5"
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Makes one snapshot; the source of an item is the number of its split and its own."""
+
+    recipe: Recipe
+    seed: int
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        fields, labels = self.recipe.simulate(self.seed, *item.source)
+        snapshot.write(folder / item.files[0], fields, labels)
+
+
+def synthesis(recipe: Recipe, seed: int) -> Plan:
+    """The plan of a synthetic dataset, one item per snapshot."""
+    items = []
+    for code, number in enumerate(recipe.samples.values()):
+        for i in range(number):
+            name = name_of(code, i)
+            items.append(Item(name, (name,), (code, i)))
+    variant = MINI if recipe == PRESETS["mini"] else "synthetic"
+    size = recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096
+    return Plan("deepcam", variant, facts_of(recipe, seed), tuple(items), Generator(recipe, seed), size, "snapshots")
+
+
+def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
+    """What a manifest says about synthetic data: everything that the content depends on."""
+    sources = hashlib.sha256()
+    for module in (climate, detection, forecast, weather):
+        sources.update(Path(str(module.__file__)).read_bytes())
+    return {
+        "generator": "deepcam.synthesize",
+        "generator_sha256": sources.hexdigest(),
+        "seed": seed,
+        "size": recipe.size,
+        "sample_shape": [recipe.height, recipe.width, len(CHANNELS)],
+        "samples": recipe.samples,
+        "format": "hdf5",
+    }
+
+
+def run(args: argparse.Namespace) -> int:
+    """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""
+    names = ("height", "width", "size", *SPLITS)
+    changes = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    recipe = replace(PRESETS[args.preset], **changes)
+    if args.output_dir is None and args.plot is None:
+        raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
+    if args.plot is not None:
+        from deepcam.plot import draw  # matplotlib is optional
+
+        draw(recipe, args.seed, args.plot)
+        print(f"drew {args.plot}")
+    if args.output_dir is None:
+        return 0
+    plan = synthesis(recipe, args.seed)
+    folder: Path = args.output_dir
+    outcome = produce(plan, folder, Crew(args.workers or usable_cores()))
+    code = report(outcome, plan, folder, checksum=args.verify)
+    if not code and recipe.train:
+        with connect(DistConfig(device="cpu")) as dist:
+            summarize(folder, dist)
+    if not code:
+        print(f"next: {_next(plan, folder)}")
+    return code
+
+
+def _next(plan: Plan, folder: Path) -> str:
+    if plan.variant == MINI:
+        return f"python -m deepcam.train deepcam/mini.yaml data.data_dir={folder}"
+    height, width, _ = plan.facts["sample_shape"]
+    counts = "data.train_samples=null data.eval_samples=null"
+    return (
+        f"python -m deepcam.train deepcam/config.yaml data.data_dir={folder} {counts} "
+        f"data.height={height} data.width={width}"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m deepcam.synthesize",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
+    parser.add_argument("--preset", choices=PRESETS, default="mini", help="what the options below change")
+    parser.add_argument("--seed", type=count, default=0, help="of the dataset (default 0)")
+    made = parser.add_argument_group("weather (defaults: those of the preset)")
+    made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
+    made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
+    made.add_argument(
+        "--size", type=float, metavar="X", help="of storms on the map: the planet is X times smaller than the Earth"
+    )
+    for split in SPLITS:
+        made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
+    files = parser.add_argument_group("files")
+    files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
+    files.add_argument("--plot", type=Path, nargs="?", const=Path("weather.png"), help="draw the first snapshots")
+    parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = _parser().parse_args(argv)
+    return run_command(lambda: run(args), MENDABLE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""`python -m deepcam.train CONFIG.yaml`: train DeepCAM and write its result log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common import batchnorm, optim, trainer
+from common.dist import Dist
+from common.manifest import NAME as MANIFEST
+from common.prefetch import Batch
+from common.reference import FULL, MINI
+from common.sampling import sample_seed
+from common.schedule import StepSchedule
+from common.task import SampleTask
+from deepcam import data, model, stats, synthesize
+from deepcam.augment import augment
+from deepcam.data import DataConfig, Dataset, DatasetError, Normalization, Shuffle
+from deepcam.losses import class_weights, cross_entropy
+from deepcam.metrics import iou
+from deepcam.model import ModelConfig
+from deepcam.reference import MINI as MINI_REFERENCE
+from deepcam.reference import REFERENCE
+from deepcam.snapshot import CLASSES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(trainer.RunConfig):
+    """The configuration of a DeepCAM run.
+
+    batchnorm_group_size: so many consecutive ranks normalise with the statistics of all their samples together.
+    class_weights: of background, cyclones and rivers in the loss; the closed division's by default.
+    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
+    """
+
+    data: DataConfig
+    model: ModelConfig = field(default_factory=ModelConfig)
+    schedule: StepSchedule = field(default_factory=StepSchedule)
+    batchnorm_group_size: int = 1
+    class_weights: tuple[float, ...] = field(default_factory=class_weights)
+    variant: Literal["full", "mini"] = FULL
+
+    def __post_init__(self) -> None:
+        if self.batchnorm_group_size < 1:
+            raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
+        if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:
+            raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
+
+
+class DeepCam(SampleTask):
+    """Find cyclones and atmospheric rivers in a climate snapshot. See `common.trainer.Problem`."""
+
+    def __init__(self, config: Config, dist: Dist, seed: int) -> None:
+        folder = config.data.data_dir
+        train_set = Dataset(folder / "train", config.data, config.data.train_samples)
+        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
+        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
+        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        _check_shares(config, len(train_set), dist)
+        shards, shard_seed = config.data.shards(dist), config.staging.shard_seed
+        self.shuffle = Shuffle(len(train_set), config.train.global_batch_size, shards, shard_seed)
+        self.normalize = Normalization(stats.read(folder / stats.NAME), config.data.channels, dist.device)
+        if dist.is_main:
+            train_set.read(0)  # wrong shapes are found before the run begins
+        network = model.build(config.model, len(config.data.channels), seed).to(dist.device)
+        self.model = batchnorm.share(network, dist.group(config.batchnorm_group_size))
+        self.class_weights = torch.tensor(config.class_weights, device=dist.device)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters by their keys in the log."""
+        config = self.config
+        return {
+            "global_batch_size": config.train.global_batch_size,
+            "batchnorm_group_size": config.batchnorm_group_size,
+            "gradient_accumulation_frequency": config.train.accumulation,
+            **optim.logged(config.optim),
+            **config.schedule.logged(config.train.global_batch_size),
+        }
+
+    def describe(self) -> str:
+        """Return a line for the user: data and model."""
+        height, width, channels = self.config.data.sample_shape
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation snapshots of {height}×{width} "
+            f"with {channels} channels in {self.config.data.data_dir}; network: {parameters:,} parameters"
+        )
+
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+        """Yield batches of snapshots, as in the files, and labels."""
+        return data.batches(samples, indices, self.dist.device)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
+        return self.shuffle.order(self.seed, epoch)
+
+    def names(self) -> dict[str, Any]:
+        """Return the files below the data's folder, each with the number of its sample."""
+        return data.to_stage(list(self.sets.values()), self.config.staging.mode)[0]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many samples there must be in each folder."""
+        return data.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
+
+    def augmented(self, batch: Batch, epoch: int) -> Batch:
+        """Return the batch under the epoch's random symmetries."""
+        if self.config.data.augment == "none":
+            return batch
+        seeds = sample_seed(self.seed, epoch, batch.indices)
+        x, y = augment(batch.x, batch.y, seeds, self.config.data.channels)
+        return replace(batch, x=x, y=y)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the sum over the images of their weighted cross-entropy per pixel."""
+        return cross_entropy(model(self.normalize(batch.x)), batch.y, self.class_weights)
+
+    def score(self, batch: Batch) -> Tensor:
+        """Return the sum over the images of their IoU, mean of the three classes, and their number."""
+        classes = self.model(self.normalize(batch.x)).argmax(dim=1)
+        scores = iou(classes, batch.y).mean(dim=1)
+        return torch.stack((scores.sum(), torch.tensor(len(scores), dtype=torch.float64).to(scores.device)))
+
+
+def _check_shares(config: Config, samples: int, dist: Dist) -> None:
+    """Raise ValueError if batch normalisation would get no samples of its own on some rank, in some step."""
+    parts = dist.world_size * config.train.accumulation
+    size = config.train.global_batch_size
+    tail = samples % size if config.train.tail == "keep" else 0
+    if size < parts or 0 < tail < parts:
+        raise ValueError(
+            f"{samples:,} training samples in global batches of {size} leave {'a last one' if size >= parts else ''} "
+            f"with fewer than one sample for each of {dist.world_size} rank(s) and {config.train.accumulation} part(s) "
+            "of a step, and batch normalisation needs some: set train.tail=drop, or change train.global_batch_size"
+        )
+
+
+def provide(config: Config) -> None:
+    """The data of the mini problem are there: generated now if they are not, or not complete."""
+    folder = config.data.data_dir
+    if config.variant == MINI and not ((folder / MANIFEST).exists() and (folder / stats.NAME).exists()):
+        print(f"{folder} holds no data yet: the mini problem is generated, once", flush=True)
+        if synthesize.main([str(folder)]):
+            raise DatasetError(f"the data of the mini problem could not be generated in {folder}")
+
+
+BENCHMARK = trainer.Benchmark("deepcam", Config, provide, DeepCam)
+main = partial(trainer.main, BENCHMARK)
+
+if __name__ == "__main__":
+    sys.exit(main())

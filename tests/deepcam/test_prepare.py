@@ -1,0 +1,267 @@
+"""deepcam.prepare: snapshots become npy files or one HDF5 file per split, in parallel, resumably, verified."""
+
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+h5py = pytest.importorskip("h5py")
+
+from common.manifest import read_manifest  # noqa: E402
+from deepcam import conversion, prepare, single, snapshot, stats  # noqa: E402
+from deepcam.snapshot import CHANNELS  # noqa: E402
+
+SHAPE = (16, 16, len(CHANNELS))
+TRAIN = 20
+FORMATS = ("npy", "hdf5-single")
+both = pytest.mark.parametrize("form", FORMATS)
+
+
+def name_of(i):
+    return f"data-1996-06-{i // 8 + 1:02d}-{i % 8:02d}-2.h5"
+
+
+def write_source(folder, train=TRAIN):
+    rng = np.random.default_rng(0)
+    for split, samples in (("train", train), ("validation", 3), ("test", 1)):
+        (folder / split).mkdir(parents=True)
+        for i in range(samples):
+            data = rng.standard_normal(SHAPE).astype(np.float32)
+            snapshot.write(folder / split / name_of(i), data, rng.integers(0, 3, SHAPE[:2]))
+    vectors = {name: np.zeros(len(CHANNELS)) + (name == "maxval") for name in stats.VECTORS}
+    stats.write(folder / "stats.h5", stats.Stats(train, **vectors))
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_source(tmp_path / "source")
+
+
+def convert(source, out, form, *options):
+    return prepare.main(["convert", str(source), str(out), "--format", form, "--workers", "1", *options])
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def samples_of(folder, split, form):
+    """Name -> data and labels, read by other means than the suite's."""
+    if form == "npy":
+        names = [path.name.removeprefix("data-") for path in (folder / split).glob("data-*.npy")]
+        load = {name: [np.load(folder / split / f"{kind}-{name}") for kind in ("data", "label")] for name in names}
+        return {f"data-{name.removesuffix('.npy')}.h5": arrays for name, arrays in load.items()}
+    with h5py.File(folder / f"{split}.h5") as file:
+        assert file["data"].dtype == "<f4" and file["labels"].dtype == "u1" and file["data"].chunks is None
+        rows = zip(file["names"].asstr(), file["data"][()], file["labels"][()], strict=True)
+        return {name: [data, labels] for name, data, labels in rows}
+
+
+@both
+def test_every_sample_is_that_of_its_snapshot(source, tmp_path, form, capsys):
+    out = tmp_path / "out"
+    with h5py.File(source / "train" / name_of(3), "r+") as file:  # any type of number, also compressed
+        labels = file["climate/labels_0"][()]
+        del file["climate/labels_0"]
+        file.create_dataset("climate/labels_0", data=labels.astype("f4"), chunks=(8, 8), compression="gzip")
+    assert convert(source, out, form, "--verify") == 0
+    assert "0 samples differ" in capsys.readouterr().out
+    for split, count in (("train", TRAIN), ("validation", 3), ("test", 1)):
+        found = samples_of(out, split, form)
+        assert sorted(found) == [name_of(i) for i in range(count)]
+        for name, (data, labels) in found.items():
+            with h5py.File(source / split / name) as file:
+                np.testing.assert_array_equal(data, file["climate/data"][()])
+                np.testing.assert_array_equal(labels, file["climate/labels_0"][()])
+    assert (out / "stats.h5").read_bytes() == (source / "stats.h5").read_bytes()
+    manifest = read_manifest(out / "manifest.json")
+    assert manifest.facts["format"] == form and manifest.facts["sample_shape"] == list(SHAPE)
+    assert manifest.variant == "full" and "stats.h5" in manifest.files
+    before = contents(out)
+    assert convert(source, out, form) == 0 and contents(out) == before
+
+
+def test_samples_of_a_big_file_lie_at_pages(source, tmp_path):
+    assert convert(source, tmp_path / "out", "hdf5-single") == 0
+    file = single.locate(tmp_path / "out" / "train.h5")
+    assert file.data_NHWC.offset % 4096 == 0 and file.labels_NHW.offset % 4096 == 0
+
+
+def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
+    source, out, whole = write_source(tmp_path / "source", 400), tmp_path / "out", tmp_path / "whole"
+    command = [sys.executable, "-m", "deepcam.prepare", "convert", str(source), str(out), "--format", "hdf5-single"]
+    process = subprocess.Popen([*command, "--workers", "2"], stdout=subprocess.DEVNULL)
+    record = out / "manifest.parts" / "task-0-of-1.jsonl"
+    while process.poll() is None and (not record.exists() or record.read_bytes().count(b"finished") < 3):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (out / "manifest.json").exists()
+    again = subprocess.run([*command, "--workers", "1"], capture_output=True, text=True, check=True)
+    assert 0 < int(again.stdout.split()[1]) < 28
+    assert convert(source, whole, "hdf5-single") == 0
+    assert contents(out) == contents(whole)
+
+
+def test_tasks_write_to_the_same_file(source, tmp_path, monkeypatch, capsys):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    assert convert(source, out, "hdf5-single", "--task", "0", "--n-tasks", "2") == 0
+    assert "left to other tasks" in capsys.readouterr().out and not (out / "manifest.json").exists()
+    monkeypatch.setenv("PMI_RANK", "1")  # the other task as a rank of a launcher
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert convert(source, out, "hdf5-single", "--verify") == 0
+    monkeypatch.undo()
+    assert convert(source, whole, "hdf5-single") == 0
+    assert contents(out) == contents(whole)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-3000])
+
+
+def spoil_label(path):
+    with h5py.File(path, "r+") as file:
+        file["climate/labels_0"][3, 4] = 3
+
+
+def another_shape(path):
+    snapshot.write(path, np.zeros((32, 16, 16)), np.zeros((32, 16)))
+
+
+@both
+@pytest.mark.parametrize("spoil", [truncate, spoil_label, another_shape])
+def test_a_bad_snapshot_is_named_and_the_others_are_made(source, tmp_path, capsys, form, spoil):
+    bad, good, out = source / "train" / name_of(18), tmp_path / "good.h5", tmp_path / "out"
+    shutil.copy(bad, good)
+    spoil(bad)
+    assert convert(source, out, form) == 1
+    told = capsys.readouterr()
+    assert re.search(r"error: train\S+( rows 16 to 19,)? was left out", told.err) and f"{bad}: " in told.err
+    assert "1 could not be used" in told.out
+    shutil.copy(good, bad)
+    assert convert(source, out, form, "--verify") == 0
+    assert "made 1 items" in capsys.readouterr().out
+
+
+@both
+def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(source, tmp_path, capsys, monkeypatch, form):
+    out, whole, calls = tmp_path / "out", tmp_path / "whole", []
+    module, name = (conversion, "write") if form == "npy" else (os, "pwrite")
+    real = getattr(module, name)
+
+    def full_disk(*args):
+        calls.append(args)
+        if len(calls) > 36:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args)
+
+    monkeypatch.setattr(module, name, full_disk)
+    assert convert(source, out, form) == 1
+    assert re.search(r"No space left on device; \d+ of \d+ are finished and kept. Make room", capsys.readouterr().err)
+    assert len(calls) == 37
+    monkeypatch.undo()
+    assert convert(source, out, form) == 0
+    assert convert(source, whole, form) == 0
+    assert contents(out) == contents(whole)
+
+
+def test_verify_names_what_is_changed_and_says_how_to_mend_it(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(source, out, "hdf5-single") == 0
+    assert prepare.main(["verify", str(out)]) == 0
+    right = contents(out)
+    with h5py.File(out / "train.h5", "r+") as file:
+        file["labels"][17, 2, 2] += 1
+    (out / "stats.h5").write_bytes(b"")
+    (out / "test.h5").unlink()
+    capsys.readouterr()
+    assert prepare.main(["verify", str(out), "--sizes-only"]) == 1
+    assert prepare.main(["verify", str(out)]) == 1
+    error = capsys.readouterr().err
+    record = out / "checksums" / "train-000016.txt"
+    assert f"train.h5, row 17: not the recorded {name_of(17)}; delete {record}" in error
+    assert "stats.h5: 0 bytes" in error and error.count("test.h5") == 1
+    assert convert(source, out, "hdf5-single") == 1
+    assert "test.h5 is gone, though a part of it was written" in capsys.readouterr().err
+    (out / "test.h5").write_bytes(right["test.h5"])
+    record.unlink()
+    assert convert(source, out, "hdf5-single") == 0
+    assert contents(out) == right
+
+
+@both
+def test_values_are_compared_with_their_snapshots(source, tmp_path, capsys, form):
+    out = tmp_path / "out"
+    assert convert(source, out, form) == 0
+    with h5py.File(source / "train" / name_of(5), "r+") as file:
+        file["climate/data"][0, 0, 0] = np.nan
+    assert convert(source, out, form, "--verify") == 1
+    told = capsys.readouterr()
+    assert "1 samples differ" in told.out and f"not as in {source / 'train' / name_of(5)}; delete" in told.err
+
+
+def test_nothing_is_mixed_or_overwritten(source, tmp_path, capsys):
+    npy, big = tmp_path / "npy", tmp_path / "big"
+    assert convert(source, npy, "npy") == 0 and convert(source, big, "hdf5-single") == 0
+    before = contents(npy), contents(big)
+    assert convert(source, npy, "hdf5-single") == 1
+    assert "format: npy there, hdf5-single here" in capsys.readouterr().err
+    shutil.copy(source / "train" / name_of(0), source / "train" / name_of(99))
+    assert convert(source, big, "hdf5-single") == 1
+    assert "holds another dataset" in capsys.readouterr().err
+    assert before == (contents(npy), contents(big))
+    shutil.rmtree(big / "checksums")
+    (big / "manifest.json").unlink()
+    assert convert(source, big, "hdf5-single") == 1
+    assert f"{big / 'train.h5'} holds other samples" in capsys.readouterr().err
+    assert convert(source, npy, "npy") == 0  # where each sample has files of its own, more may come
+    assert "made 1 items" in capsys.readouterr().out
+
+
+def test_an_incomplete_input_is_told(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    for name in os.listdir(source / "train"):
+        (source / "train" / name).write_text("<html>404</html>")
+    assert convert(source, out, "npy") == 1
+    error = capsys.readouterr().err
+    assert "no snapshot can be read" in error and str(source / "train" / name_of(0)) in error
+    (source / "stats.h5").unlink()
+    assert convert(source, out, "npy") == 1
+    assert "python -m deepcam.summarize" in capsys.readouterr().err
+    shutil.rmtree(source / "validation")
+    assert convert(source, out, "npy") == 1
+    assert "python -m deepcam.split" in capsys.readouterr().err and not out.exists()
+
+
+def test_a_manifest_of_what_was_downloaded_covers_the_statistics(source, capsys):
+    assert prepare.main(["manifest", str(source)]) == 0
+    assert read_manifest(source / "manifest.json").files.keys() >= {"stats.h5", f"test/{name_of(0)}"}
+    assert prepare.main(["verify", str(source)]) == 0
+    (source / "notes.txt").touch()
+    (source / "train" / "data-more.h5").touch()
+    capsys.readouterr()
+    assert prepare.main(["verify", str(source)]) == 1
+    assert capsys.readouterr().err == "error: train/data-more.h5: not in the manifest\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["convert"], ["manifest"], ["verify"]])
+def test_help_teaches(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        prepare.main([*arguments, "--help"])
+    assert stop.value.code == 0
+    assert "usage: python -m deepcam.prepare" in capsys.readouterr().out
+
+
+def test_the_examples_are_understood():
+    lines = [line for line in prepare.EXAMPLES.splitlines() if "deepcam.prepare " in line and "help" not in line]
+    assert len(lines) == 4
+    for line in lines:
+        command = line.partition("python -m deepcam.prepare ")[2]
+        prepare._parser().parse_args(re.split(r"\s{3,}", command)[0].split())

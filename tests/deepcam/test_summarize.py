@@ -1,0 +1,165 @@
+"""deepcam.summarize: statistics of the training snapshots, the same for any number of ranks."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+h5py = pytest.importorskip("h5py")
+
+from common.launch import LAUNCHERS  # noqa: E402
+from deepcam import snapshot, stats, summarize  # noqa: E402
+from deepcam.snapshot import CHANNELS  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPE = (16, 32, len(CHANNELS))
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with two training snapshots and one for validation, and the arrays of the two."""
+    rng = np.random.default_rng(0)
+    arrays = []
+    for i, name in enumerate(("train/data-1999-01-01-0", "train/data-1998-01-01-0", "validation/data-1")):
+        path = tmp_path / f"{name}{i}-1.h5"
+        path.parent.mkdir(exist_ok=True)
+        arrays.append((300 + rng.standard_normal(SHAPE) * np.arange(1, 17)).astype(np.float32))
+        snapshot.write(path, arrays[-1], rng.integers(0, 3, SHAPE[:2]))
+    return tmp_path, np.stack(arrays[:2])
+
+
+def call(folder):
+    return summarize.main([str(folder)])
+
+
+def test_the_statistics_are_those_of_all_training_pixels(data, capsys):
+    folder, arrays = data
+    assert call(folder) == 0 and "statistics of 2 snapshots" in capsys.readouterr().out
+    with h5py.File(folder / "stats.h5") as file:
+        found = {name: file[f"climate/{name}"][()] for name in ("count", "mean", "sqmean", "minval", "maxval")}
+    exact = arrays.astype(np.float64).reshape(-1, len(CHANNELS))
+    assert found["count"] == 2
+    np.testing.assert_allclose(found["mean"], exact.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(found["sqmean"], (exact**2).mean(axis=0), rtol=1e-13)
+    np.testing.assert_array_equal(found["minval"], exact.min(axis=0))
+    np.testing.assert_array_equal(found["maxval"], exact.max(axis=0))
+
+
+def launched(command, folder):
+    names = {name for launcher in LAUNCHERS for name in f"{launcher.marks} {launcher.rank} {launcher.size}".split()}
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*command, "-m", "deepcam.summarize", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
+        check=False,
+    )
+
+
+def mpirun():
+    pytest.importorskip("mpi4py")
+    beside_python = Path(sys.executable).with_name("mpirun")
+    command = str(beside_python) if beside_python.exists() else shutil.which("mpirun")
+    if command is None:
+        pytest.skip("no mpirun: pip install mlperf-hpc-suite[mpi] brings one")
+    return [command, "-n", "2", sys.executable]
+
+
+def test_any_number_of_ranks_gives_the_same_file(data):
+    folder, _ = data
+    assert call(folder) == 0
+    alone = (folder / "stats.h5").read_bytes()
+    (folder / "stats.h5").unlink()
+    # Three ranks: one has no file.
+    done = launched([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--standalone"], folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "stats.h5").read_bytes() == alone
+
+
+def test_ranks_tell_a_bad_snapshot_once(data):
+    folder, _ = data
+    damaged = folder / "train" / "data-1999-01-01-00-1.h5"
+    damaged.write_text("<html>404</html>")
+    done = launched(mpirun(), folder)
+    assert done.returncode == 1 and done.stderr.count(f"{damaged}: ") == 1
+
+
+def spoil_labels(path):
+    with h5py.File(path, "r+") as file:
+        file["climate/labels_0"][3, 4] = 3
+
+
+def spoil_values(path):
+    with h5py.File(path, "r+") as file:
+        file["climate/data"][0, 0, 5] = np.nan
+
+
+def spoil_shape(path):
+    path.unlink()
+    with h5py.File(path, "w") as file:
+        file["climate/data"] = np.zeros(7, "f4")
+        file["climate/labels_0"] = np.zeros((2, 2), "i4")
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "no readable HDF5 file"),
+        (spoil_labels, "holds the label 3"),
+        (spoil_values, "no finite numbers"),
+        (spoil_shape, "`climate/data` has the shape (7,)"),
+    ],
+    ids=["truncated", "labels", "values", "shape"],
+)
+def test_bad_snapshots_are_named_and_nothing_is_written(data, capsys, spoil, message):
+    folder, _ = data
+    bad = folder / "train" / "data-1998-01-01-01-1.h5"
+    spoil(bad)
+    assert call(folder) == 1
+    error = capsys.readouterr().err
+    assert "1 snapshots cannot be used" in error and f"{bad}: " in error and message in error
+    assert not (folder / "stats.h5").exists()
+
+
+def test_statistics_that_are_there_are_checked_and_kept(data, capsys):
+    folder, _ = data
+    file = folder / "stats.h5"
+    assert call(folder) == 0
+    right = stats.read(file)
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    assert call(folder) == 0
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    file.write_bytes(before[0][:100])  # damaged: made anew
+    assert call(folder) == 0 and file.read_bytes() == before[0]
+
+    wrong = {name: getattr(right, name).copy() for name in stats.VECTORS}
+    wrong["maxval"][4] += 1
+    for other, message in [
+        (stats.Stats(right.count, **wrong), "maxval of VBOT is"),
+        (stats.Stats(3, **{name: getattr(right, name) for name in stats.VECTORS}), "is of 3 snapshots, and 2 are here"),
+    ]:
+        stats.write(file, other)
+        before = file.read_bytes()
+        assert call(folder) == 1
+        error = capsys.readouterr().err
+        assert message in error and "delete it" in error and file.read_bytes() == before
+
+
+def test_no_snapshots_and_constant_channels_are_told(data, tmp_path, capsys):
+    folder, arrays = data
+    assert call(folder / "nowhere") == 1
+    assert "no data-*.h5 in" in capsys.readouterr().err
+    for path in (folder / "train").iterdir():
+        array = arrays[0].copy()
+        array[..., 10] = 0
+        snapshot.write(path, array, np.zeros(SHAPE[:2]))
+    assert call(folder) == 1
+    assert "cannot be scaled to [0, 1]: PRECT" in capsys.readouterr().err

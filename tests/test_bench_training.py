@@ -1,0 +1,93 @@
+"""bench/cosmoflow.py and bench/deepcam.py: arguments, one measurement of tiny networks; no times are asserted."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.flops import count
+from deepcam.model import ModelConfig, build
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+CASE = {"batch": 1, "dtype": "fp32", "threads": 1, "device": "cpu", "alone": False}
+COSMOFLOW = CASE | {"side": 8, "channels": 2, "layers": 2}
+MODEL = {"width": 0.05, "middle_blocks": 1}
+DEEPCAM = CASE | {"height": 32, "width": 32, "channels": 16, "model": MODEL, "optimizer": "adamw"}
+
+
+def run(script, *arguments, text=""):
+    command = [sys.executable, BENCH / script, *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """The names of a script in bench/, which finds its neighbours."""
+    monkeypatch.syspath_prepend(BENCH)
+    return lambda name: runpy.run_path(str(BENCH / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("cosmoflow.py", ["--peer-python", "python", "--no-peer"], "not allowed with"),
+        ("cosmoflow.py", ["--turns", "many"], "invalid int value"),
+        ("deepcam.py", ["--quickly"], "unrecognized arguments"),
+        ("deepcam.py", ["--local-batch", "x"], "invalid int value"),
+    ],
+)
+def test_wrong_arguments_are_refused(name, arguments, said):
+    done = run(name, *arguments)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_worker_measures_a_turn_for_each_line():
+    done = run("cosmoflow_measures.py", json.dumps(COSMOFLOW), text="\n\n")
+    facts, *turns = map(json.loads, done.stdout.splitlines())
+    # Convolutions 4 -> 2 -> 4, then 2³ voxels x 4 channels -> 128 -> 64 -> 4.
+    parameters = 4 * 27 * 2 + 2 + 2 * 27 * 4 + 4 + 32 * 128 + 128 + 128 * 64 + 64 + 64 * 4 + 4
+    assert facts["parameters"] == parameters
+    assert len(turns) == 2
+    assert all(turn[key] > 0 for turn in turns for key in ("cpu_s", "wall_s", "flop_per_cpu_s", "memory_mb"))
+
+
+def test_both_sides_of_deepcam_train_the_same_network():
+    sides = [run(name, json.dumps(DEEPCAM), text="\n") for name in ("deepcam_measures.py", "deepcam_plain.py")]
+    (ours, _), (peer, turn) = (map(json.loads, side.stdout.splitlines()) for side in sides)
+    assert ours["parameters"] == peer["parameters"] and turn["cpu_s"] > 0
+
+
+@pytest.mark.parametrize("model", [{}, {"output_stride": 8, "aspp_rates": [1, 2, 4, 6], "width": 0.25}])
+def test_the_plain_network_has_as_much_to_do_as_ours(script, model):
+    network, ours = script("deepcam_plain.py")["Network"](16, model), build(ModelConfig(**model), 16, seed=0)
+    x_BHWC = torch.empty(1, 768, 1152, 16, device="meta")
+    flops = count(network, x_BHWC.permute(0, 3, 1, 2))
+    parameters = sum(weights.numel() for weights in network.parameters())
+    assert flops == count(ours, x_BHWC) and parameters == sum(weights.numel() for weights in ours.parameters())
+    if not model:
+        assert parameters == 56_454_720 and flops.forward == pytest.approx(2 * 327.67e9, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["cosmoflow.py", "deepcam.py"])
+def test_the_tables_show_what_was_measured(script, name):
+    page = script(name)["PAGE"]
+    ours = {"cpu_s": 0.5, "wall_s": 0.5, "memory_mb": 300.0, "versions": {"torch": "2"}, "cpu_s_of_turns": [0.4, 0.6]}
+    ours |= {"flops_per_sample": 1e9, "flop_per_cpu_s": 4e9, "flop_per_s": 4e9, "wait_share": 0.125}
+    ours |= {"copied_bytes_per_s": 4e12, "device_memory_mb": 9000.0}
+    peer = {"cpu_s": 1.0, "wall_s": 2.0, "memory_mb": 400.0, "versions": {"tensorflow": "2"}}
+    result = {"case": CASE, "network": "8³", "ours": ours, "peer": peer, "files": "gzip"}
+    sections = ("one core", "all cores", "reading", "accelerator")
+    machine = {"date": "2026-01-01", "machine": "a computer", "python": "3", "load": 0.0}
+    text = page.table({section: [result] for section in sections}, machine)
+    assert "torch 2, tensorflow 2. The load" in text and f"python bench/{name} -o docs/" in text
+    assert "| 1000.0 ms | 500.0 ms (400.0–600.0) | 0.50 | met | 2 of 4 GFLOP/s, 50% |" in text
+    assert "| 2000 ms | 500 ms | 0.25 | 2.0 | 50% |" in text
+    assert "| gzip | 12.5% | 2.0 | 500.0 ms |" in text
+    assert f"| 500.00 ms | 2 | {2 / page.published:.1f} × | 50.0% |" in text
+
+    slower = result | {"peer": peer | {"cpu_s": 0.4}}
+    assert "| 1.25 | **missed** |" in page.table({"one core": [slower]}, machine)

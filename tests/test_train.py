@@ -1,0 +1,401 @@
+"""Training from the command line: the same curve however it is started or interrupted, and clear errors."""
+
+import csv
+import itertools
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+import torch
+
+import compliance
+import cosmoflow.evaluate
+import cosmoflow.synthesize
+import cosmoflow.train
+import deepcam.evaluate
+import deepcam.synthesize
+import deepcam.train
+from common.config import load
+from tests.conformance import official
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark, a small problem of it, and what is its own in these tests.
+
+    made: arguments for 24 training and 7 validation samples, which no number of ranks and batch size here divides.
+    quality: its key in the log. met: a target that any network meets.
+    shared: overrides that make two ranks equal to one. staged: with staged data. wrong: each with a part of its error.
+    full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
+    """
+
+    name: str
+    train: ModuleType
+    evaluate: ModuleType
+    synthesize: ModuleType
+    made: str
+    config: str
+    quality: str
+    met: str
+    shared: tuple[str, ...]
+    wrong: tuple[tuple[str, str], ...]
+    staged: tuple[str, ...]
+    full: str
+    closed: tuple[str, ...] = ()
+
+
+COSMOFLOW = Case(
+    name="cosmoflow",
+    train=cosmoflow.train,
+    evaluate=cosmoflow.evaluate,
+    synthesize=cosmoflow.synthesize,
+    made="--grid 16 --particles 16 --train 24 --validation 7",
+    config="""
+output_dir: run
+data: {data_dir: DATA, sample_shape: [16, 16, 16, 4], augment: symmetries, roll_step: 1, workers: 2}
+model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0, l2: 0.001}
+schedule: {base_lr: 0.01, scaling: none, warmup_epochs: 1, decay: {2: 0.5}}
+train: {epochs: 4, global_batch_size: 5, seed: 11}
+precision: {dtype: fp32}
+submission: {org: Example University, platform: test_n1}
+""",
+    quality="eval_error",
+    met="0.9",
+    shared=(),
+    wrong=(
+        ("data.sample_shape=[32, 32, 32, 4]", "data.sample_shape is 32"),
+        ("model.conv_layers=5", "too small for model.conv_layers"),
+    ),
+    staged=("staging.inflate=true", "data.verify_crc=true"),
+    full="--train 2 --validation 1",
+)
+DEEPCAM = Case(
+    name="deepcam",
+    train=deepcam.train,
+    evaluate=deepcam.evaluate,
+    synthesize=deepcam.synthesize,
+    made="--height 48 --width 64 --size 4 --train 24 --validation 7 --test 1",
+    config="""
+output_dir: run
+data: {data_dir: DATA, height: 48, width: 64, augment: symmetries, workers: 2}
+model: {width: 0.125, middle_blocks: 1, output_stride: 8, aspp_rates: [1, 2]}
+optim: {name: lamb, eps: 1.0e-6, weight_decay: 0.01}
+schedule: {base_lr: 1.0e-4, warmup_steps: 2, milestones: [12], decay_rate: 0.5}
+train: {epochs: 4, global_batch_size: 5, seed: 11}
+precision: {dtype: fp32}
+submission: {org: Example University, platform: test_n1}
+""",
+    quality="eval_accuracy",
+    met="0.001",
+    shared=("batchnorm_group_size=2",),
+    wrong=(
+        ("data.height=64", "(48, 64, 16)"),
+        ("data.width=72", "width is 72; expected a multiple of 16"),
+        ("batchnorm_group_size=2", "do not fall into groups of 2"),
+        ("train.accumulation=5", "set train.tail=drop"),
+        ("data.format=npy", "set data.format"),
+    ),
+    staged=("data.cache=true",),
+    full="--train 2 --validation 1 --test 1",
+    closed=("train.global_batch_size=1",),
+)
+CASES = (COSMOFLOW, DEEPCAM)
+# What differs between one process and two: the order in which float32 numbers are added. A pixel may tip over then,
+# hence the absolute tolerance for an IoU.
+SAME = {"rel": 2e-4, "abs": 2e-4}
+
+
+@pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)
+def case(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def data(case, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / case.name
+    assert case.synthesize.main([str(folder), *case.made.split(), "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.fixture
+def config(case, data, tmp_path, monkeypatch):
+    """A configuration file in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text(case.config.replace("DATA", str(data)))
+    return str(path)
+
+
+@pytest.fixture
+def run(case, config):
+    """Train in this process; returns the exit code."""
+    return lambda *arguments: case.train.main([config, *arguments])
+
+
+@pytest.fixture
+def start(case, config):
+    """Start training in a process of its own, or by a launcher."""
+
+    def started(*arguments, launcher=(sys.executable,)):
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        command = [*launcher, "-m", f"{case.name}.train", config, *arguments]
+        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return started
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As the processes that `start` starts: another number of threads adds in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def curve(folder):
+    with (Path(folder) / "history.csv").open() as file:
+        return [(float(row["loss"]), float(row["quality"])) for row in csv.DictReader(file)]
+
+
+def flat(pairs):
+    return list(itertools.chain.from_iterable(pairs))
+
+
+def test_a_run_writes_a_log_that_the_checker_understands(case, run, capsys):
+    assert run(f"train.target={case.met}", "output_dir=met") == 0
+    assert "reached after 1 epochs" in capsys.readouterr().out
+    report = compliance.check(["met/result_0.txt"])
+    # 24 samples are not the dataset, and this is not the target: nothing else is wrong.
+    assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01"}
+    with official.official_tool():
+        assert set(official.check("met/result_0.txt", "3.0").keys) == {case.quality}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
+    """Also when they are stopped and resumed on the way."""
+    if launcher == "mpirun":
+        pytest.importorskip("mpi4py")
+        command = [str(Path(sys.executable).with_name("mpirun")), "-n", "2", sys.executable]
+    else:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    if not Path(command[0]).exists():
+        pytest.skip("no mpirun beside this Python")
+    assert run("output_dir=one") == 1
+    for arguments in (["train.epochs=2"], ["train.epochs=4", "--resume"]):
+        started = start("output_dir=two", *case.shared, *arguments, launcher=command)
+        out, err = started.communicate(timeout=120)
+        assert started.returncode != 0 and "NOT reached after" in out, err
+    assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
+
+
+def test_a_killed_run_goes_on_with_the_same_curve(run, start):
+    assert run("output_dir=whole") == 1
+    started = start("output_dir=killed", "train.epochs=4")
+    deadline = time.monotonic() + 60
+    while not list(Path("killed/checkpoints").glob("epoch-0002*.pt")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    started.send_signal(signal.SIGKILL)
+    started.communicate()
+    interrupted = Path("killed/result_0.txt").read_text()
+    assert run("output_dir=killed", "--resume") == 1
+    assert curve("killed") == curve("whole")
+    text = Path("killed/result_0.txt").read_text()
+    assert text.count('"key": "run_start"') == text.count('"key": "run_stop"') == 1
+    assert text.count('"key": "epoch_start"') == 4
+    assert Path("killed/result_0.txt.interrupted-1").read_text() == interrupted
+
+
+def test_a_checkpoint_is_evaluated(case, run, data, capsys):
+    run("train.epochs=2")
+    checkpoint = "run/checkpoints/epoch-0002-step-0000000.pt"
+    assert case.evaluate.main([checkpoint, f"data.data_dir={data}"]) == 1
+    said = capsys.readouterr().out.splitlines()[-1]
+    quality = f"{case.quality} {curve('run')[-1][1]:.6g}"
+    assert said.startswith(f"{quality} on 7 validation samples, after 2 epochs; target ")
+    assert case.evaluate.main([checkpoint]) == 1
+    assert f"{case.name}/train is no folder" in capsys.readouterr().err
+    assert case.evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
+
+
+def test_a_resumed_run_keeps_its_settings(run, capsys):
+    run("train.epochs=1")
+    assert run("train.epochs=2", "schedule.base_lr=0.5", "--resume") == 1
+    assert "when the checkpoint was written and is 0.5 now" in capsys.readouterr().err
+    assert run("train.epochs=2", "data.workers=1", "--resume") == 1 and len(curve("run")) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(start, number):
+    started = start("output_dir=stopped", "train.epochs=100000")
+    while not Path("stopped/history.csv").exists():
+        assert started.poll() is None, started.communicate()
+        time.sleep(0.02)
+    started.send_signal(number)
+    out, _ = started.communicate(timeout=60)
+    assert started.returncode == 3 and f"stopped by {number.name}" in out and "--resume" in out
+    assert '"status": "aborted"' in Path("stopped/result_0.txt").read_text()
+
+
+def keys(folder):
+    return [line.split('"key": "')[1].split('"')[0] for line in (Path(folder) / "result_0.txt").open()]
+
+
+@pytest.mark.parametrize("round_", ["2.0", "3.0"])
+def test_staged_data_give_the_same_curve(case, run, round_):
+    """The clock starts before staging until round 2.0; what was staged is gone after the run."""
+    run("output_dir=plain", "train.epochs=2")
+    staged = ["staging.mode=replicate", "staging.stage_dir=node", *case.staged]
+    run("output_dir=staged", "train.epochs=2", f"submission.round='{round_}'", *staged)
+    assert curve("staged") == curve("plain")
+    found = keys("staged")
+    assert (found.index("run_start") < found.index("staging_start")) == (round_ == "2.0")
+    assert not [path for path in Path("node").rglob("*") if path.name.startswith(("data", "2"))]
+
+
+def test_nothing_is_overwritten(run, capsys):
+    assert run("train.epochs=1") == 1
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    assert run("train.epochs=1") == 1
+    assert "a log is there already; choose another output_dir" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
+
+
+def test_a_seed_is_drawn_and_logged_once(run):
+    seeds = set()
+    for number in (1, 2):
+        run(f"output_dir=run-{number}", "train.seed=null", "train.epochs=1")
+        lines = [
+            line for line in Path(f"run-{number}/result_0.txt").read_text().splitlines() if '"key": "seed"' in line
+        ]
+        assert len(lines) == 1
+        seeds.add(lines[0].split('"value": ')[1].split(",")[0])
+    assert len(seeds) == 2
+
+
+# -- what can be wrong ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(case, config, data, tmp_path):
+    """A copy of the data that the configuration now names, to be damaged."""
+    folder = tmp_path / "copy"
+    shutil.copytree(data, folder)
+    Path(config).write_text(case.config.replace("DATA", str(folder)))
+    return folder
+
+
+def cut(folder):
+    path = sorted((folder / "train").iterdir())[3]
+    path.write_bytes(path.read_bytes()[:1000])
+    return path.name
+
+
+def missing(folder):
+    sorted((folder / "validation").iterdir())[2].unlink()
+    return "validation"
+
+
+def not_a_folder(folder):
+    shutil.rmtree(folder / "validation")
+    return "validation is no folder"
+
+
+@pytest.mark.parametrize("damage", [cut, missing, not_a_folder])
+def test_damaged_data_have_a_clear_error(run, copy, capsys, damage):
+    name = damage(copy)
+    assert run("data.eval_samples=7", "data.train_samples=24") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and name in error and "Traceback" not in error
+    log = Path("run/result_0.txt")
+    assert not log.exists() or '"status": "aborted"' in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "message"),
+    [
+        ("optim.momntum=0.5", 2, "did you mean optim.momentum"),
+        ("data.train_samples=25", 1, "holds 24 samples, and the configuration asks for 25"),
+        ("submission.org=''", 1, "submission.org is empty"),
+        ("--resume", 1, "no checkpoint to resume from"),
+    ],
+)
+def test_wrong_values_have_a_clear_error(run, capsys, argument, code, message):
+    assert run(argument) == code
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error
+    # The mistake mended, the same output_dir will do.
+    assert run("train.epochs=1") == 1 and curve("run")
+
+
+def test_wrong_values_of_a_benchmark_have_a_clear_error(case, run, capsys):
+    for argument, message in case.wrong:
+        assert run(argument) in (1, 2)
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and message in error
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
+    save, calls = torch.save, []
+
+    def second_time_full(content, file):
+        calls.append(file)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        save(content, file)
+
+    monkeypatch.setattr(torch, "save", second_time_full)
+    assert run() == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in Path("run/checkpoints").iterdir()] == ["epoch-0001-step-0000000.pt"]
+    assert '"status": "aborted"' in Path("run/result_0.txt").read_text()
+    assert run("--resume") == 1 and len(curve("run")) == 4
+
+
+def test_the_printed_configuration_is_the_same_configuration(case, config, run, capsys, tmp_path):
+    assert run("train.epochs=7", "--print-config") == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    kind = case.train.Config
+    assert load(kind, tmp_path / "printed.yaml") == load(kind, Path(config), ["train.epochs=7"])
+
+
+GIB: Final = 2**20
+"""In the unit of ru_maxrss, 1 KiB."""
+
+
+@pytest.mark.slow
+def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkeypatch):
+    """One step of the full-size network, in less memory than a laptop has."""
+    monkeypatch.chdir(tmp_path)
+    assert case.synthesize.main(["data", "--preset", "full-size", *case.full.split()]) == 0
+    few = "data.data_dir=data data.train_samples=2 data.eval_samples=1 train.epochs=1 output_dir=run".split()
+    command = [sys.executable, "-m", f"{case.name}.train", str(ROOT / case.name / "config.yaml"), *few]
+    done = subprocess.run(
+        [*command, *case.closed],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "NOT reached after 1 epochs" in done.stdout, done.stderr
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8 * GIB  # of the largest child so far
+    report = compliance.check(["run/result_0.txt"])
+    errors = {(found.rule, found.key) for found in report.findings if found.severity == "error"}
+    assert errors == {
+        ("QUA01", case.quality),
+        ("QUA03", "run_stop"),
+        ("SET05", "train_samples"),
+        ("SET05", "eval_samples"),
+    }

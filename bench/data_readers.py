@@ -33,7 +33,7 @@ def ours(files: list[str], gzipped: bool, threads: int, verify_crc: bool = False
     folder = Path(files[0]).parent
     dataset = Dataset(folder, DataConfig(folder, workers=threads, prefetch=2, verify_crc=verify_crc))
     numbers = dict(dataset.files())
-    order = np.array([numbers[Path(file).name] for file in files])
+    order = np.array([numbers[f"{folder.name}/{Path(file).name}"] for file in files])
     steps = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
     for batch in batches(dataset, steps, torch.device("cpu")):
         yield batch.x.numpy()

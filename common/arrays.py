@@ -23,7 +23,11 @@ ALIGNMENT: Final = 4096
 
 
 class ArrayError(ValueError):
-    """A file does not hold the array; the message names the file and what was expected."""
+    """A file does not hold the array; the message names the file and the problem: what was expected, how to mend it."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def _opened(array: StoredArray, direct: bool) -> Iterator[int]:
     try:
         size, expected = os.fstat(file).st_size, array.offset + array.nbytes
         if size < expected:
-            raise ArrayError(f"{array.path}: ends after {size:,} of {expected:,} bytes; fetch it again")
+            raise ArrayError(array.path, f"ends after {size:,} of {expected:,} bytes; fetch it again")
         if direct:
             try:
                 fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_DIRECT)
@@ -108,7 +112,7 @@ def _fill(file: int, view: memoryview, start: int, path: Path, needed: int | Non
             fcntl.fcntl(file, fcntl.F_SETFL, flags & ~os.O_DIRECT)
             continue
         if not got:
-            raise ArrayError(f"{path}: ends after {start + filled:,} bytes; fetch it again")
+            raise ArrayError(path, f"ends after {start + filled:,} bytes; fetch it again")
         filled += got
 
 

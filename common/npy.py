@@ -20,13 +20,13 @@ def located(path: Path) -> StoredArray:
         try:
             shape, by_columns, dtype = HEADERS[np.lib.format.read_magic(file)](file)
         except Exception as error:  # numpy parses the header as Python: damage may raise anything
-            raise ArrayError(f"{path}: no npy file of version 1 or 2 ({error})") from error
+            raise ArrayError(path, f"no npy file of version 1 or 2 ({error})") from error
         array = StoredArray(path, file.tell(), shape, dtype)
         size, expected = path.stat().st_size, file.tell() + array.nbytes
     if size != expected:
-        raise ArrayError(f"{path}: {size} bytes; expected {expected}; fetch it again")
+        raise ArrayError(path, f"{size} bytes; expected {expected}; fetch it again")
     if by_columns and len(shape) > 1:
-        raise ArrayError(f"{path}: {dtype} {shape} in Fortran order; expected C order: write it anew")
+        raise ArrayError(path, f"{dtype} {shape} in Fortran order; expected C order: write it anew")
     return array
 
 

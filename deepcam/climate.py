@@ -17,6 +17,8 @@ GRAVITY: Final = 9.80665  # m/s²
 GAS_CONSTANT: Final = 287.04  # of dry air, J/kg/K
 LAPSE_RATE: Final = 6.5e-3  # K/m, of the standard atmosphere
 AIR_DENSITY: Final = 1.15  # kg/m³, between the surface and 850 hPa
+COARSEST_KM: Final = 190.0
+SMALLEST: Final = 3.5
 GEOGRAPHY_SEED: Final = 1998
 GEOGRAPHY_WAVES: Final = 40
 VAPOUR_SCALE_M: Final = 2600.0  # over which vapour thins out
@@ -31,10 +33,14 @@ class Planet:
     """
 
     def __init__(self, height: int, width: int, size: float = 1.0) -> None:
-        if height < 16 or width < 16 or width % 2:
-            raise ValueError(f"need at least 16 x 16 cells and an even width, not {height} x {width}")
-        if not 1 <= size <= 4:
-            raise ValueError(f"size must be from 1 (the Earth) to 4, not {size}")
+        if not 1 <= size <= SMALLEST:
+            raise ValueError(f"size must be from 1 (the Earth) to {SMALLEST:g} (rivers still have room), not {size:g}")
+        cell_km = 2e-3 * np.pi * EARTH_RADIUS_M / size / min(2 * height, width)
+        if width % 2 or cell_km > COARSEST_KM:
+            raise ValueError(
+                f"need an even width and cells of at most {COARSEST_KM:g} km, to see storms, not {height} x {width} "
+                f"cells of {cell_km:.0f} km: give more cells, or a larger size"
+            )
         self.height, self.width, self.size = height, width, size
         self.radius_m = EARTH_RADIUS_M / size
         self.km_per_degree = self.radius_m * np.pi / 180e3

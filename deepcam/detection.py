@@ -1,4 +1,9 @@
-"""Labels by detection on the fields themselves: tropical cyclones and atmospheric rivers."""
+"""Labels by detection on the fields themselves: tropical cyclones and atmospheric rivers.
+
+In the manner of TECA (Prabhat et al. 2012, Procedia Comp. Sci. 9, 866), which made the published labels: a cyclone is a
+closed low with a warm core, vorticity and gales; a river is a long and narrow region of much vapour that flows poleward
+outside the tropics. Labels hold no chance: who has the channels can find them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import numpy as np
 from deepcam.climate import Planet, separation_km
 
 BACKGROUND, CYCLONE, RIVER = 0, 1, 2
-TMQ, U850, V850, PSL, T200, T500 = 0, 1, 2, 7, 8, 9
+TMQ, U850, V850, PSL, T200, T500 = 0, 1, 2, 7, 8, 9  # in the published order
 
 # Tropical cyclones
 GALE: Final = 17.2  # m/s, Beaufort 8

@@ -24,8 +24,8 @@ def season(day: int) -> float:
 def simulate(planet: Planet, day: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """A snapshot: 16 channels (height, width, 16), float32, and the classes (height, width), uint8.
 
-    Weather without a cyclone or a river is drawn again, of the mini problem one in four: real snapshots have both, and
-    a class that is nowhere would count as found.
+    Weather without a cyclone or a river is drawn again, in the mini problem one in fifteen: real snapshots have both,
+    and a class that is nowhere would count as found.
     """
     for _ in range(ATTEMPTS):
         fields = Forecast(planet, season(day), rng).fields()

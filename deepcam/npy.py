@@ -15,6 +15,6 @@ ENDING: Final = ".npy"
 
 def read(data: Path, label: Path, target: Target) -> None:
     """`target` holds the snapshot of the two files. SnapshotError if they hold none, OSError if they cannot be read."""
-    with naming("npy"):
-        target.take_data(located(data), str(data))
-        target.take_labels(located(label), str(label))
+    for path, take in ((data, target.take_data), (label, target.take_labels)):
+        with naming(str(path)):
+            take(located(path), str(path))

@@ -32,7 +32,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     planet = Planet(recipe.height, recipe.width, recipe.size)
     made = [recipe.simulate(seed, 0, i) for i in range(SNAPSHOTS)]
     figure = Figure(figsize=(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8), layout="constrained")
-    axes = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
+    axes: Any = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
     for row, (name, colours) in enumerate(MAPS):
         layers, caption = zip(*(_layer(name, fields) for fields, _ in made), strict=True)
         low, high = min(layer.min() for layer in layers), max(layer.max() for layer in layers)

@@ -160,7 +160,7 @@ def opened(path: Path) -> Iterator[Any]:
         file = h5py.File(path, "r", locking=False)  # nobody writes to it, and not every file system knows locks
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno:
-            raise
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # HDF5 says it in many lines
         raise SnapshotError(f"{path}: no readable HDF5 file ({error}); fetch it again") from error
     with file:
         yield file
@@ -203,7 +203,7 @@ def naming(name: str) -> Iterator[None]:
     except SnapshotError:
         raise
     except ArrayError as error:
-        raise SnapshotError(f"{name}: {error}") from error
+        raise SnapshotError(f"{name}: {error.problem}") from error
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno:
             raise

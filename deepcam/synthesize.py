@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import UsageError, count, positive, run_command
-from common.dist import DistConfig, connect
+from common.dist import alone
 from common.processes import usable_cores
 from common.production import MENDABLE, Crew, Item, Plan, produce, report
 from common.reference import MINI
@@ -39,7 +39,8 @@ examples:
   python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
   python -m deepcam.synthesize data/deepcam-mini --verify   again: nothing to make, checksums compared
   python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
-  python -m deepcam.synthesize data/full --preset full-size 10 snapshots of 768 x 1152, as large as the published ones
+  python -m deepcam.synthesize data/full --preset full-size
+                                                            10 snapshots of 768 x 1152, as large as the published ones
   python -m deepcam.synthesize --plot                       no data: maps of the first snapshots in weather.png
 """
 SPLITS: Final = ("train", "validation", "test")
@@ -158,8 +159,7 @@ def run(args: argparse.Namespace) -> int:
     outcome = produce(plan, folder, Crew(args.workers or usable_cores()))
     code = report(outcome, plan, folder, checksum=args.verify)
     if not code and recipe.train:
-        with connect(DistConfig(device="cpu")) as dist:
-            summarize(folder, dist)
+        summarize(folder, alone())
     if not code:
         print(f"next: {_next(plan, folder)}")
     return code

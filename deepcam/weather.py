@@ -104,7 +104,7 @@ class Sky:
         self.planet, self.season, self.rng = planet, season, rng
         lat = planet.lat
         winter = 1 - 0.3 * season * planet.sign
-        self.zonal_wind = (
+        self.zonal_wind = (  # westerlies, trades, polar easterlies
             10 * winter * np.exp(-(((abs(lat) - 44) / 13) ** 2))
             - 7 * np.exp(-((lat / 19) ** 2))
             - 2 * np.exp(-(((abs(lat) - 78) / 9) ** 2))
@@ -118,7 +118,7 @@ class Sky:
         shape = (planet.height, planet.width)
         self.storm_pa, self.storm_u, self.storm_v, self.rain = (np.zeros(shape) for _ in range(4))
         self.warm_surface, self.warm_500, self.warm_200 = (np.zeros(shape) for _ in range(3))
-        itcz = lat - 7 * season
+        itcz = lat - 7 * season  # wet where the trades meet, dry on both sides of it
         column = 0.55 + 0.25 * np.exp(-((itcz / 9) ** 2)) - 0.12 * np.exp(-(((abs(itcz) - 24) / 9) ** 2))
         self.humidity = column + rng.uniform(-0.1, 0.1) + 0.09 * planet.waves(rng, 80, 14 * detail, 2.6)
         self.humidity = np.clip(self.humidity, 0.08, 0.93)
@@ -176,6 +176,7 @@ class Sky:
         zonal_pa -= np.average(zonal_pa, weights=planet.cos_lat)
         psl = SEA_LEVEL_PA + zonal_pa + AIR_DENSITY * planet.coriolis * self.psi + self.storm_pa
 
+        # The wind brings the temperature of where it comes from; storms are too small for that.
         origin = np.clip(planet.lat - np.clip(DISPLACED_DEGREES * v, -12, 12) - 7 * self.season, -90, 90)
         u, v = u + self.storm_u, v + self.storm_v
         air = 301 - 50 * abs(np.sin(np.radians(origin))) ** 2.3

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common.flops import count
-from deepcam.model import ModelConfig, build
+from deepcam.model import DeepLab, ModelConfig
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 CASE = {"batch": 1, "dtype": "fp32", "threads": 1, "device": "cpu", "alone": False}
@@ -63,7 +63,9 @@ def test_both_sides_of_deepcam_train_the_same_network():
 
 @pytest.mark.parametrize("model", [{}, {"output_stride": 8, "aspp_rates": [1, 2, 4, 6], "width": 0.25}])
 def test_the_plain_network_has_as_much_to_do_as_ours(script, model):
-    network, ours = script("deepcam_plain.py")["Network"](16, model), build(ModelConfig(**model), 16, seed=0)
+    plain = script("deepcam_plain.py")["Network"]
+    with torch.device("meta"):
+        network, ours = plain(16, model), DeepLab(ModelConfig(**model), 16)
     x_BHWC = torch.empty(1, 768, 1152, 16, device="meta")
     flops = count(network, x_BHWC.permute(0, 3, 1, 2))
     parameters = sum(weights.numel() for weights in network.parameters())

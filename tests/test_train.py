@@ -85,7 +85,7 @@ DEEPCAM = Case(
     train=deepcam.train,
     evaluate=deepcam.evaluate,
     synthesize=deepcam.synthesize,
-    made="--height 48 --width 64 --size 4 --train 24 --validation 7 --test 1",
+    made="--height 48 --width 64 --size 3.5 --train 24 --validation 7 --test 1",
     config="""
 output_dir: run
 data: {data_dir: DATA, height: 48, width: 64, augment: symmetries, workers: 2}

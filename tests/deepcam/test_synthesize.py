@@ -1,0 +1,188 @@
+"""Synthetic weather on disk: the same for everyone who gives the same arguments, in the published layout."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from signal import SIGKILL
+
+import h5py
+import numpy as np
+import pytest
+
+from common.manifest import read_manifest
+from deepcam import stats, synthesize
+from deepcam.climate import Planet
+from deepcam.detection import detect
+from deepcam.snapshot import NAME
+from deepcam.synthesize import PRESETS, Recipe, name_of, synthesis
+
+SMALL = ["--height", "48", "--width", "72", "--train", "6", "--validation", "2", "--test", "1"]
+RECIPE = Recipe(48, 72, 3.0, train=6, validation=2, test=1)
+
+
+def synthesize_to(out, *options, workers="1"):
+    return synthesize.main([str(out), *SMALL, "--workers", workers, *options])
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "out"
+    assert synthesize_to(out, "--seed", "5") == 0
+    return out
+
+
+def test_the_mini_problem_is_what_the_design_says():
+    plan = synthesis(PRESETS["mini"], 0)
+    assert plan.variant == "mini" and len(plan.items) == 640
+    assert plan.facts["sample_shape"] == [96, 144, 16] and plan.facts["size"] == 3.0
+    assert plan.facts["samples"] == {"train": 512, "validation": 64, "test": 64}
+    assert len(plan.facts["generator_sha256"]) == 64
+    assert plan.items[0].files == ("train/data-1980-01-01-00-1.h5",)
+    assert synthesis(RECIPE, 0).variant == "synthetic"
+    full = PRESETS["full-size"]
+    assert (full.height, full.width, full.size, *full.samples.values()) == (768, 1152, 1.0, 8, 1, 1)
+
+
+def test_no_name_comes_twice_and_all_seasons_are_in_every_split():
+    plan = synthesis(replace(PRESETS["mini"], train=3_000, validation=800, test=400), 0)
+    names = [item.name.partition("/")[2] for item in plan.items]
+    assert len(set(names)) == 4_200 and all(NAME.fullmatch(name) for name in names)
+    assert len({name[:15] for name in names[:365]}) == 365
+    assert "02-29" not in " ".join(name[10:15] for name in names)
+    assert {name_of(2, i)[15:17] for i in range(40)} == {f"{month:02d}" for month in range(1, 13)}
+
+
+def test_files_have_the_published_layout_and_hold_what_is_simulated(made):
+    for code, (split, count) in enumerate({"train": 6, "validation": 2, "test": 1}.items()):
+        assert len(list((made / split).iterdir())) == count
+        for i in range(count):
+            with h5py.File(made / name_of(code, i)) as file:
+                assert set(file) == {"climate"} and set(file["climate"]) == {"data", "labels_0"}
+                data, labels = file["climate/data"], file["climate/labels_0"]
+                assert data.dtype == "<f4" and data.shape == (48, 72, 16) and data.chunks is None
+                assert labels.dtype == "<i4" and labels.shape == (48, 72) and labels.chunks is None
+                fields, classes = RECIPE.simulate(5, code, i)
+                np.testing.assert_array_equal(data[()], fields)
+                np.testing.assert_array_equal(labels[()], classes)
+                assert set(np.unique(classes)) == {0, 1, 2}
+                np.testing.assert_array_equal(detect(Planet(48, 72, 3.0), data[()]), classes)
+
+
+def test_statistics_are_those_of_the_training_snapshots(made):
+    fields = np.stack([RECIPE.simulate(5, 0, i)[0] for i in range(6)]).astype(np.float64)
+    found = stats.read(made / "stats.h5")
+    assert found.count == 6
+    np.testing.assert_allclose(found.mean, fields.mean((0, 1, 2)), rtol=1e-9)
+    np.testing.assert_allclose(found.sqmean, (fields**2).mean((0, 1, 2)), rtol=1e-9)
+    np.testing.assert_array_equal(found.minval, fields.min((0, 1, 2)))
+    np.testing.assert_array_equal(found.maxval, fields.max((0, 1, 2)))
+
+
+def test_workers_do_not_change_the_data(made, tmp_path):
+    assert synthesize_to(tmp_path / "two", "--seed", "5", workers="2") == 0
+    assert contents(tmp_path / "two") == contents(made)
+    assert synthesize_to(tmp_path / "other", "--seed", "6") == 0
+    assert len({read_manifest(folder / "manifest.json").digest() for folder in (made, tmp_path / "other")}) == 2
+
+
+def test_a_second_call_makes_nothing_and_mends_what_is_missing(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert synthesize_to(out) == 0
+    before = contents(out)
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    capsys.readouterr()
+    assert synthesize_to(out, "--verify") == 0
+    text = capsys.readouterr().out
+    assert "already complete" in text and "deepcam.train" in text
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == stamps
+
+    lost, cut, changed, *_ = sorted((out / "train").iterdir())
+    lost.unlink()
+    cut.write_bytes(b"")
+    (out / "stats.h5").unlink()
+    assert synthesize_to(out) == 0
+    assert "made 2 snapshots" in capsys.readouterr().out and contents(out) == before
+
+    data = bytearray(changed.read_bytes())
+    data[-1] ^= 1
+    changed.write_bytes(data)
+    assert synthesize_to(out, "--verify") == 1
+    assert f"train/{changed.name}: SHA-256" in capsys.readouterr().err
+
+
+def test_other_data_are_refused(made, tmp_path, capsys):
+    before = contents(made)
+    assert synthesize_to(made, "--seed", "1", "--size", "3.5") == 1
+    error = capsys.readouterr().err
+    assert "seed: 5 there, 1 here" in error and "size: 3.0 there, 3.5 here" in error and "nothing was changed" in error
+    assert contents(made) == before
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/x.h5").write_bytes(b"precious")
+    assert synthesize_to(tmp_path) == 1
+    assert contents(tmp_path) == {"train/x.h5": b"precious"}
+
+
+def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    options = [*SMALL, "--train", "60"]
+    command = [sys.executable, "-m", "deepcam.synthesize", str(out), *options, "--workers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    record = out / "manifest.parts" / "task-0-of-1.jsonl"
+    while process.poll() is None and (not record.exists() or record.read_bytes().count(b"finished") < 3):
+        time.sleep(0.002)
+    process.send_signal(SIGKILL)
+    assert process.wait() == -SIGKILL and not (out / "manifest.json").exists() and not (out / "stats.h5").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < int(again.stdout.split()[1]) < 63
+    assert synthesize.main([str(whole), *options, "--workers", "1"]) == 0
+    assert contents(out) == contents(whole)
+
+
+def test_a_picture_is_drawn_with_or_without_data(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "w.png"
+    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["w.png"]
+    assert synthesize.main([*SMALL, "--plot", str(tmp_path / "no/where.png")]) == 1
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 1
+    assert "pip install matplotlib" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "name an OUTPUT_DIR"),
+        (["out", "--width", "143"], "even width"),
+        (["out", "--size", "9"], "size must be from 1"),
+        (["out", "--size", "1"], "at most 190 km"),
+        (["out", "--train", "0", "--validation", "0", "--test", "0"], "at least one"),
+        (["out", "--workers", "0"], "--workers: expected a whole number of at least 1"),
+        (["out", "--seed", "-1"], "--seed: expected a whole number of at least 0"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_wrong_use(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        raise SystemExit(synthesize.main(arguments))
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err and not os.listdir(tmp_path)
+
+
+def test_help_teaches_and_its_examples_are_understood(capsys):
+    with pytest.raises(SystemExit) as stop:
+        synthesize.main(["--help"])
+    assert stop.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+    lines = [line for line in synthesize.EXAMPLES.splitlines() if "python -m deepcam.synthesize " in line]
+    assert len(lines) >= 4
+    for line in lines:
+        command = line.partition("python -m deepcam.synthesize ")[2]
+        synthesize._parser().parse_args(re.split(r"\s{3,}", command)[0].split())

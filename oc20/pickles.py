@@ -1,0 +1,217 @@
+"""Pickles as data: they are read without a call to anything that they name.
+
+A pickle is a program for a stack machine. The machine here has no instruction that imports or calls: where a pickle
+asks for a call, it makes a note (`Made`) of what was to be called with what. It knows what Python writes with protocols
+2 to 5, and names are compared with a list of those that may occur at all.
+
+Source: the opcodes' documentation in Python's pickletools.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+PERSISTENT: Final = "persistent id"
+"""Name of what a pickle takes from elsewhere by a reference, its only argument."""
+
+
+class PickleError(ValueError):
+    """Bytes are no pickle, or one that asks for what is not allowed."""
+
+
+class Name(str):
+    """The full name of a class or a function, such as collections.OrderedDict: only the name."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Made:
+    """What the pickle wanted to be made by calling `name` with `args`, and to be given `state` then."""
+
+    name: Name
+    args: tuple[Any, ...]
+    state: Any = None
+
+
+def load(data: bytes, allowed: Callable[[str], bool], start: int = 0) -> tuple[Any, int]:
+    """Return what the pickle that begins at byte `start` describes, and the byte after it.
+
+    allowed: tells whether a name may occur. It consists of None, bool, int, float, str, bytes, bytearray, tuple, list,
+    dict with keys of type str, Name and Made. Takes time and memory in proportion to the pickle's length, and changes
+    nothing. Raises PickleError.
+    """
+    machine = _Machine(data, allowed, start)
+    try:
+        while (code := data[machine.at]) != _STOP:
+            machine.at += 1
+            _OPCODES[code](machine)
+        return machine.pop(), machine.at + 1
+    except KeyError:
+        # pop and put are never wrong by a KeyError: the opcode, or the number of a memo
+        raise PickleError(f"byte {machine.at - 1} is nothing that a record of data needs in a pickle") from None
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise PickleError(f"no whole pickle: wrong at byte {machine.at} of {len(data)}") from error
+
+
+class _Machine:
+    """What runs a pickle. at: the next byte. marks: heights of the stack."""
+
+    __slots__ = ("allowed", "at", "data", "marks", "memo", "stack")
+
+    def __init__(self, data: bytes, allowed: Callable[[str], bool], start: int) -> None:
+        self.data, self.allowed, self.at = data, allowed, start
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    # -- bytes -----------------------------------------------------------------------------------------------
+
+    def take(self, count: int) -> bytes:
+        begin = self.at
+        self.at += count
+        if self.at > len(self.data):
+            raise IndexError(self.at)
+        return self.data[begin : self.at]
+
+    def number(self, form: struct.Struct) -> Any:
+        (value,) = form.unpack_from(self.data, self.at)
+        self.at += form.size
+        return value
+
+    def line(self) -> str:
+        end = self.data.find(b"\n", self.at)
+        text = self.take((len(self.data) if end < 0 else end) - self.at).decode()
+        self.take(1)
+        return text
+
+    # -- stack -----------------------------------------------------------------------------------------------
+
+    def pop(self) -> Any:
+        return self.stack.pop()
+
+    def pop_some(self, count: int) -> tuple[Any, ...]:
+        if len(self.stack) < count:
+            raise IndexError(count)
+        found = tuple(self.stack[-count:])
+        del self.stack[-count:]
+        return found
+
+    def pop_to_mark(self) -> list[Any]:
+        height = self.marks.pop()
+        found = self.stack[height:]
+        del self.stack[height:]
+        return found
+
+    def top(self, kind: type[Any]) -> Any:
+        if type(self.stack[-1]) is not kind:
+            raise PickleError(f"byte {self.at - 1} changes something else than a {kind.__name__}")
+        return self.stack[-1]
+
+    # -- opcodes ---------------------------------------------------------------------------------------------
+
+    def name(self, module: Any, name: Any) -> None:
+        full = Name(f"{module}.{name}") if type(module) is type(name) is str else Name()
+        if not self.allowed(full):
+            raise PickleError(f"it asks for {str(full)[:80]!r}, which no record of data needs: do not trust its source")
+        self.stack.append(full)
+
+    def make(self) -> None:
+        """For REDUCE and NEWOBJ: a note instead of a call."""
+        name, args = self.pop_some(2)
+        if type(name) is not Name or type(args) is not tuple:
+            raise PickleError(f"byte {self.at - 1} calls what has no name")
+        self.stack.append(Made(name, args))
+
+    def build(self) -> None:
+        state = self.pop()
+        self.top(Made).state = state
+
+    def put_elements(self, elements: Sequence[Any]) -> None:
+        self.top(list).extend(elements)
+
+    def put_items(self, items: list[Any]) -> None:
+        into = self.top(dict)
+        if len(items) % 2 or not all(type(key) is str for key in items[::2]):
+            raise PickleError(f"byte {self.at - 1} gives a dict keys that are no text")
+        into.update(zip(items[::2], items[1::2], strict=True))
+
+
+def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
+    return lambda machine: machine.stack.append(value(machine))
+
+
+def _sized(form: struct.Struct, convert: Callable[[bytes], Any]) -> Callable[[_Machine], None]:
+    """Push what follows its own length."""
+    return lambda machine: machine.stack.append(convert(machine.take(machine.number(form))))
+
+
+def _remember(number: Callable[[_Machine], int]) -> Callable[[_Machine], None]:
+    def put(machine: _Machine) -> None:
+        machine.memo[number(machine)] = machine.stack[-1]
+
+    return put
+
+
+def _integer(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogatepass")
+
+
+_U1, _U2, _U4, _U8, _I4, _F8 = (struct.Struct(form) for form in ("<B", "<H", "<I", "<Q", "<i", ">d"))
+_STOP: Final = ord(".")
+_OPCODES: Final[dict[int, Callable[[_Machine], object]]] = {
+    ord(code): does
+    for code, does in {
+        # Frames and the number of the protocol say nothing that is needed.
+        "\x80": lambda m: m.take(1),
+        "\x95": lambda m: m.take(8),
+        "N": _push(lambda m: None),
+        "\x88": _push(lambda m: True),
+        "\x89": _push(lambda m: False),
+        "K": _push(lambda m: m.number(_U1)),
+        "M": _push(lambda m: m.number(_U2)),
+        "J": _push(lambda m: m.number(_I4)),
+        "G": _push(lambda m: m.number(_F8)),
+        "\x8a": _sized(_U1, _integer),
+        "X": _sized(_U4, _text),
+        "\x8c": _sized(_U1, _text),
+        "\x8d": _sized(_U8, _text),
+        "C": _sized(_U1, bytes),
+        "B": _sized(_U4, bytes),
+        "\x8e": _sized(_U8, bytes),
+        "\x96": _sized(_U8, bytearray),
+        # Containers.
+        "(": lambda m: m.marks.append(len(m.stack)),
+        ")": _push(lambda m: ()),
+        "\x85": _push(lambda m: m.pop_some(1)),
+        "\x86": _push(lambda m: m.pop_some(2)),
+        "\x87": _push(lambda m: m.pop_some(3)),
+        "t": _push(lambda m: tuple(m.pop_to_mark())),
+        "]": _push(lambda m: []),
+        "a": lambda m: m.put_elements(m.pop_some(1)),
+        "e": lambda m: m.put_elements(m.pop_to_mark()),
+        "}": _push(lambda m: {}),
+        "s": lambda m: m.put_items(list(m.pop_some(2))),
+        "u": lambda m: m.put_items(m.pop_to_mark()),
+        # What is used more than once.
+        "q": _remember(lambda m: m.number(_U1)),
+        "r": _remember(lambda m: m.number(_U4)),
+        "\x94": _remember(lambda m: len(m.memo)),
+        "h": _push(lambda m: m.memo[m.number(_U1)]),
+        "j": _push(lambda m: m.memo[m.number(_U4)]),
+        # Names and calls.
+        "c": lambda m: m.name(m.line(), m.line()),
+        "\x93": lambda m: m.name(*m.pop_some(2)),
+        "Q": _push(lambda m: Made(Name(PERSISTENT), m.pop_some(1))),
+        "R": lambda m: m.make(),
+        "\x81": lambda m: m.make(),
+        "b": lambda m: m.build(),
+    }.items()
+}

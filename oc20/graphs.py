@@ -140,7 +140,7 @@ def neighbours(
     distance = np.round(np.sqrt(squares[image, centre, source]), TIE_DECIMALS)
     offset = images[image] + (cells[centre] - cells[source]).astype(np.int64)
     order: np.ndarray = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
-    first = np.searchsorted(centre[order], np.arange(len(pos)))
+    first: np.ndarray = np.searchsorted(centre[order], np.arange(len(pos)))
     order = order[np.arange(len(order)) - first[centre[order]] < most]
     return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
 

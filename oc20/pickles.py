@@ -50,9 +50,8 @@ def load(data: bytes, allowed: Callable[[str], bool], start: int = 0) -> tuple[A
             machine.at += 1
             _OPCODES[code](machine)
         return machine.pop(), machine.at + 1
-    except KeyError:
-        # pop and put are never wrong by a KeyError: the opcode, or the number of a memo
-        raise PickleError(f"byte {machine.at - 1} is nothing that a record of data needs in a pickle") from None
+    except KeyError as error:  # the opcode, or the number of what is used again
+        raise PickleError(f"no pickle of data: unexpected {error} before byte {machine.at} of {len(data)}") from error
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise PickleError(f"no whole pickle: wrong at byte {machine.at} of {len(data)}") from error
 

@@ -1,0 +1,159 @@
+"""Atoms and small molecules on metal surfaces, as they relax or move with heat: real forces of a simple potential.
+
+A system is a slab of one or two face-centred cubic metals, mixed at random, with an adsorbate above a site of its
+surface. Energies and forces come from effective medium theory as in ase, which is fitted for the metals and crude for
+H, C, N and O: smooth, many-body and exact in its derivatives, which is all that a network can learn from.
+
+Source of the potential: Jacobsen, Stoltze and Norskov, Surface Science 366 (1996) 394; ase.calculators.emt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from ase import Atoms, units
+from ase.build import add_adsorbate, fcc100, fcc111
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.constraints import FixAtoms
+from ase.md.langevin import Langevin
+from ase.optimize import BFGS
+
+LATTICE: Final = {"Al": 4.05, "Ni": 3.52, "Cu": 3.61, "Pd": 3.89, "Ag": 4.09, "Pt": 3.92, "Au": 4.08}
+"""Lattice constants in angstrom; that of a mixture is their mean (Vegard's law)."""
+ADSORBATES: Final = {"H": 0.0, "C": 0.0, "N": 0.0, "O": 0.0, "CO": 1.1, "OH": 1.0, "NH": 1.1, "N2": 1.0}
+"""With the length of the bond, in angstrom; the first atom is the one near the surface."""
+LARGEST_FORCE: Final = 10.0
+"""In eV per angstrom, on any atom: frames above it are not recorded, in no split; their run goes on without a gap."""
+
+MIXED: Final = 0.5  # share of slabs of two metals
+STRAIN: Final = 0.04  # of the lattice constant, up to this far either way
+VACUUM_ANGSTROM: Final = 7.5  # on either side of the slab
+HEIGHTS_ANGSTROM: Final = (0.8, 1.8)  # of an adsorbate at the start, above the top layer
+RATTLES_ANGSTROM: Final = (0.1, 0.2)  # standard deviation of the free atoms' places at the start, per coordinate
+TEMPERATURES_KELVIN: Final = (300.0, 900.0)
+STEP_FS: Final = 2.0
+FRICTION_PER_FS: Final = 0.02
+RELAXING_INTERVAL: Final = 2  # steps from one recorded frame to the next
+MOVING_INTERVAL: Final = 10
+
+DEEP, SURFACE, ADSORBATE = 0, 1, 2  # tags of Open Catalyst
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What a run has recorded.
+
+    frames: ase's Atoms with tags, fixed atoms, energy and forces (as they are, also on fixed atoms).
+    steps: when each was recorded, in steps from the start. reference: energy of the parts apart from each other, in eV.
+    """
+
+    frames: list[Atoms]
+    steps: list[int]
+    reference: float
+
+
+def simulate(size: tuple[int, int, int], frames: int, relaxing: bool, rng: np.random.Generator) -> Trajectory:
+    """Return a trajectory of so many frames of a system that `rng` chooses.
+
+    size: atoms of the slab along its two sides, and layers. relaxing: downhill by BFGS from a start out of balance;
+    otherwise Langevin dynamics at a temperature that `rng` chooses. Every recorded force is at most LARGEST_FORCE.
+    """
+    system, reference = build(size, rng)
+    descent = BFGS(system, logfile=None).irun(fmax=0.0)  # endless
+    if relaxing:
+        return _recorded(system, descent, RELAXING_INTERVAL, frames, reference)
+    next(_ for _ in descent if largest_force(system) <= LARGEST_FORCE)
+    motion = _motion(system, rng.uniform(*TEMPERATURES_KELVIN), rng)
+    return _recorded(system, motion, MOVING_INTERVAL, frames, reference)
+
+
+def build(size: tuple[int, int, int], rng: np.random.Generator) -> tuple[Atoms, float]:
+    """Return a system at its start, with calculator, tags and the lowest layer fixed, and its reference energy in eV.
+
+    The reference is the energy of the clean slab before its atoms are displaced, plus that of the adsorbate alone.
+    """
+    metals = rng.choice(list(LATTICE), 2 if rng.random() < MIXED else 1, replace=False)
+    symbols = [str(metal) for metal in rng.choice(metals, int(np.prod(size)))]
+    constant = float(np.mean([LATTICE[symbol] for symbol in symbols])) * (1 + rng.uniform(-STRAIN, STRAIN))
+    face = fcc111 if rng.random() < 0.5 else fcc100
+    slab = face("Cu", size, a=constant, vacuum=VACUUM_ANGSTROM, periodic=True)
+    slab.set_chemical_symbols(symbols)
+    adsorbate = _adsorbate(rng)
+    reference = _energy(slab) + _energy(adsorbate)
+
+    sites = sorted(slab.info["adsorbate_info"]["sites"])
+    add_adsorbate(slab, adsorbate, rng.uniform(*HEIGHTS_ANGSTROM), sites[rng.integers(len(sites))])
+    layers = slab.get_tags()  # of ase: the top layer is 1, the lowest the last; an adsorbate has 0
+    fixed = layers == size[2]
+    slab.set_tags(np.select([layers == 0, layers == 1], [ADSORBATE, SURFACE], DEEP))
+    slab.positions[~fixed] += rng.normal(0, rng.uniform(*RATTLES_ANGSTROM), (int((~fixed).sum()), 3))
+    slab.info.clear()  # no word of it belongs in a file
+    slab.set_constraint(FixAtoms(mask=fixed))
+    slab.calc = EMT()
+    return slab, reference
+
+
+def largest_force(atoms: Atoms) -> float:
+    """Return the length of the longest force on an atom, fixed or free, in eV per angstrom."""
+    return float(np.linalg.norm(atoms.get_forces(apply_constraint=False), axis=1).max())
+
+
+def _adsorbate(rng: np.random.Generator) -> Atoms:
+    """Return an adsorbate; a molecule stands upright or leans, its second atom no lower than the first."""
+    name = list(ADSORBATES)[rng.integers(len(ADSORBATES))]
+    bond = rng.normal(size=3)
+    bond *= ADSORBATES[name] / np.linalg.norm(bond)
+    bond[2] = abs(bond[2])
+    atoms = Atoms(name)
+    atoms.positions[1:] = bond
+    return atoms
+
+
+def _energy(atoms: Atoms) -> float:
+    alone = atoms.copy()
+    alone.calc = EMT()
+    return float(alone.get_potential_energy())
+
+
+def _motion(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iterator[Any]:
+    """Return the steps of a run at this temperature, endless, the start the first of them."""
+    # By hand: the function of ase for it has changed its name.
+    spread = np.sqrt(atoms.get_masses() * kelvin * units.kB)
+    atoms.set_momenta(rng.standard_normal((len(atoms), 3)) * spread[:, None])  # fixed atoms get none
+    dynamics = Langevin(
+        atoms,
+        STEP_FS * units.fs,
+        temperature_K=kelvin,
+        friction=FRICTION_PER_FS / units.fs,
+        fixcm=False,
+        rng=rng,
+    )
+    steps: Iterator[Any] = dynamics.irun(steps=10**9)
+    return steps
+
+
+def _recorded(system: Atoms, run: Iterable[Any], interval: int, frames: int, reference: float) -> Trajectory:
+    """Return every `interval`-th step, later where a force is too large."""
+    found: list[Atoms] = []
+    steps: list[int] = []
+    for step, _ in enumerate(run):
+        if (not steps or step >= steps[-1] + interval) and largest_force(system) <= LARGEST_FORCE:
+            found.append(_frame(system))
+            steps.append(step)
+            if len(found) == frames:
+                break
+    return Trajectory(found, steps, reference)
+
+
+def _frame(system: Atoms) -> Atoms:
+    """Return a copy of what belongs in a file."""
+    frame = Atoms(system.numbers, system.positions, cell=system.cell, pbc=True, tags=system.get_tags())
+    frame.set_constraint(system.constraints)
+    # The last digits differ among machines.
+    energy = round(float(system.get_potential_energy()), 8)
+    frame.calc = SinglePointCalculator(frame, energy=energy, forces=system.get_forces(apply_constraint=False))
+    return frame

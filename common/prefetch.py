@@ -10,13 +10,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+B = TypeVar("B")
+M = TypeVar("M", bound="Movable")
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order and at the same time."""
 
@@ -61,15 +63,26 @@ class Samples(Protocol):
         """The two arrays hold a sample."""
 
 
-def timed(source: Generator[Read]) -> Generator[Batch]:
-    """Yield the batches with the seconds that each was waited for; at the end, also an early one, close the source."""
+class Movable(Protocol):
+    """A tensor, or something that consists of tensors."""
+
+    def to(self, device: torch.device, *, non_blocking: bool) -> Self: ...
+
+    def record_stream(self, stream: torch.Stream) -> None: ...
+
+
+def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
+    """Yield batches, of what comes and the seconds that it was waited for.
+
+    At the end, also an early one, the source is closed.
+    """
     with closing(source):
         while True:
             begin = time.perf_counter()
-            batch = next(source, None)
-            if batch is None:
+            read = next(source, None)
+            if read is None:
                 return
-            yield Batch(*batch, time.perf_counter() - begin)
+            yield batch(*read, time.perf_counter() - begin)
 
 
 def read_batches(samples: Samples, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
@@ -116,8 +129,8 @@ def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def on_device(batches: Iterator[Sequence[Tensor]], device: torch.device) -> Generator[tuple[Tensor, ...]]:
-    """Yield the tensors on the device; the next batch is copied on a stream of its own beside the work on this one.
+def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator[tuple[M, ...]]:
+    """Yield what consists of tensors on the device; the next batch is copied on a stream of its own beside the work.
 
     The batches should lie in pinned memory that nobody writes to again. On a CPU they are passed on as they are.
     """
@@ -125,7 +138,7 @@ def on_device(batches: Iterator[Sequence[Tensor]], device: torch.device) -> Gene
         yield from map(tuple, batches)
         return
     side = torch.Stream(device)
-    waiting: tuple[tuple[Tensor, ...], torch.Event] | None = None
+    waiting: tuple[tuple[M, ...], torch.Event] | None = None
     for batch in batches:
         with side:
             # PyTorch does not reuse pinned memory, here of a batch that goes out of scope, before the copy is done.
@@ -138,7 +151,7 @@ def on_device(batches: Iterator[Sequence[Tensor]], device: torch.device) -> Gene
         yield _arrived(*waiting)
 
 
-def _arrived(tensors: tuple[Tensor, ...], event: torch.Event) -> tuple[Tensor, ...]:
+def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
     """The tensors, safe to use on the current stream, whose work waits for the copy; the host does not."""
     current = torch.accelerator.current_stream()
     current.wait_event(event)

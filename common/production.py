@@ -58,6 +58,7 @@ class Plan:
     make: writes the files of an item below a folder; must be picklable. BadItemError and OSError mean a bad item.
     bytes_per_item: about how much disk space an item takes. noun: what users call the items.
     begin: what all items need is in the folder after this call, which several tasks may make at the same time.
+    closing: items made from all others' files, by the task that finishes last.
     """
 
     benchmark: str
@@ -68,12 +69,13 @@ class Plan:
     bytes_per_item: float
     noun: str = "items"
     begin: Callable[[Path], None] = lambda _: None
+    closing: tuple[Item, ...] = ()
 
     @property
     def files(self) -> set[str]:
         """All files of the dataset; ProductionError when two items make the same one."""
         owners: dict[str, str] = {}
-        for item in self.items:
+        for item in (*self.items, *self.closing):
             for name in item.files:
                 if (other := owners.setdefault(name, item.name)) != item.name:
                     raise ProductionError(f"{item.name} and {other} would both become {name}; rename one of them")
@@ -162,6 +164,7 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
         ledger = Ledger(folder)
     outcome.unfinished = sum(not ledger.finished.keys() >= set(item.files) for item in plan.items)
     if not outcome.unfinished:
+        ledger = _close(plan, ledger, crew)
         outcome.manifest = ledger.complete(heading) if (folder / PARTS).exists() else Ledger(folder).manifest
     outcome.seconds = time.monotonic() - begun
     return outcome
@@ -211,6 +214,18 @@ def _check_space(folder: Path, needed: float) -> None:
         raise ProductionError(
             f"{folder}: about {readable_bytes(needed)} are needed and {readable_bytes(free)} are free; nothing was made"
         )
+
+
+def _close(plan: Plan, ledger: Ledger, crew: Crew) -> Ledger:
+    """The closing items are made, anew where anything else was, and in the ledger that is returned."""
+    finished = not (ledger.folder / PARTS).exists()
+    if not plan.closing or (finished and all(ledger.has(item.files) for item in plan.closing)):
+        return ledger
+    outcome = Outcome()
+    _work(plan, ledger, Crew(1, crew.task, crew.tasks), plan.closing, outcome)
+    if outcome.failures:
+        raise ProductionError("; ".join(f"{name}: {error}" for name, error in outcome.failures.items()))
+    return Ledger(ledger.folder)
 
 
 def _work(plan: Plan, ledger: Ledger, crew: Crew, todo: Sequence[Item], outcome: Outcome) -> None:

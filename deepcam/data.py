@@ -246,8 +246,8 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
     if dataset.config.pipeline == "dali":
         from deepcam import dali  # an optional package, and it takes a second to import
 
-        return timed(dali.batches(dataset, indices, device))
-    return timed(read_batches(dataset, indices, device))
+        return timed(dali.batches(dataset, indices, device), Batch)
+    return timed(read_batches(dataset, indices, device), Batch)
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 After DimeNet (Gasteiger et al. 2020, arXiv:2003.03123, equations 6 to 8) and the layers of PyTorch Geometric, which the
 reference uses.
 
-Shapes: E edges, T any number, N roots (n = 1 to N) of each of L orders (l = 0 to L - 1).
+Shapes: E edges; N roots (n = 1 to N) of each of L orders (l = 0 to L - 1), F = L N functions; K Chebyshev polynomials.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-SERIES_BELOW: Final = 1.0
+SERIES_BELOW: Final = 2.0
 """Below this the recursion of the spherical Bessel functions loses too many digits, and their series does the work."""
-SERIES_TERMS: Final = 9
+SERIES_TERMS: Final = 12
+CHEBYSHEV_TERMS: Final = 32
+"""Besides two for each root and order; the functions have that many half waves."""
 BISECTIONS: Final = 60
 
 
@@ -30,24 +32,19 @@ def envelope(x: Tensor, exponent: int) -> Tensor:
     return torch.where(x < 1, 1 / x + x ** (p - 1) * (a + x * (b + x * c)), 0)
 
 
-def bessel(orders: int, t: Tensor) -> list[Tensor]:
-    """Return the spherical Bessel functions j_0 to j_(orders - 1) of t > 0, in t's type: give it float64.
+def bessel(order: int, t: Tensor) -> Tensor:
+    """Return the spherical Bessel function j_order of t >= 0, which must be float64.
 
-    Upward recursion j_(l+1) = (2l+1)/t j_l - j_(l-1), or a power series where t is small.
+    Upward recursion j_(l+1) = (2l+1)/t j_l - j_(l-1), or the power series where t is small.
     """
-    safe = t.clamp_min(SERIES_BELOW)
-    recursion = [safe.sin() / safe, safe.sin() / safe**2 - safe.cos() / safe]
-    for order in range(1, orders - 1):
-        recursion.append((2 * order + 1) / safe * recursion[-1] - recursion[-2])
-    near = t.clamp_max(SERIES_BELOW)
-    values = []
-    for order in range(orders):
-        series = torch.ones_like(near)
-        for k in range(SERIES_TERMS, 0, -1):  # innermost bracket first
-            series = 1 - series * near**2 / (2 * k * (2 * (order + k) + 1))
-        series = series * near**order / math.prod(range(2 * order + 1, 0, -2))
-        values.append(torch.where(t < SERIES_BELOW, series, recursion[order]))
-    return values
+    far, near = t.clamp_min(SERIES_BELOW), t.clamp_max(SERIES_BELOW)
+    before, now = far.cos() / far, far.sin() / far
+    for k in range(order):
+        before, now = now, (2 * k + 1) / far * now - before
+    series = torch.ones_like(near)
+    for k in range(SERIES_TERMS, 0, -1):  # the innermost bracket first
+        series = 1 - series * near**2 / (2 * k * (2 * (order + k) + 1))
+    return torch.where(t < SERIES_BELOW, series * near**order / math.prod(range(2 * order + 1, 0, -2)), now)
 
 
 def bessel_roots(orders: int, count: int) -> Tensor:
@@ -58,17 +55,17 @@ def bessel_roots(orders: int, count: int) -> Tensor:
     roots = [math.pi * torch.arange(1, count + orders, dtype=torch.float64)]
     for order in range(1, orders):
         low, high = roots[-1][:-1], roots[-1][1:]
-        below = bessel(order + 1, low)[order]
+        below = bessel(order, low)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            same = bessel(order + 1, middle)[order] * below > 0
+            same = bessel(order, middle) * below > 0
             low, high = torch.where(same, middle, low), torch.where(same, high, middle)
         roots.append((low + high) / 2)
     return torch.stack([root[:count] for root in roots])
 
 
 def harmonics(unit: Tensor, orders: int) -> list[Tensor]:
-    """Return the real spherical harmonics of unit vectors (T, 3) for l = 0 to orders - 1, each (T, 2l + 1).
+    """Return the real spherical harmonics of unit vectors (E, 3) for l = 0 to orders - 1, each (E, 2l + 1).
 
     Scaled after Schmidt, so that those of two vectors multiplied and summed over m give the Legendre polynomial P_l of
     the cosine of the angle between them. They are polynomials in x, y, z: no direction is singular.
@@ -100,7 +97,13 @@ class RadialBasis(nn.Module):
     def __init__(self, count: int, exponent: int) -> None:
         super().__init__()
         self.exponent = exponent
-        self.frequencies = nn.Parameter(math.pi * torch.arange(1, count + 1))
+        self.frequencies = nn.Parameter(torch.empty(count))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The frequencies are those that training starts from."""
+        with torch.no_grad():
+            self.frequencies.copy_(math.pi * torch.arange(1, len(self.frequencies) + 1))
 
     def forward(self, x_E: Tensor) -> Tensor:
         """Return the values (E, N)."""
@@ -113,23 +116,55 @@ class SphericalBasis(nn.Module):
 
     u(x) N_ln j_l(z_ln x) sqrt((2l+1) / 4 pi), where z_ln is the n-th root of j_l and N_ln = sqrt(2) / |j_(l+1)(z_ln)|.
     The basis is this times P_l of the cosine of the angle.
+
+    All but u are smooth: polynomials that meet them in Chebyshev points equal them to the last digits of float64, and
+    take one matrix product instead of a recursion for each order.
     """
 
-    roots_LN: Tensor
-    scales_LN: Tensor
+    values_KF: Tensor
+    slopes_KF: Tensor
 
     def __init__(self, orders: int, count: int, exponent: int) -> None:
         super().__init__()
-        self.orders, self.exponent = orders, exponent
-        self.register_buffer("roots_LN", torch.empty(orders, count, dtype=torch.float64), persistent=False)
-        self.register_buffer("scales_LN", torch.empty(orders, count, dtype=torch.float64), persistent=False)
+        self.orders, self.count, self.exponent = orders, count, exponent
+        terms = CHEBYSHEV_TERMS + 2 * (orders + count)
+        self.register_buffer("values_KF", torch.empty(terms, orders * count, dtype=torch.float64), persistent=False)
+        self.register_buffer("slopes_KF", torch.empty(terms, orders * count, dtype=torch.float64), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The coefficients are those of the functions and of their derivatives."""
+        terms = len(self.values_KF)
+        angles_K = math.pi * (torch.arange(terms, dtype=torch.float64) + 0.5) / terms
+        x_K1 = (1 + angles_K.cos()[:, None]) / 2
+        roots_LN = bessel_roots(self.orders, self.count)
+        columns = []
+        for order, roots_N in enumerate(roots_LN):
+            scale_N = math.sqrt((2 * order + 1) / (2 * math.pi)) / bessel(order + 1, roots_N).abs()
+            columns.append(scale_N * bessel(order, roots_N * x_K1))
+        k_K1 = torch.arange(terms, dtype=torch.float64)[:, None]
+        values_KF = torch.cos(k_K1 * angles_K) @ torch.cat(columns, 1) * (2 / terms)
+        values_KF[0] /= 2
+        slopes_KF = torch.zeros(terms + 1, values_KF.shape[1], dtype=torch.float64)
+        for k in range(terms - 1, 0, -1):  # by 2x - 1, twice that by x
+            slopes_KF[k - 1] = 2 * 2 * k * values_KF[k]
+            if k + 1 < terms:
+                slopes_KF[k - 1] += slopes_KF[k + 1]
+        slopes_KF[0] /= 2
+        self.values_KF.copy_(values_KF)
+        self.slopes_KF.copy_(slopes_KF[:terms])
 
     def forward(self, x_E: Tensor) -> Tensor:
-        """Return the values (L, E, N) in the type of x; computed in float64.
+        """Return the values (E, F) in the type of x; F runs over l, and within l over n.
 
-        Their derivative by x is exact, and taken for a constant: nothing here is trained, so that the gradient of a
-        loss of forces needs no second derivative.
+        Their derivative by x is exact and then taken for a constant: as nothing here is trained, the gradient of a loss
+        of forces needs no second derivative.
         """
         with torch.no_grad():
-            x_1E1 = x_E.double()[None, :, None]
-            ...
+            angles_E1 = torch.arccos((2 * x_E.double() - 1).clamp_max(1))[:, None]
+            k_K = torch.arange(len(self.values_KF), device=x_E.device)
+            chebyshev_EK = torch.cos(angles_E1 * k_K)
+            values_EF = (chebyshev_EK @ self.values_KF).to(x_E.dtype)
+            slopes_EF = (chebyshev_EK @ self.slopes_KF).to(x_E.dtype)
+        x_E1 = x_E[:, None]
+        return envelope(x_E1, self.exponent) * (values_EF + slopes_EF * (x_E1 - x_E1.detach()))

@@ -76,7 +76,7 @@ class Graph:
     image: frame of each atom, int64 (A,).
     sources, targets: atoms j and i of each edge, int64 (E,).
     vectors: from i to j's image, in angstrom, float32 (E, 3); none is shorter than 1e-8.
-    reverse: the edge straight back, from i to j, or -1 where i is not among the neighbours of j; int64 (E,).
+    reverse: the edge straight back, from i to j, or the edge itself where that is not in the graph; int64 (E,).
     incoming, outgoing: the edges by centre and by source.
     free: whether the atom may move, bool (A,).
     forces: in eV per angstrom, float32 (A, 3).
@@ -104,6 +104,10 @@ class Graph:
     def pin_memory(self) -> Graph:
         """Return the graph in memory from which a GPU can copy while the program goes on."""
         return _mapped(self, Tensor.pin_memory)
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """The graph's memory is not used for something else before the stream's work so far is done."""
+        _mapped(self, lambda tensor: (tensor, tensor.record_stream(stream))[0])
 
 
 def neighbours(
@@ -140,13 +144,14 @@ def neighbours(
     distance = np.round(np.sqrt(squares[image, centre, source]), TIE_DECIMALS)
     offset = images[image] + (cells[centre] - cells[source]).astype(np.int64)
     order: np.ndarray = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
-    first: np.ndarray = np.searchsorted(centre[order], np.arange(len(pos)))
+    degree = np.bincount(centre, minlength=len(pos))
+    first = np.cumsum(degree) - degree
     order = order[np.arange(len(order)) - first[centre[order]] < most]
     return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
 
 
 def reverse_edges(edges: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return for each edge the one from its centre to its source in the opposite image, -1 where there is none."""
+    """Return for each edge the one from its centre to its source in the opposite image, itself where there is none."""
     source, centre = edges.astype(np.int64).T
     atoms = int(edges.max(initial=-1)) + 1
     there = _keys(source, centre, offsets.astype(np.int64), atoms)
@@ -154,14 +159,15 @@ def reverse_edges(edges: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     order = np.argsort(there)
     found = np.searchsorted(there, back, sorter=order)
     candidates = np.append(order, -1)[found]
-    reverse: np.ndarray = np.where(np.append(there, -1)[candidates] == back, candidates, -1)
+    reverse: np.ndarray = np.where(np.append(there, -1)[candidates] == back, candidates, np.arange(len(edges)))
     return reverse
 
 
 def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
     """Return how many pairs of edges k -> j -> i a frame of so many atoms has, without those straight back."""
     degree = np.bincount(edges[:, 1], minlength=atoms)
-    return int(degree[edges[:, 0]].sum() - (reverse_edges(edges, offsets) >= 0).sum())
+    straight_back = reverse_edges(edges, offsets) != np.arange(len(edges))
+    return int(degree[edges[:, 0]].sum() - straight_back.sum())
 
 
 def collate(frames: Sequence[Frame]) -> Graph:

@@ -57,13 +57,13 @@ def array_of(made: Made) -> np.ndarray:
             return _tensor(*made.args[:4])
         if made.name in BUFFER:
             buffer, dtype, shape, order = made.args
-            return _view(buffer, _dtype(dtype), shape, order=order)
+            return _stored(buffer, dtype, shape, order == "F")
         if made.name in SCALAR:
             dtype, buffer = made.args
-            return _view(buffer, _dtype(dtype), ())
+            return _stored(buffer, dtype, ())
         if made.name in ARRAY:
             _, shape, dtype, by_columns, buffer = made.state
-            return _view(buffer, _dtype(dtype), shape, order="F" if by_columns else "C")
+            return _stored(buffer, dtype, shape, by_columns)
     except PickleError:
         raise
     except (TypeError, ValueError, IndexError, struct.error, OverflowError) as error:
@@ -96,15 +96,19 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
     return _view(values, dtype, size, offset * dtype.itemsize, strides)
 
 
-def _view(
-    buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None, *, order: Any = "C"
-) -> np.ndarray:
+def _stored(buffer: Any, dtype: Any, shape: Any, by_columns: Any = False) -> np.ndarray:
+    if by_columns:
+        return _view(buffer, _dtype(dtype), shape[::-1]).T
+    return _view(buffer, _dtype(dtype), shape)
+
+
+def _view(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None) -> np.ndarray:
     """Return the bytes as an array; numpy raises ValueError for what lies outside of them."""
     if type(shape) is not tuple or not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError("a shape that is none")
     if math.prod(shape) * dtype.itemsize > len(buffer):  # such as a single number that is repeated by a stride of 0
         raise ValueError(f"{math.prod(shape)} elements in {len(buffer)} bytes")
-    return np.ndarray(shape, dtype, buffer, offset, strides, order)
+    return np.ndarray(shape, dtype, buffer, offset, strides)
 
 
 def _dtype(made: Any) -> np.dtype:

@@ -371,6 +371,29 @@ def test_the_printed_configuration_is_the_same_configuration(case, config, run, 
     assert load(kind, tmp_path / "printed.yaml") == load(kind, Path(config), ["train.epochs=7"])
 
 
+# -- the GPU smoke test --------------------------------------------------------------------------------------
+
+on_a_gpu = pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator here")
+
+
+@on_a_gpu
+def test_an_accelerator_has_the_curve_of_the_cpu(run):
+    run("output_dir=cpu", "dist.device=cpu")
+    for dtype, tolerance in (("fp32", 2e-3), ("bf16", 0.1), ("fp16", 0.1)):
+        run(f"output_dir={dtype}", f"precision.dtype={dtype}")
+        assert flat(curve(dtype)) == pytest.approx(flat(curve("cpu")), rel=tolerance, abs=0.01)
+
+
+@on_a_gpu
+def test_a_run_resumed_on_an_accelerator_has_the_same_curve(run):
+    run("output_dir=whole")
+    run("output_dir=parts", "train.epochs=2")
+    run("output_dir=parts", "train.epochs=4", "--resume")
+    assert flat(curve("parts")) == pytest.approx(flat(curve("whole")), rel=1e-3, abs=0.01)
+
+
+# -- the full size -------------------------------------------------------------------------------------------
+
 GIB: Final = 2**20
 """In the unit of ru_maxrss, 1 KiB."""
 

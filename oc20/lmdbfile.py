@@ -1,0 +1,155 @@
+"""LMDB files, read without the library: by any thread and process, and without a crash where one is damaged.
+
+The library maps a file into memory, so that a cut-off or damaged one ends the process by a signal; it also opens a file
+only once per process. Here each page is read at its place and checked. What such a file is:
+
+    pages of equal size: two with what is true of the file as a whole (the newer one counts), those of a B-tree from
+    keys to values, and runs of pages, each with a value that is too long to be in the tree.
+
+Source: the structures in LMDB's mdb.c, format 1. `records.write` makes such files, with the library.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MAGIC: Final = 0xBEEFC0DE
+VERSION: Final = 1
+BRANCH, LEAF, LONG = 1, 2, 4
+"""Kinds of pages: of the tree, at its end, and the first of a run with a long value."""
+ELSEWHERE: Final = 1
+"""Flag of a node whose value is in pages of its own."""
+DEPTH: Final = 32
+PAGE: Final = struct.Struct("<QHHHH")
+"""Number of the page, of no use, kind, end of the list of nodes, begin of the nodes."""
+NODE: Final = struct.Struct("<HHHH")
+"""Length of the value, or number of the page below, in two parts; flags, or its third part; length of the key."""
+TREE: Final = struct.Struct("<IHHQQQQQ")
+"""Page size, flags, depth; pages at branches, at leaves and in runs; entries, number of the root's page."""
+META_BYTES: Final = PAGE.size + 24 + 2 * TREE.size + 16
+
+
+class LmdbError(ValueError):
+    """A file is no LMDB file, or damaged; the message says which and how to mend it."""
+
+
+class Meta(NamedTuple):
+    """What is true of a whole file."""
+
+    page_bytes: int
+    depth: int
+    root: int
+    last_page: int
+    transaction: int
+
+
+class LmdbFile:
+    """The values of an LMDB file (one file, no folder) by their keys; to be closed.
+
+    LmdbError if it is none, or ends early; OSError if it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self._file)
+        try:
+            first = self._meta(0)
+            self._meta_now = max(first, self._meta(first.page_bytes), key=lambda meta: meta.transaction)
+            size, expected = os.fstat(self._file).st_size, (self._meta_now.last_page + 1) * first.page_bytes
+            if size < expected:  # all pages are written where only new keys were added, as here
+                raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it anew")
+        except BaseException:
+            self.close()
+            raise
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if it is not there. LmdbError if the file is damaged on the way to it."""
+        number, depth = self._meta_now.root, self._meta_now.depth
+        if depth == 0:
+            return None
+        try:
+            for level in range(depth):
+                page = self._page(number, LEAF if level + 1 == depth else BRANCH)
+                node, found = _search(page, key, implicit_first=level + 1 < depth)
+                if level + 1 < depth:
+                    low, high, top, _ = NODE.unpack_from(page, node)
+                    number = low | high << 16 | top << 32
+            return self._value(page, node) if found == key else None
+        except (struct.error, IndexError) as error:
+            raise self._damaged(number) from error
+
+    def _value(self, page: bytes, node: int) -> bytes:
+        low, high, flags, key_bytes = NODE.unpack_from(page, node)
+        length, begin = low | high << 16, node + NODE.size + key_bytes
+        if flags & ~ELSEWHERE:
+            raise LmdbError(f"{self.path} holds something else than values: expected one value for each key")
+        if not flags:
+            if begin + length > len(page):
+                raise IndexError(begin)
+            return page[begin : begin + length]
+        (number,) = struct.unpack_from("<Q", page, begin)
+        self._page(number, LONG)
+        return self._bytes(number * self._meta_now.page_bytes + PAGE.size, length)
+
+    def _page(self, number: int, kind: int) -> bytes:
+        """Return a page of the tree, or the head of a run."""
+        size = self._meta_now.page_bytes
+        page = self._bytes(number * size, PAGE.size if kind == LONG else size)
+        found, _, flags, *_ = PAGE.unpack_from(page)
+        if found != number or not flags & kind:
+            raise self._damaged(number)
+        return page
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        end = (self._meta_now.last_page + 1) * self._meta_now.page_bytes
+        data = os.pread(self._file, length, start) if start + length <= end else b""
+        if len(data) < length:
+            raise self._damaged(start // self._meta_now.page_bytes)
+        return data
+
+    def _damaged(self, page: int) -> LmdbError:
+        return LmdbError(f"{self.path} is damaged at page {page}; fetch it again, or make it anew")
+
+    def _meta(self, start: int) -> Meta:
+        data = os.pread(self._file, META_BYTES, start)
+        if len(data) < META_BYTES:
+            raise LmdbError(f"{self.path} ends after {start + len(data):,} bytes; fetch it again, or make it anew")
+        magic, version = struct.unpack_from("<II", data, PAGE.size)
+        if magic != MAGIC:
+            raise LmdbError(f"{self.path} is no LMDB file, or damaged: it has {magic:#x} in place of {MAGIC:#x}")
+        page_bytes, *_ = TREE.unpack_from(data, PAGE.size + 24)
+        _, _, depth, _, _, _, _, root = TREE.unpack_from(data, PAGE.size + 24 + TREE.size)
+        last_page, transaction = struct.unpack_from("<QQ", data, PAGE.size + 24 + 2 * TREE.size)
+        if version != VERSION or not 256 <= page_bytes <= 65536 or depth > DEPTH:
+            raise LmdbError(
+                f"{self.path}: format {version}, pages of {page_bytes} bytes, {depth} levels; expected format "
+                f"{VERSION}: write it anew by an LMDB of version 0.9, or fetch it again"
+            )
+        return Meta(page_bytes, depth, root, last_page, transaction)
+
+
+def _search(page: bytes, key: bytes, implicit_first: bool) -> tuple[int, bytes]:
+    """Return where the last node of a page is whose key is not above `key`, and its key.
+
+    implicit_first: the first node is below all keys, as in branches. IndexError where no node is.
+    """
+    *_, end, _ = PAGE.unpack_from(page)
+    nodes = struct.unpack_from(f"<{(end - PAGE.size) // 2}H", page, PAGE.size)
+
+    def key_of(node: int) -> bytes:
+        begin = node + NODE.size
+        return page[begin : begin + NODE.unpack_from(page, node)[3]]
+
+    low, high = 0, len(nodes)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if key_of(nodes[middle]) <= key:
+            low = middle
+        else:
+            high = middle
+    return nodes[low], b"" if implicit_first else key_of(nodes[low])

@@ -1,0 +1,282 @@
+"""DimeNet++: the energy of atoms, and from its gradient the forces on them.
+
+After the model of the reference (mlcommons/hpc open_catalyst ocpmodels/models/dimenet_plus_plus.py), which extends the
+one of PyTorch Geometric (Gasteiger et al. 2020, arXiv:2011.14115): 1,810,182 parameters. The code is for one device and
+any precision; parallelism and mixed precision come from outside.
+
+Shapes: A atoms, E edges, G frames; H hidden channels, C channels of the sums over triplets, R radial functions, N of
+each of L orders.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oc20.basis import RadialBasis, SphericalBasis
+from oc20.graphs import CUTOFF_ANGSTROM, Graph
+from oc20.triplets import Surroundings
+
+ELEMENTS = 95
+"""Rows of the table of elements, as in the reference; the atomic number names the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The network; the defaults are the closed division's.
+
+    hidden: channels of the message along an edge.
+    blocks: interaction blocks.
+    radial: functions of distance, in both bases.
+    spherical: orders of the spherical basis.
+    cutoff: in angstrom, where the functions of distance end; at least that of the graphs.
+    interaction: channels of the sums over triplets.
+    basis: channels through which each basis goes on its way to a product with messages.
+    out: channels of an atom in the output blocks.
+    before_skip, after_skip: residual layers of an interaction block.
+    output_layers: layers of an output block that have an activation.
+    envelope_exponent: how smoothly the functions of distance end.
+    detach_angles: the forces leave out that angles change where atoms move, as the reference's do, which are therefore
+        not quite the gradient of the energy; without this they are.
+    """
+
+    hidden: int = 192
+    blocks: int = 3
+    radial: int = 6
+    spherical: int = 7
+    cutoff: float = CUTOFF_ANGSTROM
+    interaction: int = 64
+    basis: int = 8
+    out: int = 192
+    before_skip: int = 1
+    after_skip: int = 2
+    output_layers: int = 3
+    envelope_exponent: int = 5
+    detach_angles: bool = True
+
+    def __post_init__(self) -> None:
+        may_be_none = ("blocks", "before_skip", "after_skip", "output_layers")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in may_be_none and value < 0:
+                raise ValueError(f"{field.name} is {value}; expected at least 0")
+            if field.name not in (*may_be_none, "cutoff", "detach_angles") and value < 1:
+                raise ValueError(f"{field.name} is {value}; expected at least 1")
+        if not self.cutoff > 0:
+            raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 angstrom")
+
+
+class DimeNet(nn.Module):
+    """The network, with torch's own initial weights; `build` makes one with those of the reference."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.radial = RadialBasis(config.radial, config.envelope_exponent)
+        self.spherical = SphericalBasis(config.spherical, config.radial, config.envelope_exponent)
+        self.embedding = Embedding(config)
+        self.interactions = nn.ModuleList(Interaction(config) for _ in range(config.blocks))
+        self.outputs = nn.ModuleList(Output(config) for _ in range(config.blocks + 1))
+
+    def forward(self, graph: Graph) -> tuple[Tensor, Tensor]:
+        """Return the energy of each frame (G,) and the forces (A, 3), less its derivatives by the atoms' positions.
+
+        Both in the units of the training's targets, and float32 under autocast too. Where torch records gradients, a
+        loss of the forces has gradients by the weights.
+        """
+        recording = torch.is_grad_enabled()
+        device = graph.vectors.device.type
+        with torch.enable_grad():
+            vectors_E3 = graph.vectors.detach().requires_grad_()
+            energy_G = self.energy(graph, vectors_E3)
+            with torch.autocast(device, enabled=False):
+                (slope_E3,) = torch.autograd.grad(energy_G.sum(), vectors_E3, create_graph=recording)
+        # A vector leads from the target to the source.
+        forces_A3 = slope_E3.new_zeros(len(graph.numbers), 3)
+        forces_A3 = forces_A3.index_add(0, graph.targets, slope_E3).index_add(0, graph.sources, slope_E3, alpha=-1)
+        return energy_G if recording else energy_G.detach(), forces_A3
+
+    def energy(self, graph: Graph, vectors_E3: Tensor) -> Tensor:
+        """Return the energy of each frame (G,), given the vectors from the edges' targets to their sources."""
+        config = self.config
+        with torch.autocast(vectors_E3.device.type, enabled=False):  # basis functions need their digits
+            distance_E = torch.linalg.vector_norm(vectors_E3, dim=1)
+            unit_E3 = vectors_E3 / distance_E[:, None]
+            x_E = distance_E / config.cutoff
+            radial_ER = self.radial(x_E)
+            radial_ELN = self.spherical(x_E).unflatten(1, (config.spherical, config.radial))
+            surroundings = Surroundings.of(graph, radial_ELN, unit_E3.detach() if config.detach_angles else unit_E3)
+        m_EH = self.embedding(graph, radial_ER)
+        energy_A = self.outputs[0](graph, m_EH, radial_ER)
+        for interaction, output in zip(self.interactions, self.outputs[1:], strict=True):
+            m_EH = interaction(m_EH, radial_ER, surroundings)
+            energy_A = energy_A + output(graph, m_EH, radial_ER)
+        return energy_A.new_zeros(graph.images).index_add(0, graph.image, energy_A)
+
+
+class Embedding(nn.Module):
+    """The first message along each edge, from the elements at its ends and their distance."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.elements = nn.Embedding(ELEMENTS, config.hidden)
+        self.radial = nn.Linear(config.radial, config.hidden)
+        self.join = nn.Linear(3 * config.hidden, config.hidden)
+
+    def forward(self, graph: Graph, radial_ER: Tensor) -> Tensor:
+        """Return the messages (E, H): a linear map of target, source and distance, here of each for itself."""
+        target_HH, source_HH, radial_HH = self.join.weight.chunk(3, dim=1)
+        atoms_AH = self.elements(graph.numbers)
+        targets_EH = F.linear(atoms_AH, target_HH).index_select(0, graph.targets)
+        sources_EH = F.linear(atoms_AH, source_HH).index_select(0, graph.sources)
+        radial_EH = F.linear(silu(self.radial(radial_ER)), radial_HH, self.join.bias)
+        return silu(targets_EH + sources_EH + radial_EH)
+
+
+class Interaction(nn.Module):
+    """Each message learns of those that arrive where it starts, by distance and angle."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        hidden, functions = config.hidden, config.spherical * config.radial
+        self.radial = nn.Sequential(
+            nn.Linear(config.radial, config.basis, bias=False), nn.Linear(config.basis, hidden, bias=False)
+        )
+        self.spherical = nn.Sequential(
+            nn.Linear(functions, config.basis, bias=False), nn.Linear(config.basis, config.interaction, bias=False)
+        )
+        self.own = nn.Linear(hidden, hidden)
+        self.arriving = nn.Linear(hidden, hidden)
+        self.down = nn.Linear(hidden, config.interaction, bias=False)
+        self.up = nn.Linear(config.interaction, hidden, bias=False)
+        self.before_skip = nn.Sequential(*(Residual(hidden) for _ in range(config.before_skip)))
+        self.skip = nn.Linear(hidden, hidden)
+        self.after_skip = nn.Sequential(*(Residual(hidden) for _ in range(config.after_skip)))
+
+    def forward(self, m_EH: Tensor, radial_ER: Tensor, surroundings: Surroundings) -> Tensor:
+        """Return the messages (E, H)."""
+        # Neither pair of maps has an activation between: one map of both is the same, and narrower.
+        radial_HR = self.radial[1].weight @ self.radial[0].weight
+        arriving_EH = silu(self.arriving(m_EH)) * F.linear(radial_ER, radial_HR)
+        arriving_EC = silu(self.down(arriving_EH))
+        with torch.autocast(m_EH.device.type, enabled=False):  # sums of many terms, of which one is taken away again
+            spherical_CF = self.spherical[1].weight @ self.spherical[0].weight
+            weight_LNC = spherical_CF.T.unflatten(0, surroundings.radial_ELN.shape[1:])
+            sums_EC = surroundings.sums(arriving_EC.to(weight_LNC.dtype), weight_LNC)
+        h_EH = silu(self.own(m_EH)) + silu(self.up(sums_EC))
+        h_EH = silu(self.skip(self.before_skip(h_EH))) + m_EH
+        y_EH: Tensor = self.after_skip(h_EH)
+        return y_EH
+
+
+class Residual(nn.Module):
+    """Two layers, to whose result their input is added."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(channels, channels), nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + silu(self.second(silu(self.first(x))))
+
+
+class Output(nn.Module):
+    """A share of each atom's energy, from the messages that arrive there."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.radial = nn.Linear(config.radial, config.hidden, bias=False)
+        self.up = nn.Linear(config.hidden, config.out)
+        self.layers = nn.ModuleList(nn.Linear(config.out, config.out) for _ in range(config.output_layers))
+        self.energy = nn.Linear(config.out, 1, bias=False)
+
+    def forward(self, graph: Graph, m_EH: Tensor, radial_ER: Tensor) -> Tensor:
+        """Return the energies (A,), in the type of the weights."""
+        arriving_EH = (self.radial(radial_ER) * m_EH).to(radial_ER.dtype)
+        x_AH = arriving_EH.new_zeros(len(graph.numbers), m_EH.shape[1]).index_add(0, graph.targets, arriving_EH)
+        x_AH = self.up(x_AH)
+        for layer in self.layers:
+            x_AH = silu(layer(x_AH))
+        with torch.autocast(m_EH.device.type, enabled=False):
+            energy_A1: Tensor = self.energy(x_AH.to(radial_ER.dtype))
+        return energy_A1[:, 0]
+
+
+def silu(x: Tensor) -> Tensor:
+    """Return x sigmoid(x)."""
+    y: Tensor = _Silu.apply(x)
+    return y
+
+
+class _Silu(torch.autograd.Function):
+    """SiLU with second derivatives from its input alone: torch would store seven tensors of its size for them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return F.silu(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        product: Tensor = _SiluSlope.apply(gradient, x)
+        return product
+
+
+class _SiluSlope(torch.autograd.Function):
+    """The gradient times the derivative of SiLU."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient, x)
+        return torch.ops.aten.silu_backward(gradient, x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]  # torch's
+    def backward(ctx: Any, second: Tensor) -> tuple[Tensor, Tensor]:
+        gradient, x = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        curvature = torch.ops.aten.sigmoid_backward(second * gradient, s)  # times s (1 - s)
+        curvature *= s.mul_(-2).add_(1).mul_(x).add_(2)
+        return torch.ops.aten.silu_backward(second, x), curvature
+
+
+def initialise(model: DimeNet, generator: torch.Generator) -> None:
+    """The weights are those that the reference starts from.
+
+    Kernels of interaction and output blocks are orthogonal with variance 2 / (inputs + outputs), their biases 0, the
+    maps to energies 0; elements are uniform within sqrt(3). The embedding's two maps, and the biases of the outputs'
+    first, keep torch's default, uniform within 1 / sqrt(inputs).
+    """
+    limits = {id(model.embedding.radial), id(model.embedding.join), *(id(output.up) for output in model.outputs)}
+    with torch.no_grad():
+        model.radial.reset_parameters()
+        model.spherical.reset_parameters()
+        nn.init.uniform_(model.embedding.elements.weight, -math.sqrt(3), math.sqrt(3), generator=generator)
+        for name, layer in model.named_modules():
+            if not isinstance(layer, nn.Linear):
+                continue
+            limit = 1 / math.sqrt(layer.in_features) if id(layer) in limits else 0
+            if name.startswith("embedding"):
+                nn.init.uniform_(layer.weight, -limit, limit, generator=generator)
+            else:
+                nn.init.orthogonal_(layer.weight, generator=generator)
+                layer.weight *= math.sqrt(2 / (sum(layer.weight.shape) * layer.weight.var()))
+            if layer.bias is not None:
+                nn.init.uniform_(layer.bias, -limit, limit, generator=generator)
+        for output in model.outputs:
+            nn.init.zeros_(output.energy.weight)
+
+
+def build(config: ModelConfig, seed: int) -> DimeNet:
+    """Return the network on the CPU with its starting weights drawn from `seed`. Leaves torch's own generator alone."""
+    with torch.device("meta"):
+        model = DimeNet(config)
+    model.to_empty(device="cpu")
+    initialise(model, torch.Generator().manual_seed(seed))
+    return model

@@ -1,0 +1,206 @@
+"""The command line that makes Open Catalyst's data ready for training, and checks data by their manifest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from tqdm import tqdm
+
+from common.command import positive, run_command
+from common.datasets import Layout, add_crew, crew_of, origin
+from common.processes import in_processes, usable_cores
+from common.production import MENDABLE, BadItemError, Crew, Item, Plan, ProductionError, produce, report
+from oc20.conversion import (
+    FORMATS,
+    GRAPH,
+    METADATA,
+    SIZES,
+    SPLITS,
+    Converted,
+    Published,
+    Source,
+    closing,
+    compare,
+    find_splits,
+    make_shard,
+    names_of,
+    read_metadata,
+    sizes_of,
+    write_metadata,
+)
+
+DESCRIPTION: Final = """\
+Makes the frames of Open Catalyst ready for training, converts them to formats that are read faster, and checks data
+that are there.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m oc20.prepare convert s2ef lmdb --format lmdb          as the reference makes them
+  srun -N 8 --ntasks-per-node 4 python -m oc20.prepare convert s2ef compact --format compact
+  python -m oc20.prepare convert lmdb compact --format compact    a tenth of the size
+  python -m oc20.prepare metadata lmdb    once, where metadata.npz is missing or lacks triplets
+  python -m oc20.prepare manifest lmdb    once, after a download
+  python -m oc20.prepare verify compact   are all files there and unchanged?
+
+Each has its own help, as in: python -m oc20.prepare convert --help
+"""
+CONVERT_HELP: Final = f"""\
+Converts the frames in INPUT_DIR/train and INPUT_DIR/validation. These hold what was published, N.extxyz.xz with
+N.txt.xz (also unpacked), or data.N.lmdb or data.N.bin as this command makes them. To bring a download into this
+layout: mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2ef/validation
+
+  lmdb       OUTPUT_DIR/train/data.N.lmdb, pickled graphs as the reference makes them; read without torch-geometric
+  lmdb-new   the same for torch-geometric since version 2
+  compact    OUTPUT_DIR/train/data.N.bin, about 7 bytes per edge instead of 40
+
+Edges are computed once: the {GRAPH["most_neighbours"]} nearest neighbours of each atom within {GRAPH["cutoff"]:g} \
+angstrom, across all borders of the cell.
+Energies are those of the frames less the reference in the text; forces stay as they are, also on fixed atoms.
+metadata.npz beside the data has the sizes of all frames, by which training balances its work.
+
+Stop it at any time: the same command goes on where it stopped, also with other numbers of workers and tasks. A pair
+with a damaged frame is left out and told at the end; mend it and give the command again. The manifest, with sizes and
+checksums, is written when nothing is left to do.
+
+Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
+finishes last writes metadata.npz and the manifest.
+"""
+METADATA_HELP: Final = f"""\
+Reads all frames in DATA_DIR/train and DATA_DIR/validation and writes metadata.npz beside them, with the sizes of each:
+{", ".join(SIZES)}. One that has them all is kept; one that lacks some must agree with the frames.
+"""
+LAYOUT: Final = Layout("oc20.prepare", SPLITS)
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Makes the files of a source."""
+
+    format: str
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        make_shard(item.source.frames(), FORMATS[self.format], folder, item.files)
+
+
+def conversion(source: Path, format: str) -> Plan:
+    """The plan of `convert`, an item per pair of published files or per shard. ProductionError for missing input."""
+    splits = find_splits(source)
+    variant, source_digest = origin(source)
+    facts: dict[str, Any] = {"converter": "oc20.prepare", "format": format, "source_digest": source_digest, **GRAPH}
+    items = [
+        Item(f"{split}/{entry.path.name}", names_of(split, entry.number, FORMATS[format]), entry)
+        for split, sources in splits.items()
+        for entry in sources
+    ]
+    size = max(item.source.path.stat().st_size * _growth(item.source, format) for item in items[:100])
+    return closing(Plan("oc20", variant, facts, tuple(items), Converter(format), size))
+
+
+def _growth(source: Source, format: str) -> float:
+    """How much larger a file becomes, about, as measured."""
+    if isinstance(source, Published):
+        growth = 10.0 * (4 if source.path.suffix == ".xz" else 1)
+    else:
+        growth = 6.0 if source.format == "compact" else 1.0
+    return growth / 6 if format == "compact" else growth
+
+
+def convert(args: argparse.Namespace) -> int:
+    """All items of this task are made, and compared on request; returns the exit code."""
+    crew, plan, folder = crew_of(args), conversion(args.input_dir, args.format), args.output_dir
+    code = report(produce(plan, folder, crew), plan, folder)
+    return code or (_compared(plan, folder, crew, args.format) if args.verify else 0)
+
+
+def _compared(plan: Plan, folder: Path, crew: Crew, format: str) -> int:
+    """The frames of this task have been read again and compared with their sources; returns the exit code."""
+    mine = plan.items[crew.task :: crew.tasks]
+    comparing = partial(_differences, folder, FORMATS[format].read_as)
+    quiet = None if crew.task == 0 else True
+    done = in_processes(comparing, mine, crew.workers) if mine else iter(())
+    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {folder}", disable=quiet)
+    problems = sorted(line for _, lines in bar for line in lines)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"compared {len(mine):,} files with their sources: {len(problems):,} differ")
+    return 1 if problems else 0
+
+
+def _differences(folder: Path, format: str, item: Item) -> list[str]:
+    return compare(item.source, Converted(folder / item.files[0], item.source.number, format))
+
+
+def complete_metadata(args: argparse.Namespace) -> int:
+    """Each split has a metadata.npz with all sizes; returns the exit code."""
+    for split, sources in find_splits(args.data_dir).items():
+        path = args.data_dir / split / METADATA
+        there = read_metadata(path) if path.exists() else {}
+        if len(there) == len(SIZES):
+            print(f"{path} has all sizes")
+            continue
+        if isinstance(sources[0], Published):
+            raise ProductionError(f"{args.data_dir / split} holds no edges yet: python -m oc20.prepare convert")
+        sizes = _measured(sources, args.workers or usable_cores(), str(path))
+        for column, name in enumerate(SIZES):
+            if name in there and not np.array_equal(there[name], sizes[:, column]):
+                raise ProductionError(
+                    f"{path}: `{name}` does not agree with the frames, in number or order; nothing was changed. If the "
+                    f"frames are right, delete it and give the command again"
+                )
+        write_metadata(path, sizes)
+        print(f"{path}: sizes of {len(sizes):,} frames")
+    return 0
+
+
+def _measured(sources: Sequence[Source], workers: int, told: str) -> np.ndarray:
+    """The sizes of all frames, int32 (frames, 4), in order of the files' names."""
+    done = in_processes(_sizes, sources, workers)
+    bar = tqdm(done, total=len(sources), unit=" files", desc=told, disable=None)
+    try:
+        found = {source.path.name: sizes for source, sizes in bar}
+    except BadItemError as error:
+        raise ProductionError(str(error)) from error
+    return np.concatenate([found[name] for name in sorted(found)])
+
+
+def _sizes(source: Source) -> np.ndarray:
+    return np.array([sizes_of(frame) for frame in source.frames()], np.int32).reshape(-1, len(SIZES))
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m oc20.prepare", formatter_class=raw)
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    commands = parser.add_subparsers(dest="command", required=True)
+    made = commands.add_parser("convert", help="published frames to other formats", formatter_class=raw)
+    made.description = CONVERT_HELP
+    made.set_defaults(run=convert)
+    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="has train and validation")
+    made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
+    made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
+    made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
+    add_crew(made)
+    sized = commands.add_parser("metadata", help="sizes of frames that are there", formatter_class=raw)
+    sized.description = METADATA_HELP
+    sized.set_defaults(run=complete_metadata)
+    sized.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train and validation")
+    sized.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
+    LAYOUT.add_commands(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = _parser().parse_args(argv)
+    return run_command(lambda: args.run(args), MENDABLE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The command line that makes surfaces with adsorbates, in the published formats: data for a laptop, and for tests."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+
+from common.command import UsageError, count, positive, run_command
+from common.processes import usable_cores
+from common.production import MENDABLE, Crew, Item, Plan, produce, report
+from common.reference import MINI
+from oc20 import extxyz, surface
+from oc20.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
+from oc20.extxyz import Record
+
+DESCRIPTION: Final = """\
+Makes slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O or small molecules on them. One half of
+the trajectories relax, the others move at 300 to 900 K; energies and forces are those of ase's effective medium theory.
+Without options it makes the data of the mini problem: 2,400 + 320 frames of 13 or 14 atoms.
+
+Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and goes through `oc20.prepare`; with --format raw
+the pairs are kept, and `python -m oc20.prepare convert` makes the same of them.
+
+The same arguments give the same data, whatever the number of workers. Stop it at any time: the same command goes on
+where it stopped. A folder with other data is refused.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m oc20.synthesize data/oc20-mini            the mini problem, half a minute on two cores
+  python -m oc20.synthesize data/oc20-mini --verify   again: nothing to make, checksums compared
+  python -m oc20.synthesize data/seed7 --seed 7       the mini problem with other systems
+  python -m oc20.synthesize data/raw --format raw     as extxyz and text, to be converted
+  python -m oc20.synthesize data/full --preset full-size
+                                                      slabs of 80 atoms, as large as the published ones
+  python -m oc20.synthesize --plot                    no data: the first systems in surfaces.png
+"""
+RAW: Final = "raw"
+PER_PAIR: Final = 10  # trajectories
+FIRST_SYSTEM: Final = 1_000_000
+"""Systems of a split are numbered from this times the number of the split, so that no number comes twice."""
+BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which systems there are: atoms of the slab along its sides and layers, trajectories per split, frames of each."""
+
+    size: tuple[int, int, int]
+    train: int
+    validation: int
+    frames: int
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 2:
+            raise UsageError(f"a slab has at least 2 x 2 atoms and 2 layers, not {' x '.join(map(str, self.size))}")
+
+    @property
+    def trajectories(self) -> dict[str, int]:
+        """Trajectories by split."""
+        return {split: getattr(self, split) for split in SPLITS}
+
+    def simulate(self, seed: int, split: int, trajectory: int) -> Iterator[Record]:
+        """Yield the frames of a trajectory; those with an even number relax."""
+        rng = np.random.default_rng([seed, split, trajectory])
+        made = surface.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
+        for atoms, step in zip(made.frames, made.steps, strict=True):
+            yield Record(atoms, split * FIRST_SYSTEM + trajectory, step, made.reference)
+
+
+# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
+PRESETS: Final = {
+    "mini": Recipe((2, 2, 3), train=480, validation=64, frames=5),
+    "full-size": Recipe((4, 5, 4), train=16, validation=4, frames=4),
+}
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Makes a pair of files, or what is made of it; the source of an item: its split's number, its own, its last."""
+
+    recipe: Recipe
+    seed: int
+    format: str
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        split, number, stop = item.source
+        trajectories = range(number * PER_PAIR, stop)
+        records = (record for i in trajectories for record in self.recipe.simulate(self.seed, split, i))
+        if self.format == RAW:
+            extxyz.write(folder / SPLITS[split], number, records)
+            return
+        with TemporaryDirectory() as place:
+            pair = extxyz.write(Path(place), number, records)
+            make_shard(Published(pair).frames(), FORMATS[self.format], folder, item.files)
+
+
+def synthesis(recipe: Recipe, seed: int, format: str) -> Plan:
+    """The plan of a synthetic dataset, one item per pair of files."""
+    items = []
+    for code, (split, trajectories) in enumerate(recipe.trajectories.items()):
+        for number in range(-(-trajectories // PER_PAIR)):
+            if format == RAW:
+                files = tuple(f"{split}/{name}" for name in extxyz.names_of(number))
+            else:
+                files = names_of(split, number, FORMATS[format])
+            stop = min((number + 1) * PER_PAIR, trajectories)
+            items.append(Item(f"{split}/{number}", files, (code, number, stop)))
+    variant = MINI if recipe == PRESETS["mini"] else "synthetic"
+    size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
+    plan = Plan("oc20", variant, facts_of(recipe, seed, format), tuple(items), Generator(recipe, seed, format), size)
+    return plan if format == RAW else closing(plan)
+
+
+def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
+    """What a manifest says about synthetic data: everything that the content depends on."""
+    return {
+        "generator": "oc20.synthesize",
+        "generator_sha256": hashlib.sha256(Path(surface.__file__).read_bytes()).hexdigest(),
+        "ase": version("ase"),
+        "seed": seed,
+        "slab": list(recipe.size),
+        "trajectories": recipe.trajectories,
+        "frames_per_trajectory": recipe.frames,
+        "largest_force": surface.LARGEST_FORCE,
+        "larger_forces": "in no split: a trajectory records its next frame below",
+        "format": format,
+    } | ({} if format == RAW else GRAPH)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""
+    names = ("train", "validation", "frames")
+    changes: dict[str, Any] = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.slab is not None:
+        changes["size"] = tuple(args.slab)
+    recipe = replace(PRESETS[args.preset], **changes)
+    if args.output_dir is None and args.plot is None:
+        raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
+    if args.plot is not None:
+        from oc20.plot import draw  # matplotlib is optional
+
+        draw(recipe, args.seed, args.plot)
+        print(f"drew {args.plot}")
+    if args.output_dir is None:
+        return 0
+    plan = synthesis(recipe, args.seed, args.format)
+    folder: Path = args.output_dir
+    outcome = produce(plan, folder, Crew(args.workers or usable_cores()))
+    code = report(outcome, plan, folder, checksum=args.verify)
+    if not code:
+        print(f"next: {_next(plan, folder)}")
+    return code
+
+
+def _next(plan: Plan, folder: Path) -> str:
+    form = plan.facts["format"]
+    if form == RAW:
+        return f"python -m oc20.prepare convert {folder} OUTPUT_DIR --format lmdb"
+    read = f"data.data_dir={folder} data.format={FORMATS[form].read_as}"
+    if plan.variant == MINI:
+        return f"python -m oc20.train oc20/mini.yaml {read}"
+    return f"python -m oc20.train oc20/config.yaml {read} data.train_samples=null data.eval_samples=null"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m oc20.synthesize",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
+    parser.add_argument("--preset", choices=PRESETS, default="mini", help="what the options below change")
+    parser.add_argument("--seed", type=count, default=0, help="of the dataset (default 0)")
+    made = parser.add_argument_group("systems (defaults: those of the preset)")
+    made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
+    made.add_argument("--frames", type=positive, metavar="N", help="of each trajectory")
+    for split in SPLITS:
+        made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
+    files = parser.add_argument_group("files")
+    files.add_argument("--format", choices=(RAW, *FORMATS), default="lmdb", help="of the data (default lmdb)")
+    files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
+    files.add_argument("--plot", type=Path, nargs="?", const=Path("surfaces.png"), help="draw the first systems")
+    parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = _parser().parse_args(argv)
+    return run_command(lambda: run(args), MENDABLE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Sums over triplets of atoms k -> j -> i that never look at a triplet.
+
+The network wants, for each edge ji and channel c,
+
+    out[ji, c] = sum over k of b[kj, c] * sum over l of S_l[kj, c] P_l(cos of the angle between kj and ji)
+
+where S_l is what it makes of the spherical basis's part that depends on the distance. As P_l is a sum over m of
+products of the spherical harmonics of the two directions, the sum over k can be taken first, once for each atom j:
+
+    M[j, c, lm] = sum over k of b[kj, c] S_l[kj, c] Y_lm[kj],      out[ji, c] = sum over lm of M[j, c, lm] Y_lm[ji]
+
+With some fifty neighbours that is a sixteenth of the operations, and nothing is as long as the list of triplets. The
+pair straight back, which is none of the triplets, is in that sum too; its angle is known, P_l(-1) = (-1)^l, so that it
+is taken away edge by edge.
+
+Shapes: A atoms, E edges, C channels; L orders, M = L^2 harmonics, N roots; K and D places in the tables of incoming and
+outgoing edges, P = A K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oc20.basis import harmonics
+from oc20.graphs import Graph, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Distances and directions of the edges of a graph, also by atom; the same for all blocks of the network.
+
+    radial_ELN: the spherical basis's part that depends on the distance.
+    radial_LPN: the same in the table of incoming edges, k -> j.
+    incoming_LAMK: for each order the harmonics of the edges k -> j, (A, 2l + 1, K); 0 at empty places.
+    outgoing_ADM: those of the edges j -> i; 0 at empty places.
+    """
+
+    graph: Graph
+    radial_ELN: Tensor
+    radial_LPN: Tensor
+    incoming_LAMK: list[Tensor]
+    outgoing_ADM: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor) -> Surroundings:
+        """Return those of a graph whose edges have these values and, from centre to source, these directions."""
+        harmonics_LEM = harmonics(unit_E3, radial_ELN.shape[1])
+        return cls(
+            graph,
+            radial_ELN,
+            _spread(radial_ELN, graph.incoming).transpose(0, 1),
+            [_filled(y_EM, graph.incoming).mT for y_EM in harmonics_LEM],
+            _filled(torch.cat(harmonics_LEM, 1), graph.outgoing),
+        )
+
+    def sums(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
+        """Return the sum for each edge ji (E, C).
+
+        b_EC: what the edges k -> j send.
+        weight_LNC: makes S_l of the basis.
+        """
+        b_PC = _spread(b_EC, self.graph.incoming)
+        sent_LAKC = (b_PC * (self.radial_LPN @ weight_LNC)).unflatten(1, self.graph.incoming.members.shape)
+        moments_LAMC = [y_AMK @ sent_AKC for y_AMK, sent_AKC in zip(self.incoming_LAMK, sent_LAKC, strict=True)]
+        sums_ADC = self.outgoing_ADM @ torch.cat(moments_LAMC, 1)
+        return _gathered(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
+
+    def _straight_back(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
+        """Return what the edge from i to j sends into the sum of the edge from j to i, where there are both."""
+        reverse_E = self.graph.reverse
+        signs_L11 = (1 - 2 * (torch.arange(len(weight_LNC), device=b_EC.device) % 2))[:, None, None]
+        sent_EC = b_EC * (self.radial_ELN.flatten(1) @ (signs_L11 * weight_LNC).flatten(0, 1))
+        both_E1 = (reverse_E != torch.arange(len(reverse_E), device=b_EC.device))[:, None]
+        return _Moved.apply(sent_EC, reverse_E, reverse_E) * both_E1
+
+
+class _Moved(torch.autograd.Function):
+    """Rows of a matrix at other places; the gradient goes the way back, which spares it the slow addition by index.
+
+    What is in places that `there` does not name is lost, and places that `back` does not name get whatever is at the
+    place that `there` names for them: what becomes of those must be multiplied by 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(there, back)
+        return x.index_select(0, there)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        there, back = ctx.saved_tensors
+        return _Moved.apply(gradient, back, there), None, None
+
+
+def _spread(x_E: Tensor, table: Table) -> Tensor:
+    """Return rows (E, ...) at their places in the flattened table, and finite ones at its empty places."""
+    return _Moved.apply(x_E, table.members.flatten(), table.slots)
+
+
+def _gathered(x_AK: Tensor, table: Table) -> Tensor:
+    """Return the rows (E, ...) of the edges, given the rows of a table (A, K, ...)."""
+    return _Moved.apply(x_AK.flatten(0, 1), table.slots, table.members.flatten())
+
+
+def _filled(x_EM: Tensor, table: Table) -> Tensor:
+    """Return rows at their places in the table, and 0 at its empty places: (A, K, M)."""
+    empty = x_EM.new_zeros(table.members.numel(), x_EM.shape[1])
+    return empty.index_copy(0, table.slots, x_EM).unflatten(0, table.members.shape)

@@ -76,8 +76,11 @@ class Task(Protocol):
     def steps(self, epoch: int) -> int:
         """Return the number of optimizer steps of an epoch."""
 
+    def step_samples(self, epoch: int, step: int) -> int:
+        """Return the samples of a step over all ranks."""
+
     def step_weight(self, epoch: int, step: int) -> float:
-        """Return what the sum of the losses of a step is divided by: usually its samples over all ranks."""
+        """Return what the sum of the losses of a step is divided by: usually its samples."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[Any]:
         """Yield this rank's batches from a step on, `accumulation` per step."""
@@ -209,13 +212,13 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     return ""
 
 
-def _train(run: Fit, stop: StopRequest) -> tuple[float, float, str]:
+def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
     """Make the steps that are left of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
     steps = run.task.steps(epoch)
     run.task.model.train()
     run.progress.epoch_begins(epoch + 1, steps, first_step)
-    samples = wait_s = unseen = 0.0
+    samples, wait_s, unseen = 0, 0.0, 0.0
     summed = torch.zeros((), dtype=torch.float64, device=run.dist.device)
     poll = 1 if run.dist.world_size == 1 and run.dist.device.type == "cpu" else POLL_STEPS
     with contextlib.closing(run.task.batches(epoch, first_step)) as batches:
@@ -224,7 +227,8 @@ def _train(run: Fit, stop: StopRequest) -> tuple[float, float, str]:
             set_rate(run.optimizer, run.rate(epoch, step, steps))
             loss, waited = _step(run, itertools.islice(batches, run.config.accumulation), weight)
             summed += loss
-            samples, wait_s, unseen = samples + weight, wait_s + waited, unseen + weight
+            samples += run.task.step_samples(epoch, step)
+            wait_s, unseen = wait_s + waited, unseen + weight
             run.position = Position(epoch, step + 1)
             known = None
             if (step + 1) % poll == 0 or step + 1 == steps:

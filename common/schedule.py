@@ -162,3 +162,49 @@ class StepSchedule(Schedule):
             "lr_warmup_factor": self.warmup_factor,
         }
         return {"opt_lr": self.base_lr, **{f"scheduler_{key}": value for key, value in facts.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundarySchedule(Schedule):
+    """OC20's: warm-up and decay in optimizer steps, which count from 0.
+
+    base_lr: the rate after the warm-up.
+    warmup_steps, warmup_factor: the rate grows evenly from warmup_factor * base_lr, in step 0, to base_lr, in step
+        `warmup_steps`.
+    boundaries: from each of these steps on the rate is multiplied by decay_factor.
+    """
+
+    base_lr: float = 0.0004
+    warmup_steps: int = 0
+    warmup_factor: float = 0.2
+    boundaries: tuple[int, ...] = ()
+    decay_factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.base_lr <= 0 or self.warmup_steps < 0:
+            raise ValueError(
+                f"base_lr is {self.base_lr}, warmup_steps {self.warmup_steps}; expected above 0 and at least 0"
+            )
+        for name in ("warmup_factor", "decay_factor"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1")
+        if list(self.boundaries) != sorted(set(self.boundaries)) or min(self.boundaries, default=1) < 1:
+            raise ValueError(f"boundaries is {list(self.boundaries)}; expected rising numbers of at least 1")
+
+    def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
+        """Return the learning rate; the size of the global batch has no part in it."""
+        number = epoch * steps + step
+        if number < self.warmup_steps:
+            share = number / self.warmup_steps
+            return self.base_lr * (self.warmup_factor * (1 - share) + share)
+        return self.base_lr * self.decay_factor ** sum(boundary <= number for boundary in self.boundaries)
+
+    def logged(self, global_batch_size: int) -> dict[str, Any]:
+        """Return the reference's keys."""
+        return {
+            "opt_base_learning_rate": self.base_lr,
+            "opt_learning_rate_warmup_steps": self.warmup_steps,
+            "opt_learning_rate_warmup_factor": self.warmup_factor,
+            "opt_learning_rate_decay_boundary_steps": list(self.boundaries),
+            "opt_learning_rate_decay_factor": self.decay_factor,
+        }

@@ -85,10 +85,14 @@ class SampleTask(ABC):
         """Return the number of steps of an epoch."""
         return self.batching.steps(self.train_samples)
 
-    def step_weight(self, epoch: int, step: int) -> float:
+    def step_samples(self, epoch: int, step: int) -> int:
         """Return the samples of a global batch; the last one may be smaller."""
         size = self.batching.global_batch_size
         return min(size, self.train_samples - step * size)
+
+    def step_weight(self, epoch: int, step: int) -> float:
+        """Return what the sum of the losses of a step is divided by."""
+        return self.step_samples(epoch, step)
 
     def batches(self, epoch: int, first_step: int) -> Generator[Batch]:
         """Yield this rank's parts of each global batch from a step on."""

@@ -43,8 +43,10 @@ class Line:
     def steps(self, epoch):
         return self.batching.steps(len(X))
 
-    def step_weight(self, epoch, step):
+    def step_samples(self, epoch, step):
         return min(self.config.global_batch_size, len(X) - step * self.config.global_batch_size)
+
+    step_weight = step_samples
 
     def batches(self, epoch, first_step):
         for batch in self.batching.batches(permutation(len(X), 5, epoch), 0, 1, first_step):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.schedule import EpochSchedule, StepSchedule
+from common.schedule import BoundarySchedule, EpochSchedule, StepSchedule
 
 STOCK = EpochSchedule(decay={32: 0.25, 64: 0.125})
 """The reference's cosmo.yaml."""
@@ -147,3 +147,19 @@ def test_the_log_of_steps():
 def test_steps_that_make_no_schedule(values, message):
     with pytest.raises(ValueError, match=message):
         StepSchedule(**values)
+
+
+def test_boundaries_count_from_the_first_step():
+    """As the reference's: a fifth at first, the full rate in step `warmup_steps`, less from each boundary on."""
+    schedule = BoundarySchedule(1.0, warmup_steps=4, warmup_factor=0.2, boundaries=(6, 8))
+    assert by_steps(schedule, 10) == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 0.1, 0.1, 0.01, 0.01])
+    assert schedule.logged(256) == {
+        "opt_base_learning_rate": 1.0,
+        "opt_learning_rate_warmup_steps": 4,
+        "opt_learning_rate_warmup_factor": 0.2,
+        "opt_learning_rate_decay_boundary_steps": [6, 8],
+        "opt_learning_rate_decay_factor": 0.1,
+    }
+    for values, message in (({"warmup_factor": 1.5}, "warmup_factor is 1.5"), ({"boundaries": (4, 2)}, "rising")):
+        with pytest.raises(ValueError, match=message):
+            BoundarySchedule(**values)

@@ -61,9 +61,11 @@ class TrainConfig:
 
 
 class Batch(Protocol):
-    """A part of a step on one rank; may hold no samples. wait_s: seconds that its consumer waited for it."""
+    """A part of a step on one rank; may hold no samples."""
 
-    wait_s: float
+    @property
+    def wait_s(self) -> float:
+        """Seconds that its consumer waited for it."""
 
 
 class Task(Protocol):

@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from common import staging
 from common.dist import Dist
-from common.prefetch import Batch
+from common.loop import Batch
 from common.sampling import Batching, permutation, share
 from common.staging import Staged
 
@@ -31,7 +31,10 @@ class SampleSet(Protocol):
         """Return the same samples, each file read from where `locate` says that it is."""
 
 
-class SampleTask(ABC):
+B = TypeVar("B", bound=Batch)
+
+
+class SampleTask(ABC, Generic[B]):
     """The part of `common.trainer.Problem` that is the same for samples of any kind; config: a RunConfig with `data`.
 
     Epochs and steps count from 0.
@@ -46,18 +49,18 @@ class SampleTask(ABC):
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
 
     @abstractmethod
-    def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+    def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[B]:
         """Yield the batch of each array of indices."""
 
     @abstractmethod
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: B) -> Tensor:
         """Return the sum of the qualities of a batch and their number; float64 (2,)."""
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch."""
         return permutation(self.train_samples, self.seed, epoch)
 
-    def augmented(self, batch: Batch, epoch: int) -> Batch:
+    def augmented(self, batch: B, epoch: int) -> B:
         """Return a training batch as the network sees it in this epoch."""
         return batch
 
@@ -94,7 +97,7 @@ class SampleTask(ABC):
         """Return what the sum of the losses of a step is divided by."""
         return self.step_samples(epoch, step)
 
-    def batches(self, epoch: int, first_step: int) -> Generator[Batch]:
+    def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """Yield this rank's parts of each global batch from a step on."""
         shares = self.batching.batches(self.order(epoch), self.dist.rank, self.dist.world_size, first_step)
         indices = (part for batch in shares for part in batch.parts)
@@ -102,9 +105,13 @@ class SampleTask(ABC):
             for batch in batches:
                 yield self.augmented(batch, epoch)
 
+    def eval_share(self) -> np.ndarray:
+        """Return the validation samples of this rank; every sample is of one rank."""
+        return share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
+
     def evaluate(self) -> float:
         """Return the mean quality over all validation samples, each counted once; a collective call."""
-        indices = share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
+        indices = self.eval_share()
         size = max(1, self.batching.global_batch_size // self.dist.world_size // self.batching.accumulation)
         parts = (indices[start : start + size] for start in range(0, len(indices), size))
         scores = torch.zeros(2, dtype=torch.float64, device=self.dist.device)

@@ -41,7 +41,7 @@ class Config(trainer.RunConfig):
     variant: Literal["full", "mini"] = FULL
 
 
-class CosmoFlow(SampleTask):
+class CosmoFlow(SampleTask[Batch]):
     """Predict four cosmological parameters of a universe from its matter distribution. See `common.trainer.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:

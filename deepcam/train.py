@@ -54,7 +54,7 @@ class Config(trainer.RunConfig):
             raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
 
 
-class DeepCam(SampleTask):
+class DeepCam(SampleTask[Batch]):
     """Find cyclones and atmospheric rivers in a climate snapshot. See `common.trainer.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:

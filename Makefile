@@ -32,7 +32,7 @@ demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train the
 	  $(PY) -m compliance.check --allow-mini $$runs/$$benchmark/result_0.txt || exit 1; done
 
 test: lint ## lint, then all tests with their coverage
-	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov=deepcam --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov=deepcam --cov=oc20 --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -53,6 +53,7 @@ bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
 	$(PY) bench/checker.py
 	$(PY) bench/data.py
 	$(PY) bench/cosmoflow.py
+	$(PY) bench/deepcam.py
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
@@ -76,5 +77,5 @@ $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[dev,cosmoflow,deepcam,mpi,plot]'
+	$(PIP_INSTALL) --editable '.[dev,cosmoflow,deepcam,oc20,mpi,plot]'
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Peer:
-    """What ours is compared with: a script, the Python that runs it, and its case for one of ours."""
+    """What ours is compared with: a script, the Python that runs it, and its case for one of ours, None for no peer."""
 
     script: str
     python: str = sys.executable
-    case: Callable[[Case], Case] = lambda case: case
+    case: Callable[[Case], Case | None] = lambda case: case
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Comparison:
         starts: dict[str, Callable[[], Worker]] = {
             "ours": partial(Worker, self.script, sys.executable, case, *([str(folder)] if folder else []))
         }
-        if self.peer and not folder and case.device == "cpu":
-            starts["peer"] = partial(Worker, self.peer.script, self.peer.python, self.peer.case(case))
+        if self.peer and not folder and case.device == "cpu" and (theirs := self.peer.case(case)):
+            starts["peer"] = partial(Worker, self.peer.script, self.peer.python, theirs)
         if case.alone:
             sides = {side: alternate({side: start()}, 1)[side] for side, start in starts.items()}
         else:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from steps import Training, serve_reading, serve_steps
+from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
@@ -31,7 +31,7 @@ def main() -> None:
     case = given_case()
     shape = (case.side,) * 3 + (4,)
     network = model.build(model.ModelConfig(conv_size=case.channels, conv_layers=case.layers), shape, seed=0)
-    training = Training(case, network, loss, OptimConfig(), shape)
+    training = Training(case, network, loss, OptimConfig(), counted(network, shape))
     if len(sys.argv) > 2:
         folder = Path(sys.argv[2])
         dataset = data.Dataset(folder / "train", data.DataConfig(folder, sample_shape=shape))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from deepcam_plain import snapshots
-from steps import Training, serve_reading, serve_steps
+from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
@@ -38,7 +38,7 @@ def main() -> None:
 
     network = model.build(model.ModelConfig(**case.model), case.channels, seed=0)
     config = OptimConfig(name=case.optimizer, eps=1e-6, weight_decay=0.01)
-    training = Training(case, network, loss, config, (case.height, case.width, case.channels))
+    training = Training(case, network, loss, config, counted(network, (case.height, case.width, case.channels)))
     if folder:
         given = data.DataConfig(folder, height=case.height, width=case.width, format=folder.name)  # type: ignore[arg-type]
         serve_reading(training, data.Dataset(folder / "train", given), data.batches)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,22 +35,21 @@ PEAK_SIDES_ACCELERATOR = (8192,)
 class Training:
     """A network with its optimizer, trained as by `common.loop`.
 
-    loss: the sum of the losses of a batch. sample_shape: of one sample, as the network wants it.
+    loss: the sum of the losses of a batch. known: what is told beside the measurements, flops_per_sample too.
     """
 
     def __init__(
-        self, case: Any, model: nn.Module, loss: Callable[..., Tensor], config: OptimConfig, sample_shape: Sequence[int]
+        self, case: Any, model: nn.Module, loss: Callable[..., Tensor], config: OptimConfig, known: dict[str, Any]
     ) -> None:
         torch.set_num_threads(case.threads)
-        self.case, self.device, self.loss = case, torch.device(case.device), loss
+        self.case, self.device, self.loss, self.known = case, torch.device(case.device), loss, known
         if self.device.type == "cpu":
             keep_freed_memory()  # as in training
-        self.flops = flops.count(model, torch.empty(1, *sample_shape)).training
         self.model = model.to(self.device).train()
         self.precision = Precision(PrecisionConfig(case.dtype), self.device)
         self.optimizer = optim.build(config, self.model.parameters(), 0.001)
 
-    def step(self, *batch: Tensor) -> None:
+    def step(self, *batch: Any) -> None:
         """Make one step on the batch, which `loss` gets after the network."""
         self.optimizer.zero_grad()
         with self.precision.autocast():
@@ -59,7 +59,12 @@ class Training:
 
     def facts(self) -> dict[str, Any]:
         """What is told once, after the warm-up."""
-        return facts(self.model) | {"flops_per_sample": self.flops}
+        return facts(self.model) | self.known
+
+
+def counted(model: nn.Module, sample_shape: Sequence[int]) -> dict[str, Any]:
+    """Return the operations of a training step for one sample of this shape, as the network wants it."""
+    return {"flops_per_sample": flops.count(model, torch.empty(1, *sample_shape)).training}
 
 
 def facts(model: nn.Module) -> dict[str, Any]:
@@ -106,10 +111,10 @@ def copy_rate(device: torch.device) -> float:
     return 2 * int(source.numel()) / median(run["wall_s"] for run in runs[1:])
 
 
-def serve_steps(training: Training, *batch: Tensor) -> None:
-    """Steps on a batch that lies on the device."""
+def serve_steps(training: Training, *batch: Any) -> None:
+    """Steps on a batch that lies on the device, of tensors or what else has `to`."""
     case, device = training.case, training.device
-    batch = tuple(tensor.to(device) for tensor in batch)
+    batch = tuple(part.to(device) for part in batch)
 
     def about() -> dict[str, Any]:
         if device.type == "cpu":
@@ -123,8 +128,16 @@ def serve_steps(training: Training, *batch: Tensor) -> None:
     serve(case, lambda: training.step(*batch), about, turn)
 
 
-def serve_reading(training: Training, dataset: Any, batches: Callable[..., Generator[Any]]) -> None:
-    """Steps on batches that `batches` reads from the dataset; a turn also tells for how long they waited for data."""
+def serve_reading(
+    training: Training,
+    dataset: Any,
+    batches: Callable[..., Generator[Any]],
+    parts: Callable[[Any], tuple[Any, ...]] = attrgetter("x", "y"),
+) -> None:
+    """Steps on batches that `batches` reads from the dataset; a turn also tells for how long they waited for data.
+
+    parts: of a batch, as `Training.step` wants them.
+    """
     case, ahead = training.case, dataset.config.prefetch
     order = itertools.cycle(range(len(dataset)))
 
@@ -138,7 +151,7 @@ def serve_reading(training: Training, dataset: Any, batches: Callable[..., Gener
     def step() -> None:
         batch = next(source)
         waits.append(batch.wait_s)
-        training.step(batch.x, batch.y)
+        training.step(*parts(batch))
 
     def turn(steps: int) -> dict[str, float]:
         # Long enough for the queue of batches that were read ahead to run dry, if it does.

@@ -23,6 +23,7 @@ from cosmoflow.reference import MINI as COSMOFLOW_MINI
 from cosmoflow.reference import REFERENCE as COSMOFLOW
 from deepcam.reference import MINI as DEEPCAM_MINI
 from deepcam.reference import REFERENCE as DEEPCAM
+from oc20.reference import MINI as OC20_MINI
 from oc20.reference import REFERENCE as OC20
 
 OPENFOLD_FIXED: dict[str, Any] = {
@@ -92,7 +93,7 @@ OPENFOLD = Reference(
 )
 
 REFERENCES = {reference.name: reference for reference in (COSMOFLOW, DEEPCAM, OC20, OPENFOLD)}
-MINIS = {reference.name: reference for reference in (COSMOFLOW_MINI, DEEPCAM_MINI)}
+MINIS = {reference.name: reference for reference in (COSMOFLOW_MINI, DEEPCAM_MINI, OC20_MINI)}
 """The mini problems of the benchmarks that have one."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,36 +33,39 @@ def envelope(x: Tensor, exponent: int) -> Tensor:
     return torch.where(x < 1, 1 / x + x ** (p - 1) * (a + x * (b + x * c)), 0)
 
 
-def bessel(order: int, t: Tensor) -> Tensor:
-    """Return the spherical Bessel function j_order of t >= 0, which must be float64.
+def bessel(order: int, t: np.ndarray) -> np.ndarray:
+    """Return the spherical Bessel function j_order of t >= 0, float64.
 
     Upward recursion j_(l+1) = (2l+1)/t j_l - j_(l-1), or the power series where t is small.
     """
-    far, near = t.clamp_min(SERIES_BELOW), t.clamp_max(SERIES_BELOW)
-    before, now = far.cos() / far, far.sin() / far
+    far, near = np.maximum(t, SERIES_BELOW), np.minimum(t, SERIES_BELOW)
+    before, now = np.cos(far) / far, np.sin(far) / far
     for k in range(order):
         before, now = now, (2 * k + 1) / far * now - before
-    series = torch.ones_like(near)
+    series = np.ones_like(near)
     for k in range(SERIES_TERMS, 0, -1):  # the innermost bracket first
         series = 1 - series * near**2 / (2 * k * (2 * (order + k) + 1))
-    return torch.where(t < SERIES_BELOW, series * near**order / math.prod(range(2 * order + 1, 0, -2)), now)
+    series *= near**order / math.prod(range(2 * order + 1, 0, -2))
+    values: np.ndarray = np.where(t < SERIES_BELOW, series, now)
+    return values
 
 
-def bessel_roots(orders: int, count: int) -> Tensor:
+def bessel_roots(orders: int, count: int) -> np.ndarray:
     """Return the first `count` positive roots of j_0 to j_(orders - 1), float64 (orders, count).
 
     Between two roots of one order lies one of the next.
     """
-    roots = [math.pi * torch.arange(1, count + orders, dtype=torch.float64)]
+    roots: list[np.ndarray] = [math.pi * np.arange(1.0, count + orders)]
     for order in range(1, orders):
         low, high = roots[-1][:-1], roots[-1][1:]
         below = bessel(order, low)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             same = bessel(order, middle) * below > 0
-            low, high = torch.where(same, middle, low), torch.where(same, high, middle)
+            low, high = np.where(same, middle, low), np.where(same, high, middle)
         roots.append((low + high) / 2)
-    return torch.stack([root[:count] for root in roots])
+    table: np.ndarray = np.stack([root[:count] for root in roots])
+    return table
 
 
 def harmonics(unit: Tensor, orders: int) -> list[Tensor]:
@@ -135,24 +139,22 @@ class SphericalBasis(nn.Module):
     def reset_parameters(self) -> None:
         """The coefficients are those of the functions and of their derivatives."""
         terms = len(self.values_KF)
-        angles_K = math.pi * (torch.arange(terms, dtype=torch.float64) + 0.5) / terms
-        x_K1 = (1 + angles_K.cos()[:, None]) / 2
-        roots_LN = bessel_roots(self.orders, self.count)
+        points = np.polynomial.chebyshev.chebpts1(terms)
+        values = np.polynomial.chebyshev.chebfit(points, self._smooth_parts(points), terms - 1)
+        # The polynomials are those of 2x - 1, whose derivative is 2; the derivative has one term less.
+        slopes = np.pad(np.polynomial.chebyshev.chebder(values, scl=2), ((0, 1), (0, 0)))
+        self.values_KF.copy_(torch.from_numpy(values))
+        self.slopes_KF.copy_(torch.from_numpy(slopes))
+
+    def _smooth_parts(self, points: np.ndarray) -> np.ndarray:
+        """Return the functions without u at x = (1 + points) / 2: (points, F)."""
+        x = (1 + points[:, None]) / 2
         columns = []
-        for order, roots_N in enumerate(roots_LN):
-            scale_N = math.sqrt((2 * order + 1) / (2 * math.pi)) / bessel(order + 1, roots_N).abs()
-            columns.append(scale_N * bessel(order, roots_N * x_K1))
-        k_K1 = torch.arange(terms, dtype=torch.float64)[:, None]
-        values_KF = torch.cos(k_K1 * angles_K) @ torch.cat(columns, 1) * (2 / terms)
-        values_KF[0] /= 2
-        slopes_KF = torch.zeros(terms + 1, values_KF.shape[1], dtype=torch.float64)
-        for k in range(terms - 1, 0, -1):  # by 2x - 1, twice that by x
-            slopes_KF[k - 1] = 2 * 2 * k * values_KF[k]
-            if k + 1 < terms:
-                slopes_KF[k - 1] += slopes_KF[k + 1]
-        slopes_KF[0] /= 2
-        self.values_KF.copy_(values_KF)
-        self.slopes_KF.copy_(slopes_KF[:terms])
+        for order, roots in enumerate(bessel_roots(self.orders, self.count)):
+            scale = math.sqrt((2 * order + 1) / (2 * math.pi)) / np.abs(bessel(order + 1, roots))
+            columns.append(scale * bessel(order, roots * x))
+        values: np.ndarray = np.concatenate(columns, axis=1)
+        return values
 
     def forward(self, x_E: Tensor) -> Tensor:
         """Return the values (E, F) in the type of x; F runs over l, and within l over n.
@@ -164,7 +166,7 @@ class SphericalBasis(nn.Module):
             angles_E1 = torch.arccos((2 * x_E.double() - 1).clamp_max(1))[:, None]
             k_K = torch.arange(len(self.values_KF), device=x_E.device)
             chebyshev_EK = torch.cos(angles_E1 * k_K)
-            values_EF = (chebyshev_EK @ self.values_KF).to(x_E.dtype)
-            slopes_EF = (chebyshev_EK @ self.slopes_KF).to(x_E.dtype)
+            values_EF = (chebyshev_EK @ self.values_KF.double()).to(x_E.dtype)
+            slopes_EF = (chebyshev_EK @ self.slopes_KF.double()).to(x_E.dtype)
         x_E1 = x_E[:, None]
         return envelope(x_E1, self.exponent) * (values_EF + slopes_EF * (x_E1 - x_E1.detach()))

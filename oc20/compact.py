@@ -43,11 +43,11 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.close = weakref.finalize(self, os.close, self._file)
+        self._close = weakref.finalize(self, os.close, self._file)
         try:
             self._places = self._index()
         except BaseException:
-            self.close()
+            self._close()
             raise
 
     def __len__(self) -> int:

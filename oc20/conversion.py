@@ -1,15 +1,18 @@
 """How frames become files that are read in training: from published pairs of files, or from another format.
 
-    train/data.0000.lmdb       the frames of the source with this number; or data.0000.bin, with more of the same name
+    train/data.0000.lmdb       the frames of the source with this number; or data.0000.bin
     train/data_log.0000.txt    `random<sid>,frame<fid>` of each, as the reference writes it
-    train/metadata.0000.npz    their sizes; merged to metadata.npz, in order of the files' names, when all are there
+    train/metadata.0000.npz    their sizes, as in oc20/metadata.py
+    train/metadata.npz         the sizes of all, made last
+
+The order of frames in a split is that of their files' names.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -22,43 +25,35 @@ import numpy as np
 
 from common.files import whole_file
 from common.production import BadItemError, Item, Plan, ProductionError
-from oc20 import compact, extxyz, records
+from oc20 import compact, extxyz, metadata, records
 from oc20.extxyz import Pair
-from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, count_triplets, neighbours
+from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, neighbours
 from oc20.lmdbfile import LmdbError
+from oc20.metadata import Metadata
 from oc20.records import RecordError
 
 SPLITS: Final = ("train", "validation")
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
 """What a manifest says about the edges."""
-METADATA: Final = "metadata.npz"
-SIZES: Final = ("natoms", "neighbors", "triplets", "free")
-"""What `metadata.npz` has of each frame, int32: atoms, edges, triplets and atoms that are free."""
+BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
 SHARD: Final = re.compile(r"data\.(\d+)")
-
-
-class Shard(Protocol):
-    """A file of frames, opened."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> Frame: ...
 
 
 @dataclass(frozen=True)
 class Format:
-    """How frames are kept in a file. read_as: what `data.format` of a configuration calls it."""
+    """How frames are kept in a file. read_as: what a configuration calls it. share: of the bytes that LMDB takes."""
 
-    ending: str
     read_as: str
+    ending: str
     write: Callable[[Path, Iterable[Frame]], int]
-    open: Callable[[Path], Shard]
+    open: Callable[[Path], records.Shard | compact.Shard]
+    share: float = 1.0
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "lmdb": Format(records.ENDING, "lmdb", partial(records.write, layout="pyg1"), records.Shard),
-    "lmdb-new": Format(records.ENDING, "lmdb", partial(records.write, layout="pyg2"), records.Shard),
-    "compact": Format(compact.ENDING, "compact", compact.write, compact.Shard),
+    "lmdb": Format("lmdb", records.ENDING, partial(records.write, layout="pyg1"), records.Shard),
+    "lmdb-new": Format("lmdb", records.ENDING, partial(records.write, layout="pyg2"), records.Shard),
+    "compact": Format("compact", compact.ENDING, compact.write, compact.Shard, share=1 / 7),
 }
 BROKEN: Final = (LmdbError, RecordError)
 
@@ -73,6 +68,10 @@ class Source(Protocol):
     @property
     def number(self) -> int:
         """By which it is called, and the file that becomes of it."""
+
+    @property
+    def lmdb_bytes(self) -> float:
+        """About how much the frames take with their edges in LMDB."""
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames with edges. BadItemError for a damaged one."""
@@ -92,6 +91,10 @@ class Published:
     def number(self) -> int:
         return self.pair.number
 
+    @property
+    def lmdb_bytes(self) -> float:
+        return self.path.stat().st_size * (80.0 if self.path.suffix == ".xz" else 15.0)  # measured
+
     def frames(self) -> Iterator[Frame]:
         for count, frame in enumerate(extxyz.read(self.pair), 1):
             try:
@@ -103,11 +106,15 @@ class Published:
 
 @dataclass(frozen=True)
 class Converted:
-    """A file whose frames have edges. format: one of those in which it can be read."""
+    """A file whose frames have edges. format: one in which it can be read."""
 
     path: Path
     number: int
     format: str
+
+    @property
+    def lmdb_bytes(self) -> float:
+        return self.path.stat().st_size / FORMATS[self.format].share
 
     def frames(self) -> Iterator[Frame]:
         try:
@@ -159,51 +166,41 @@ def make_shard(frames: Iterable[Frame], format: Format, folder: Path, names: Seq
     def noted() -> Iterator[Frame]:
         for frame in frames:
             who.append(f"random{frame.sid},frame{frame.fid}\n")
-            sizes.append(sizes_of(frame))
+            sizes.append(metadata.size(frame))
             yield frame
 
-    shard, log, metadata = (folder / name for name in names)
+    shard, log, part_sizes = (folder / name for name in names)
     try:
         format.write(shard, noted())
     except BROKEN as error:
         raise BadItemError(str(error)) from error
-    except lmdb.DiskError as error:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(shard)) from error
+    except lmdb.Error as error:
+        # A write that a full disk cuts short is an input/output error to LMDB.
+        needed = sum(BYTES_PER_ATOM * atoms + BYTES_PER_EDGE * edges for atoms, edges, *_ in sizes)
+        full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(folder).free < 2 * needed
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(shard)) from error
     with whole_file(log) as part:
         part.write_text("".join(who))
-    write_metadata(metadata, np.array(sizes, np.int32).reshape(-1, len(SIZES)))
-
-
-def sizes_of(frame: Frame) -> tuple[int, ...]:
-    """Its SIZES."""
-    atoms = len(frame.numbers)
-    return atoms, len(frame.edges), count_triplets(frame.edges, frame.offsets, atoms), int((~frame.fixed).sum())
-
-
-def write_metadata(path: Path, sizes: np.ndarray) -> None:
-    """The file has the columns of `sizes`, int32 (frames, 4), by the names SIZES."""
-    with whole_file(path) as part, part.open("wb") as file:
-        np.savez(file, **dict(zip(SIZES, sizes.T, strict=True)))
-
-
-def read_metadata(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file, those of SIZES that it has. ProductionError if it is damaged."""
-    try:
-        with np.load(path) as file:
-            return {name: file[name] for name in SIZES if name in file}
-    except (ValueError, EOFError, KeyError, OSError) as error:
-        raise ProductionError(f"{path} cannot be read: {error}; delete it and give the command again") from error
+    metadata.write(part_sizes, Metadata.of(sizes))
 
 
 def closing(plan: Plan) -> Plan:
-    """The plan, which also merges the sizes of each split to its metadata.npz."""
+    """The plan, which also makes the metadata.npz of each split."""
     parts: dict[str, list[str]] = {}
     for item in plan.items:
         parts.setdefault(str(PurePosixPath(item.files[0]).parent), []).append(item.files[-1])
-    items = [
-        Item(f"{split}/{METADATA}", (f"{split}/{METADATA}",), tuple(sorted(names))) for split, names in parts.items()
-    ]
+    items = []
+    for split, names in parts.items():
+        file = f"{split}/{metadata.NAME}"
+        items.append(Item(file, (file,), _Parts(tuple(sorted(names)))))
     return replace(plan, make=_Closing(plan.make), closing=tuple(items))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Files with sizes, in order."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -213,11 +210,12 @@ class _Closing:
     make: Callable[[Item, Path], None]
 
     def __call__(self, item: Item, folder: Path) -> None:
-        if PurePosixPath(item.name).name != METADATA:
+        if not isinstance(item.source, _Parts):
             self.make(item, folder)
             return
-        parts = [read_metadata(folder / name) for name in item.source]
-        write_metadata(folder / item.name, np.stack([np.concatenate([part[key] for part in parts]) for key in SIZES], 1))
+        parts = [metadata.stored(folder / name) for name in item.source.names]
+        whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
+        metadata.write(folder / item.name, Metadata(*whole))
 
 
 def compare(source: Source, shard: Source) -> list[str]:

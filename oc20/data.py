@@ -92,7 +92,7 @@ class Dataset:
                 f"{folder} holds {there:,} frames, and the configuration asks for {samples:,}: lower "
                 "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
             )
-        self.sizes = metadata.read(folder, there).first(there if samples is None else samples)
+        self.sizes = metadata.read(folder / metadata.NAME, there).first(there if samples is None else samples)
 
     def __len__(self) -> int:
         return len(self.sizes.natoms)
@@ -127,7 +127,8 @@ class Dataset:
             path = self._locate(self._shards[number])
             raise DatasetError(
                 f"{path}, frame {index - begin}: atoms, edges and free atoms are {found}, but {metadata.NAME} says "
-                f"{expected}: make it anew by `python -m oc20.prepare metadata FOLDER`"
+                f"{expected}: complete or fetch the folder again, or delete that file and make it by "
+                "`python -m oc20.prepare metadata`"
             )
         return frame
 

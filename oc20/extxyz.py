@@ -75,11 +75,15 @@ def names_of(number: int) -> tuple[str, str]:
 def write(folder: Path, number: int, records: Iterable[Record]) -> Pair:
     """The pair of files is there with these frames."""
     xyz, txt = (folder / name for name in names_of(number))
-    with whole_file(xyz) as frames_part, whole_file(txt) as lines_part:
-        with lzma.open(frames_part, "wt") as frames, lzma.open(lines_part, "wt") as lines:
-            for record in records:
-                write_extxyz(frames, [record.atoms])
-                lines.write(f"random{record.sid},frame{record.fid},{record.reference:.8f}\n")
+    with (
+        whole_file(xyz) as frames_part,
+        whole_file(txt) as lines_part,
+        lzma.open(frames_part, "wt") as frames,
+        lzma.open(lines_part, "wt") as lines,
+    ):
+        for record in records:
+            write_extxyz(frames, [record.atoms])
+            lines.write(f"random{record.sid},frame{record.fid},{record.reference:.8f}\n")
     return Pair(number, xyz, txt)
 
 

@@ -48,7 +48,7 @@ class Meta(NamedTuple):
 
 
 class LmdbFile:
-    """The values of an LMDB file (one file, no folder) by their keys; to be closed.
+    """The values of an LMDB file (one file, no folder) by their keys; closed when nobody refers to it.
 
     LmdbError if it is none, or ends early; OSError if it cannot be read.
     """
@@ -56,7 +56,7 @@ class LmdbFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.close = weakref.finalize(self, os.close, self._file)
+        self._close = weakref.finalize(self, os.close, self._file)
         try:
             first = self._meta(0)
             self._meta_now = max(first, self._meta(first.page_bytes), key=lambda meta: meta.transaction)
@@ -64,7 +64,7 @@ class LmdbFile:
             if size < expected:  # all pages are written where only new keys were added, as here
                 raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it anew")
         except BaseException:
-            self.close()
+            self._close()
             raise
 
     def get(self, key: bytes) -> bytes | None:

@@ -31,8 +31,8 @@ class Metadata(NamedTuple):
     free: np.ndarray
 
     @classmethod
-    def of(cls, sizes: Iterable[tuple[int, int, int, int]]) -> Metadata:
-        """Return those of frames whose `size` these are."""
+    def of(cls, sizes: Iterable[tuple[int, ...]]) -> Metadata:
+        """Return those of frames of which each `size` is given."""
         return cls(*np.array(list(sizes), np.int32).reshape(-1, len(cls._fields)).T)
 
     def first(self, count: int) -> Metadata:
@@ -40,40 +40,47 @@ class Metadata(NamedTuple):
         return Metadata(*(array[:count] for array in self))
 
 
-def size(frame: Frame) -> tuple[int, int, int, int]:
+def size(frame: Frame) -> tuple[int, ...]:
     """Return the numbers of a frame's atoms, edges, triplets and free atoms."""
     atoms = len(frame.numbers)
     triplets = count_triplets(frame.edges, frame.offsets, atoms)
     return atoms, len(frame.edges), triplets, atoms - int(frame.fixed.sum())
 
 
-def write(folder: Path, metadata: Metadata) -> None:
-    """The folder has them; what was there is replaced."""
-    with whole_file(folder / NAME) as part, part.open("wb") as file:
+def write(path: Path, metadata: Metadata) -> None:
+    """The file holds them; what was there is replaced."""
+    with whole_file(path) as part, part.open("wb") as file:
         np.savez(file, **metadata._asdict())
 
 
-def read(folder: Path, count: int) -> Metadata:
-    """Return those of a folder with so many frames. DatasetError if they are missing, incomplete, damaged or others."""
-    path = folder / NAME
-    mend = f"make it by `python -m oc20.prepare metadata {folder}`"
+def stored(path: Path) -> dict[str, np.ndarray]:
+    """Return those that a file has, by their names. DatasetError if it is damaged, FileNotFoundError if there is none.
+
+    Published files lack `free`, and some `triplets`.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in Metadata._fields if key not in file]
-            if missing:  # published files lack free, and some triplets
-                raise DatasetError(f"{path} has no {' and no '.join(missing)}: {mend}")
-            metadata = Metadata(*(file[key] for key in Metadata._fields))
+            return {key: file[key] for key in Metadata._fields if key in file}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} is damaged ({error}): delete it, and {_mend(path)}") from error
+
+
+def read(path: Path, count: int) -> Metadata:
+    """Return those of a folder with so many frames. DatasetError if they are missing, incomplete, damaged or others."""
+    try:
+        arrays = stored(path)
     except FileNotFoundError as error:
-        raise DatasetError(f"{path} is missing, which says how large the frames are: {mend}") from error
-    except (zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise DatasetError(f"{path} is damaged ({error}): {mend}") from error
-    except ValueError as error:
-        if isinstance(error, DatasetError):
-            raise
-        raise DatasetError(f"{path} is damaged ({error}): {mend}") from error
-    for key, array in metadata._asdict().items():
+        raise DatasetError(f"{path} is missing, which says how large the frames are: {_mend(path)}") from error
+    if missing := [key for key in Metadata._fields if key not in arrays]:
+        raise DatasetError(f"{path} has no {' and no '.join(missing)}: {_mend(path)}")
+    for key, array in arrays.items():
         if array.shape != (count,) or array.dtype != np.int32:
             raise DatasetError(
-                f"{path}: `{key}` is {array.dtype} {array.shape}, but the folder has {count:,} frames: {mend}"
+                f"{path}: `{key}` is {array.dtype} {array.shape}, but the folder has {count:,} frames: delete it, and "
+                f"{_mend(path)}"
             )
-    return metadata
+    return Metadata(**arrays)
+
+
+def _mend(path: Path) -> str:
+    return f"make it by `python -m oc20.prepare metadata {path.parent.parent}`"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from oc20.basis import RadialBasis, SphericalBasis
 from oc20.graphs import CUTOFF_ANGSTROM, Graph
+from oc20.operations import dense, gated
 from oc20.triplets import Surroundings
 
 ELEMENTS = 95
@@ -119,13 +119,20 @@ class DimeNet(nn.Module):
         return energy_A.new_zeros(graph.images).index_add(0, graph.image, energy_A)
 
 
+class Dense(nn.Linear):
+    """A linear layer with SiLU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dense(x, self.weight, self.bias)
+
+
 class Embedding(nn.Module):
     """The first message along each edge, from the elements at its ends and their distance."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.elements = nn.Embedding(ELEMENTS, config.hidden)
-        self.radial = nn.Linear(config.radial, config.hidden)
+        self.radial = Dense(config.radial, config.hidden)
         self.join = nn.Linear(3 * config.hidden, config.hidden)
 
     def forward(self, graph: Graph, radial_ER: Tensor) -> Tensor:
@@ -134,8 +141,7 @@ class Embedding(nn.Module):
         atoms_AH = self.elements(graph.numbers)
         targets_EH = F.linear(atoms_AH, target_HH).index_select(0, graph.targets)
         sources_EH = F.linear(atoms_AH, source_HH).index_select(0, graph.sources)
-        radial_EH = F.linear(silu(self.radial(radial_ER)), radial_HH, self.join.bias)
-        return silu(targets_EH + sources_EH + radial_EH)
+        return dense(self.radial(radial_ER), radial_HH, targets_EH + sources_EH + self.join.bias)
 
 
 class Interaction(nn.Module):
@@ -150,26 +156,26 @@ class Interaction(nn.Module):
         self.spherical = nn.Sequential(
             nn.Linear(functions, config.basis, bias=False), nn.Linear(config.basis, config.interaction, bias=False)
         )
-        self.own = nn.Linear(hidden, hidden)
-        self.arriving = nn.Linear(hidden, hidden)
-        self.down = nn.Linear(hidden, config.interaction, bias=False)
-        self.up = nn.Linear(config.interaction, hidden, bias=False)
+        self.own = Dense(hidden, hidden)
+        self.arriving = Dense(hidden, hidden)
+        self.down = Dense(hidden, config.interaction, bias=False)
+        self.up = Dense(config.interaction, hidden, bias=False)
         self.before_skip = nn.Sequential(*(Residual(hidden) for _ in range(config.before_skip)))
-        self.skip = nn.Linear(hidden, hidden)
+        self.skip = Dense(hidden, hidden)
         self.after_skip = nn.Sequential(*(Residual(hidden) for _ in range(config.after_skip)))
 
     def forward(self, m_EH: Tensor, radial_ER: Tensor, surroundings: Surroundings) -> Tensor:
         """Return the messages (E, H)."""
         # Neither pair of maps has an activation between: one map of both is the same, and narrower.
         radial_HR = self.radial[1].weight @ self.radial[0].weight
-        arriving_EH = silu(self.arriving(m_EH)) * F.linear(radial_ER, radial_HR)
-        arriving_EC = silu(self.down(arriving_EH))
+        arriving_EH = gated(self.arriving(m_EH), radial_ER, radial_HR.T)
+        arriving_EC = self.down(arriving_EH)
         with torch.autocast(m_EH.device.type, enabled=False):  # sums of many terms, of which one is taken away again
             spherical_CF = self.spherical[1].weight @ self.spherical[0].weight
             weight_LNC = spherical_CF.T.unflatten(0, surroundings.radial_ELN.shape[1:])
             sums_EC = surroundings.sums(arriving_EC.to(weight_LNC.dtype), weight_LNC)
-        h_EH = silu(self.own(m_EH)) + silu(self.up(sums_EC))
-        h_EH = silu(self.skip(self.before_skip(h_EH))) + m_EH
+        h_EH = self.own(m_EH) + self.up(sums_EC)
+        h_EH = self.skip(self.before_skip(h_EH)) + m_EH
         y_EH: Tensor = self.after_skip(h_EH)
         return y_EH
 
@@ -179,10 +185,10 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(channels, channels), nn.Linear(channels, channels)
+        self.first, self.second = Dense(channels, channels), Dense(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + silu(self.second(silu(self.first(x))))
+        return x + self.second(self.first(x))
 
 
 class Output(nn.Module):
@@ -192,58 +198,19 @@ class Output(nn.Module):
         super().__init__()
         self.radial = nn.Linear(config.radial, config.hidden, bias=False)
         self.up = nn.Linear(config.hidden, config.out)
-        self.layers = nn.ModuleList(nn.Linear(config.out, config.out) for _ in range(config.output_layers))
+        self.layers = nn.ModuleList(Dense(config.out, config.out) for _ in range(config.output_layers))
         self.energy = nn.Linear(config.out, 1, bias=False)
 
     def forward(self, graph: Graph, m_EH: Tensor, radial_ER: Tensor) -> Tensor:
         """Return the energies (A,), in the type of the weights."""
-        arriving_EH = (self.radial(radial_ER) * m_EH).to(radial_ER.dtype)
+        arriving_EH = gated(m_EH, radial_ER, self.radial.weight.T).to(radial_ER.dtype)
         x_AH = arriving_EH.new_zeros(len(graph.numbers), m_EH.shape[1]).index_add(0, graph.targets, arriving_EH)
         x_AH = self.up(x_AH)
         for layer in self.layers:
-            x_AH = silu(layer(x_AH))
+            x_AH = layer(x_AH)
         with torch.autocast(m_EH.device.type, enabled=False):
             energy_A1: Tensor = self.energy(x_AH.to(radial_ER.dtype))
         return energy_A1[:, 0]
-
-
-def silu(x: Tensor) -> Tensor:
-    """Return x sigmoid(x)."""
-    y: Tensor = _Silu.apply(x)
-    return y
-
-
-class _Silu(torch.autograd.Function):
-    """SiLU with second derivatives from its input alone: torch would store seven tensors of its size for them."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return F.silu(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        product: Tensor = _SiluSlope.apply(gradient, x)
-        return product
-
-
-class _SiluSlope(torch.autograd.Function):
-    """The gradient times the derivative of SiLU."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor, x: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient, x)
-        return torch.ops.aten.silu_backward(gradient, x)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]  # torch's
-    def backward(ctx: Any, second: Tensor) -> tuple[Tensor, Tensor]:
-        gradient, x = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        curvature = torch.ops.aten.sigmoid_backward(second * gradient, s)  # times s (1 - s)
-        curvature *= s.mul_(-2).add_(1).mul_(x).add_(2)
-        return torch.ops.aten.silu_backward(second, x), curvature
 
 
 def initialise(model: DimeNet, generator: torch.Generator) -> None:

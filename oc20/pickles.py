@@ -1,8 +1,8 @@
 """Pickles as data: they are read without a call to anything that they name.
 
 A pickle is a program for a stack machine. The machine here has no instruction that imports or calls: where a pickle
-asks for a call, it makes a note (`Made`) of what was to be called with what. It knows what Python writes with protocols
-2 to 5, and names are compared with a list of those that may occur at all.
+asks for a call, it makes a note (`Made`) of what was to be called with what. It knows what Python writes of data with
+protocols 2 to 5 (bytes: 3 to 5), and names are compared with a list of those that may occur at all.
 
 Source: the opcodes' documentation in Python's pickletools.
 """

@@ -44,11 +44,10 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
             axes[row, 0].set_ylabel(f"{view}, in Å")
         energy = atoms.get_potential_energy() - record.reference
         kind = "moving" if column % 2 else "relaxing"
-        axes[0, column].set_title(f"{atoms.symbols.get_chemical_formula()}, {kind}\nstep {record.fid}, {energy:.2f} eV", fontsize=9)
-    marks = [
-        Line2D([], [], marker="o", linestyle="", color=jmol_colors[n], markeredgecolor="black", label=chemical_symbols[n])
-        for n in sorted(numbers)
-    ]
+        formula = atoms.get_chemical_formula()
+        axes[0, column].set_title(f"{formula}, {kind}\nstep {record.fid}, {energy:.2f} eV", fontsize=9)
+    dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgecolor": "black"}
+    marks = [Line2D([], [], color=jmol_colors[n], label=chemical_symbols[n], **dot) for n in sorted(numbers)]
     marks.append(Line2D([], [], color="#d00000", label=f"force, {ARROW:g} Å for 1 eV/Å"))
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
     slab = " x ".join(map(str, recipe.size))

@@ -10,18 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from tqdm import tqdm
 
 from common.command import positive, run_command
 from common.datasets import Layout, add_crew, crew_of, origin
 from common.processes import in_processes, usable_cores
 from common.production import MENDABLE, BadItemError, Crew, Item, Plan, ProductionError, produce, report
+from oc20 import metadata
 from oc20.conversion import (
     FORMATS,
     GRAPH,
-    METADATA,
-    SIZES,
     SPLITS,
     Converted,
     Published,
@@ -31,10 +29,8 @@ from oc20.conversion import (
     find_splits,
     make_shard,
     names_of,
-    read_metadata,
-    sizes_of,
-    write_metadata,
 )
+from oc20.metadata import Metadata
 
 DESCRIPTION: Final = """\
 Makes the frames of Open Catalyst ready for training, converts them to formats that are read faster, and checks data
@@ -72,9 +68,9 @@ checksums, is written when nothing is left to do.
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes metadata.npz and the manifest.
 """
-METADATA_HELP: Final = f"""\
-Reads all frames in DATA_DIR/train and DATA_DIR/validation and writes metadata.npz beside them, with the sizes of each:
-{", ".join(SIZES)}. One that has them all is kept; one that lacks some must agree with the frames.
+METADATA_HELP: Final = """\
+Reads all frames in DATA_DIR/train and DATA_DIR/validation and writes metadata.npz beside them: the numbers of atoms,
+edges, triplets and free atoms of each. Published files lack the last, and some the triplets.
 """
 LAYOUT: Final = Layout("oc20.prepare", SPLITS)
 
@@ -99,17 +95,8 @@ def conversion(source: Path, format: str) -> Plan:
         for split, sources in splits.items()
         for entry in sources
     ]
-    size = max(item.source.path.stat().st_size * _growth(item.source, format) for item in items[:100])
-    return closing(Plan("oc20", variant, facts, tuple(items), Converter(format), size))
-
-
-def _growth(source: Source, format: str) -> float:
-    """How much larger a file becomes, about, as measured."""
-    if isinstance(source, Published):
-        growth = 10.0 * (4 if source.path.suffix == ".xz" else 1)
-    else:
-        growth = 6.0 if source.format == "compact" else 1.0
-    return growth / 6 if format == "compact" else growth
+    size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
+    return closing(Plan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
 
 
 def convert(args: argparse.Namespace) -> int:
@@ -140,38 +127,28 @@ def _differences(folder: Path, format: str, item: Item) -> list[str]:
 def complete_metadata(args: argparse.Namespace) -> int:
     """Each split has a metadata.npz with all sizes; returns the exit code."""
     for split, sources in find_splits(args.data_dir).items():
-        path = args.data_dir / split / METADATA
-        there = read_metadata(path) if path.exists() else {}
-        if len(there) == len(SIZES):
-            print(f"{path} has all sizes")
-            continue
+        folder = args.data_dir / split
         if isinstance(sources[0], Published):
-            raise ProductionError(f"{args.data_dir / split} holds no edges yet: python -m oc20.prepare convert")
-        sizes = _measured(sources, args.workers or usable_cores(), str(path))
-        for column, name in enumerate(SIZES):
-            if name in there and not np.array_equal(there[name], sizes[:, column]):
-                raise ProductionError(
-                    f"{path}: `{name}` does not agree with the frames, in number or order; nothing was changed. If the "
-                    f"frames are right, delete it and give the command again"
-                )
-        write_metadata(path, sizes)
-        print(f"{path}: sizes of {len(sizes):,} frames")
+            raise ProductionError(f"{folder} holds no edges yet: python -m oc20.prepare convert")
+        bar = tqdm(
+            in_processes(_sizes, sources, args.workers or usable_cores()),
+            total=len(sources),
+            unit=" files",
+            desc=str(folder),
+            disable=None,
+        )
+        try:
+            found = {source.path.name: sizes for source, sizes in bar}
+        except BadItemError as error:
+            raise ProductionError(str(error)) from error
+        sizes = [size for name in sorted(found) for size in found[name]]
+        metadata.write(folder / metadata.NAME, Metadata.of(sizes))
+        print(f"{folder / metadata.NAME}: sizes of {len(sizes):,} frames")
     return 0
 
 
-def _measured(sources: Sequence[Source], workers: int, told: str) -> np.ndarray:
-    """The sizes of all frames, int32 (frames, 4), in order of the files' names."""
-    done = in_processes(_sizes, sources, workers)
-    bar = tqdm(done, total=len(sources), unit=" files", desc=told, disable=None)
-    try:
-        found = {source.path.name: sizes for source, sizes in bar}
-    except BadItemError as error:
-        raise ProductionError(str(error)) from error
-    return np.concatenate([found[name] for name in sorted(found)])
-
-
-def _sizes(source: Source) -> np.ndarray:
-    return np.array([sizes_of(frame) for frame in source.frames()], np.int32).reshape(-1, len(SIZES))
+def _sizes(source: Source) -> list[tuple[int, ...]]:
+    return [metadata.size(frame) for frame in source.frames()]
 
 
 def _parser() -> argparse.ArgumentParser:

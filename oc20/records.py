@@ -139,13 +139,13 @@ def decode(data: bytes) -> Frame:
         tags=_whole(fields, "tags", 1, np.int8),
         fixed=_whole(fields, "fixed", 1, np.bool_),
         force=_real(fields, "force", 2),
-        energy=_single(fields, "y", np.float64),
+        energy=float(_array(fields, "y", 0)),
         edges=np.ascontiguousarray(edges),
         offsets=images,
-        sid=_single(fields, "sid", np.int64),
-        fid=_single(fields, "fid", np.int64),
+        sid=_single(fields, "sid"),
+        fid=_single(fields, "fid"),
     )
-    atoms = _single(fields, "natoms", np.int64)
+    atoms = _single(fields, "natoms")
     if atoms != len(frame.numbers):
         raise RecordError(f"natoms is {atoms}, but there are {len(frame.numbers)} atomic numbers: {AGAIN}")
     check(frame)
@@ -175,7 +175,8 @@ def _array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     if type(value) is not Made:
         if type(value) not in (int, float) or abs(value) >= 2**63:
             raise RecordError(f"`{key}` is a {type(value).__name__}; expected numbers: {AGAIN}")
-        return np.asarray(value)
+        number: np.ndarray = np.asarray(value)
+        return number
     try:
         array = array_of(value)
     except PickleError as error:
@@ -201,8 +202,8 @@ def _whole(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generi
     return cast
 
 
-def _single(fields: Mapping[str, Any], key: str, dtype: type[np.generic]) -> Any:
-    return _whole(fields, key, 0, dtype).item()
+def _single(fields: Mapping[str, Any], key: str) -> int:
+    return int(_whole(fields, key, 0, np.int64))
 
 
 # -- writing -------------------------------------------------------------------------------------------------

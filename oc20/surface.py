@@ -37,8 +37,8 @@ RATTLES_ANGSTROM: Final = (0.1, 0.2)  # standard deviation of the free atoms' pl
 TEMPERATURES_KELVIN: Final = (300.0, 900.0)
 STEP_FS: Final = 2.0
 FRICTION_PER_FS: Final = 0.02
-RELAXING_INTERVAL: Final = 2  # steps from one recorded frame to the next
-MOVING_INTERVAL: Final = 10
+RELAXING: Final = (0, 2)  # the first step that is recorded, and steps from one recorded frame to the next
+MOVING: Final = (20, 10)
 
 DEEP, SURFACE, ADSORBATE = 0, 1, 2  # tags of Open Catalyst
 
@@ -65,10 +65,10 @@ def simulate(size: tuple[int, int, int], frames: int, relaxing: bool, rng: np.ra
     system, reference = build(size, rng)
     descent = BFGS(system, logfile=None).irun(fmax=0.0)  # endless
     if relaxing:
-        return _recorded(system, descent, RELAXING_INTERVAL, frames, reference)
+        return _recorded(system, descent, RELAXING, frames, reference)
     next(_ for _ in descent if largest_force(system) <= LARGEST_FORCE)
     motion = _motion(system, rng.uniform(*TEMPERATURES_KELVIN), rng)
-    return _recorded(system, motion, MOVING_INTERVAL, frames, reference)
+    return _recorded(system, motion, MOVING, frames, reference)
 
 
 def build(size: tuple[int, int, int], rng: np.random.Generator) -> tuple[Atoms, float]:
@@ -136,14 +136,16 @@ def _motion(atoms: Atoms, kelvin: float, rng: np.random.Generator) -> Iterator[A
     return steps
 
 
-def _recorded(system: Atoms, run: Iterable[Any], interval: int, frames: int, reference: float) -> Trajectory:
-    """Return every `interval`-th step, later where a force is too large."""
+def _recorded(system: Atoms, run: Iterable[Any], pace: tuple[int, int], frames: int, reference: float) -> Trajectory:
+    """Return steps of a run at this pace, later where a force is too large."""
     found: list[Atoms] = []
     steps: list[int] = []
+    due, interval = pace
     for step, _ in enumerate(run):
-        if (not steps or step >= steps[-1] + interval) and largest_force(system) <= LARGEST_FORCE:
+        if step >= due and largest_force(system) <= LARGEST_FORCE:
             found.append(_frame(system))
             steps.append(step)
+            due = step + interval
             if len(found) == frames:
                 break
     return Trajectory(found, steps, reference)

@@ -44,7 +44,7 @@ examples:
   python -m oc20.synthesize --plot                    no data: the first systems in surfaces.png
 """
 RAW: Final = "raw"
-PER_PAIR: Final = 10  # trajectories
+PER_PAIR: Final = 16  # trajectories
 FIRST_SYSTEM: Final = 1_000_000
 """Systems of a split are numbered from this times the number of the split, so that no number comes twice."""
 BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
@@ -116,7 +116,8 @@ def synthesis(recipe: Recipe, seed: int, format: str) -> Plan:
             items.append(Item(f"{split}/{number}", files, (code, number, stop)))
     variant = MINI if recipe == PRESETS["mini"] else "synthetic"
     size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
-    plan = Plan("oc20", variant, facts_of(recipe, seed, format), tuple(items), Generator(recipe, seed, format), size)
+    generator = Generator(recipe, seed, format)
+    plan = Plan("oc20", variant, facts_of(recipe, seed, format), tuple(items), generator, size, "pairs of files")
     return plan if format == RAW else closing(plan)
 
 

@@ -30,6 +30,7 @@ ARRAY, BUFFER, SCALAR = (
     for name in ("multiarray._reconstruct", "numeric._frombuffer", "multiarray.scalar")
 )
 DTYPES: Final = frozenset(("f4", "f8", "i8", "i4", "i2", "i1", "u1", "b1"))
+MOST_AXES: Final = 8
 STORAGES: Final = {
     "torch.FloatStorage": np.dtype("<f4"),
     "torch.DoubleStorage": np.dtype("<f8"),
@@ -104,7 +105,7 @@ def _stored(buffer: Any, dtype: Any, shape: Any, by_columns: Any = False) -> np.
 
 def _view(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None) -> np.ndarray:
     """Return the bytes as an array; numpy raises ValueError for what lies outside of them."""
-    if type(shape) is not tuple or not all(type(length) is int and length >= 0 for length in shape):
+    if type(shape) is not tuple or len(shape) > MOST_AXES or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("a shape that is none")
     if math.prod(shape) * dtype.itemsize > len(buffer):  # such as a single number that is repeated by a stride of 0
         raise ValueError(f"{math.prod(shape)} elements in {len(buffer)} bytes")

@@ -9,7 +9,7 @@ products of the spherical harmonics of the two directions, the sum over k can be
 
     M[j, c, lm] = sum over k of b[kj, c] S_l[kj, c] Y_lm[kj],      out[ji, c] = sum over lm of M[j, c, lm] Y_lm[ji]
 
-With some fifty neighbours that is a sixteenth of the operations, and nothing is as long as the list of triplets. The
+With some fifty neighbours that is a fifth of the operations, and nothing is as long as the list of triplets. The
 pair straight back, which is none of the triplets, is in that sum too; its angle is known, P_l(-1) = (-1)^l, so that it
 is taken away edge by edge.
 
@@ -20,13 +20,13 @@ outgoing edges, P = A K.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from oc20.basis import harmonics
 from oc20.graphs import Graph, Table
+from oc20.operations import gated, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Surroundings:
         weight_LNC: makes S_l of the basis.
         """
         b_PC = _spread(b_EC, self.graph.incoming)
-        sent_LAKC = (b_PC * (self.radial_LPN @ weight_LNC)).unflatten(1, self.graph.incoming.members.shape)
+        sent_LAKC = gated(b_PC, self.radial_LPN, weight_LNC).unflatten(1, self.graph.incoming.members.shape)
         moments_LAMC = [y_AMK @ sent_AKC for y_AMK, sent_AKC in zip(self.incoming_LAMK, sent_LAKC, strict=True)]
         sums_ADC = self.outgoing_ADM @ torch.cat(moments_LAMC, 1)
         return _gathered(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
@@ -73,37 +73,19 @@ class Surroundings:
         """Return what the edge from i to j sends into the sum of the edge from j to i, where there are both."""
         reverse_E = self.graph.reverse
         signs_L11 = (1 - 2 * (torch.arange(len(weight_LNC), device=b_EC.device) % 2))[:, None, None]
-        sent_EC = b_EC * (self.radial_ELN.flatten(1) @ (signs_L11 * weight_LNC).flatten(0, 1))
+        sent_EC = gated(b_EC, self.radial_ELN.flatten(1), (signs_L11 * weight_LNC).flatten(0, 1))
         both_E1 = (reverse_E != torch.arange(len(reverse_E), device=b_EC.device))[:, None]
-        return _Moved.apply(sent_EC, reverse_E, reverse_E) * both_E1
-
-
-class _Moved(torch.autograd.Function):
-    """Rows of a matrix at other places; the gradient goes the way back, which spares it the slow addition by index.
-
-    What is in places that `there` does not name is lost, and places that `back` does not name get whatever is at the
-    place that `there` names for them: what becomes of those must be multiplied by 0.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(there, back)
-        return x.index_select(0, there)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        there, back = ctx.saved_tensors
-        return _Moved.apply(gradient, back, there), None, None
+        return moved(sent_EC, reverse_E, reverse_E) * both_E1
 
 
 def _spread(x_E: Tensor, table: Table) -> Tensor:
     """Return rows (E, ...) at their places in the flattened table, and finite ones at its empty places."""
-    return _Moved.apply(x_E, table.members.flatten(), table.slots)
+    return moved(x_E, table.members.flatten(), table.slots)
 
 
 def _gathered(x_AK: Tensor, table: Table) -> Tensor:
     """Return the rows (E, ...) of the edges, given the rows of a table (A, K, ...)."""
-    return _Moved.apply(x_AK.flatten(0, 1), table.slots, table.members.flatten())
+    return moved(x_AK.flatten(0, 1), table.slots, table.members.flatten())
 
 
 def _filled(x_EM: Tensor, table: Table) -> Tensor:

@@ -1,22 +1,28 @@
-"""bench/cosmoflow.py and bench/deepcam.py: arguments, one measurement of tiny networks; no times are asserted."""
+"""bench/cosmoflow.py, deepcam.py and oc20.py: arguments, one measurement of tiny networks; no times are asserted."""
 
 import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common.flops import count
 from deepcam.model import DeepLab, ModelConfig
+from oc20 import model as dimenet
+from oc20.graphs import collate
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 CASE = {"batch": 1, "dtype": "fp32", "threads": 1, "device": "cpu", "alone": False}
 COSMOFLOW = CASE | {"side": 8, "channels": 2, "layers": 2}
 MODEL = {"width": 0.05, "middle_blocks": 1}
 DEEPCAM = CASE | {"height": 32, "width": 32, "channels": 16, "model": MODEL, "optimizer": "adamw"}
+SMALL = {"hidden": 16, "blocks": 1, "interaction": 8, "spherical": 4, "radial": 5, "out": 16, "basis": 4}
+OC20 = CASE | {"batch": 2, "slab": [2, 2, 2], "model": SMALL}
+PAGES = ["cosmoflow.py", "deepcam.py", "oc20.py"]
 
 
 def run(script, *arguments, text=""):
@@ -38,6 +44,7 @@ def script(monkeypatch):
         ("cosmoflow.py", ["--turns", "many"], "invalid int value"),
         ("deepcam.py", ["--quickly"], "unrecognized arguments"),
         ("deepcam.py", ["--local-batch", "x"], "invalid int value"),
+        ("oc20.py", ["--local-batch", "x"], "invalid int value"),
     ],
 )
 def test_wrong_arguments_are_refused(name, arguments, said):
@@ -55,10 +62,12 @@ def test_a_worker_measures_a_turn_for_each_line():
     assert all(turn[key] > 0 for turn in turns for key in ("cpu_s", "wall_s", "flop_per_cpu_s", "memory_mb"))
 
 
-def test_both_sides_of_deepcam_train_the_same_network():
-    sides = [run(name, json.dumps(DEEPCAM), text="\n") for name in ("deepcam_measures.py", "deepcam_plain.py")]
+@pytest.mark.parametrize(("name", "case"), [("deepcam", DEEPCAM), ("oc20", OC20)])
+def test_both_sides_train_the_same_network(name, case):
+    sides = [run(f"{name}_{side}.py", json.dumps(case), text="\n") for side in ("measures", "plain")]
     (ours, _), (peer, turn) = (map(json.loads, side.stdout.splitlines()) for side in sides)
     assert ours["parameters"] == peer["parameters"] and turn["cpu_s"] > 0
+    assert ours.get("triplets_per_sample") == peer.get("triplets_per_sample")
 
 
 @pytest.mark.parametrize("model", [{}, {"output_stride": 8, "aspp_rates": [1, 2, 4, 6], "width": 0.25}])
@@ -74,13 +83,32 @@ def test_the_plain_network_has_as_much_to_do_as_ours(script, model):
         assert parameters == 56_454_720 and flops.forward == pytest.approx(2 * 327.67e9, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["cosmoflow.py", "deepcam.py"])
+@pytest.mark.parametrize("model", [{}, SMALL])
+def test_the_plain_network_gives_the_forces_of_ours(script, model):
+    plain = script("oc20_plain.py")
+    frames = plain["frames"](SimpleNamespace(**OC20))
+    ours, peer = dimenet.build(dimenet.ModelConfig(**model), 0), plain["Network"](model)
+    generator = torch.Generator().manual_seed(0)
+    for ours_, peers in zip(ours.parameters(), peer.parameters(), strict=True):
+        with torch.no_grad():  # the last maps are 0 at the start
+            ours_ += 0.02 * torch.randn(ours_.shape, generator=generator)
+            peers.copy_(ours_)
+    if not model:
+        assert sum(parameter.numel() for parameter in peer.parameters()) == 1_810_182
+    _, forces = ours(collate(frames))
+    torch.testing.assert_close(peer(plain["joined"](frames)), forces, rtol=1e-4, atol=1e-5 * forces.abs().max().item())
+    assert forces.any()
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_tables_show_what_was_measured(script, name):
     page = script(name)["PAGE"]
     ours = {"cpu_s": 0.5, "wall_s": 0.5, "memory_mb": 300.0, "versions": {"torch": "2"}, "cpu_s_of_turns": [0.4, 0.6]}
     ours |= {"flops_per_sample": 1e9, "flop_per_cpu_s": 4e9, "flop_per_s": 4e9, "wait_share": 0.125}
     ours |= {"copied_bytes_per_s": 4e12, "device_memory_mb": 9000.0}
     peer = {"cpu_s": 1.0, "wall_s": 2.0, "memory_mb": 400.0, "versions": {"tensorflow": "2"}}
+    of_oc20 = {"edges_per_sample": 1e3, "triplets_per_sample": 2e6, "memory_before_mb": 200.0}
+    ours, peer = ours | of_oc20, peer | of_oc20
     result = {"case": CASE, "network": "8³", "ours": ours, "peer": peer, "files": "gzip"}
     sections = ("one core", "all cores", "reading", "accelerator")
     machine = {"date": "2026-01-01", "machine": "a computer", "python": "3", "load": 0.0}
@@ -93,3 +121,24 @@ def test_the_tables_show_what_was_measured(script, name):
 
     slower = result | {"peer": peer | {"cpu_s": 0.4}}
     assert "| 1.25 | **missed** |" in page.table({"one core": [slower]}, machine)
+
+
+def test_the_page_of_oc20_tells_triplets_and_memory(script):
+    ours, peer = (
+        {"cpu_s": seconds, "memory_mb": memory, "memory_before_mb": 200.0, "edges_per_sample": 1e3} | {"wall_s": 0.4}
+        for seconds, memory in ((0.5, 300.0), (2.0, 500.0))
+    )
+    ours["triplets_per_sample"] = peer["triplets_per_sample"] = 2e6
+    of_one, of_all = {"case": CASE, "network": "slab", "ours": ours, "peer": peer}, CASE | {"threads": 2}
+    alone = {"case": of_all, "network": "slab", "ours": ours}
+    *_, first, second = script("oc20.py")["triplets"]([of_one, alone])
+    assert first.endswith(
+        "| 1 | 1,000, 2,000,000 | 1.00 M | 4.00 M | 4.0 × | met | 300 MB | 100 MB | 33% | **missed** |"
+    )
+    assert second.endswith("| 2 | 1,000, 2,000,000 |  | 5.00 M |  |  |  | 100 MB |  |  |")
+
+
+def test_a_peer_that_would_take_the_whole_memory_is_left_out(script):
+    oc20 = script("oc20.py")
+    assert oc20["plain"](oc20["Oc20Case"](slab=(2, 2, 2), dtype="bf16")).dtype == "fp32"
+    assert oc20["plain"](oc20["Oc20Case"](batch=10**6)) is None

@@ -13,11 +13,11 @@ import pytest
 from common.launch import LAUNCHERS
 from common.staging import MODES
 from cosmoflow.train import Config as CosmoFlowConfig
-from deepcam.data import DataConfig
 from deepcam.train import Config as DeepCamConfig
+from oc20.train import Config as Oc20Config
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = {"cosmoflow": CosmoFlowConfig, "deepcam": DeepCamConfig}
+CONFIGS = {"cosmoflow": CosmoFlowConfig, "deepcam": DeepCamConfig, "oc20": Oc20Config}
 TRAINING = ROOT / "docs" / "training.md"
 PAGES = {**{ROOT / name / "README.md": [config] for name, config in CONFIGS.items()}, TRAINING: [*CONFIGS.values()]}
 SECTIONS = {
@@ -89,8 +89,9 @@ def test_tables_are_complete():
     sections = {name for cell in rows(TRAINING, "section") for name in re.findall("`(.+?)`", cell)}
     # What only one benchmark has is in its README.
     assert sections == set.intersection(*(set(get_type_hints(config)) for config in CONFIGS.values())) - {"variant"}
-    formats = get_type_hints(DataConfig)["format"].__args__
-    assert [cell.strip("`") for cell in rows(ROOT / "deepcam" / "README.md", "`data.format`")] == list(formats)
+    for name in ("deepcam", "oc20"):
+        formats = get_type_hints(SECTIONS[CONFIGS[name]]["data"])["format"].__args__
+        assert [cell.strip("`") for cell in rows(ROOT / name / "README.md", "`data.format`")] == list(formats)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

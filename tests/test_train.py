@@ -24,6 +24,9 @@ import cosmoflow.train
 import deepcam.evaluate
 import deepcam.synthesize
 import deepcam.train
+import oc20.evaluate
+import oc20.synthesize
+import oc20.train
 from common.config import load
 from tests.conformance import official
 
@@ -35,7 +38,7 @@ class Case:
     """A benchmark, a small problem of it, and what is its own in these tests.
 
     made: arguments for 24 training and 7 validation samples, which no number of ranks and batch size here divides.
-    quality: its key in the log. met: a target that any network meets.
+    quality: its key in the log. met: a target that any network meets. files: those of the samples.
     shared: overrides that make two ranks equal to one. staged: with staged data. wrong: each with a part of its error.
     full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
     """
@@ -48,10 +51,11 @@ class Case:
     config: str
     quality: str
     met: str
-    shared: tuple[str, ...]
+    files: str
     wrong: tuple[tuple[str, str], ...]
-    staged: tuple[str, ...]
     full: str
+    shared: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
 
 
@@ -72,7 +76,7 @@ submission: {org: Example University, platform: test_n1}
 """,
     quality="eval_error",
     met="0.9",
-    shared=(),
+    files="*.tfrecord",
     wrong=(
         ("data.sample_shape=[32, 32, 32, 4]", "data.sample_shape is 32"),
         ("model.conv_layers=5", "too small for model.conv_layers"),
@@ -98,6 +102,7 @@ submission: {org: Example University, platform: test_n1}
 """,
     quality="eval_accuracy",
     met="0.001",
+    files="data-*.h5",
     shared=("batchnorm_group_size=2",),
     wrong=(
         ("data.height=64", "(48, 64, 16)"),
@@ -110,7 +115,33 @@ submission: {org: Example University, platform: test_n1}
     full="--train 2 --validation 1 --test 1",
     closed=("train.global_batch_size=1",),
 )
-CASES = (COSMOFLOW, DEEPCAM)
+OC20 = Case(
+    name="oc20",
+    train=oc20.train,
+    evaluate=oc20.evaluate,
+    synthesize=oc20.synthesize,
+    made="--slab 2 2 2 --frames 1 --train 24 --validation 7",
+    config="""
+output_dir: run
+data: {data_dir: DATA, workers: 2}
+model: {hidden: 16, blocks: 1, radial: 4, spherical: 3, interaction: 8, basis: 4, out: 16}
+optim: {name: adamw, weight_decay: 0.01}
+schedule: {base_lr: 0.003, warmup_steps: 4, boundaries: [15]}
+train: {epochs: 4, global_batch_size: 5, seed: 11}
+precision: {dtype: fp32}
+submission: {org: Example University, platform: test_n1}
+""",
+    quality="eval_error",
+    met="2",
+    files="data.*.lmdb",
+    wrong=(
+        ("data.format=compact", "set data.format"),
+        ("schedule.warmup_factor=2", "warmup_factor is 2.0; expected 0 to 1"),
+        ("train.global_batch_size=0", "expected at least 1"),
+    ),
+    full="--train 1 --validation 1 --frames 2",
+)
+CASES = (COSMOFLOW, DEEPCAM, OC20)
 # What differs between one process and two: the order in which float32 numbers are added. A pixel may tip over then,
 # hence the absolute tolerance for an IoU.
 SAME = {"rel": 2e-4, "abs": 2e-4}
@@ -262,7 +293,7 @@ def test_staged_data_give_the_same_curve(case, run, round_):
     assert curve("staged") == curve("plain")
     found = keys("staged")
     assert (found.index("run_start") < found.index("staging_start")) == (round_ == "2.0")
-    assert not [path for path in Path("node").rglob("*") if path.name.startswith(("data", "2"))]
+    assert not list(Path("node").rglob(case.files))
 
 
 def test_nothing_is_overwritten(run, capsys):
@@ -297,25 +328,25 @@ def copy(case, config, data, tmp_path):
     return folder
 
 
-def cut(folder):
-    path = sorted((folder / "train").iterdir())[3]
+def cut(case, folder):
+    path = sorted((folder / "train").glob(case.files))[0]
     path.write_bytes(path.read_bytes()[:1000])
     return path.name
 
 
-def missing(folder):
-    sorted((folder / "validation").iterdir())[2].unlink()
+def missing(case, folder):
+    sorted((folder / "validation").glob(case.files))[0].unlink()
     return "validation"
 
 
-def not_a_folder(folder):
+def not_a_folder(_, folder):
     shutil.rmtree(folder / "validation")
     return "validation is no folder"
 
 
 @pytest.mark.parametrize("damage", [cut, missing, not_a_folder])
-def test_damaged_data_have_a_clear_error(run, copy, capsys, damage):
-    name = damage(copy)
+def test_damaged_data_have_a_clear_error(case, run, copy, capsys, damage):
+    name = damage(case, copy)
     assert run("data.eval_samples=7", "data.train_samples=24") == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ") and name in error and "Traceback" not in error
@@ -327,7 +358,7 @@ def test_damaged_data_have_a_clear_error(run, copy, capsys, damage):
     ("argument", "code", "message"),
     [
         ("optim.momntum=0.5", 2, "did you mean optim.momentum"),
-        ("data.train_samples=25", 1, "holds 24 samples, and the configuration asks for 25"),
+        ("data.train_samples=25", 1, ", and the configuration asks for 25"),
         ("submission.org=''", 1, "submission.org is empty"),
         ("--resume", 1, "no checkpoint to resume from"),
     ],

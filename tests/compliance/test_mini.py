@@ -94,6 +94,12 @@ def test_a_mini_log_states_what_the_closed_division_asks_for(benchmark: str) -> 
             [("SET03", "scheduler_eta_min"), ("SET03", "scheduler_t_max")],
         ),
         (mini("deepcam").set("batchnorm_group_size", 0.5), [("SET04", "batchnorm_group_size")]),
+        (mini("oc20").set("opt_name", "LAMB").set("opt_learning_rate_warmup_factor", 2), []),
+        (mini("oc20").set("opt_learning_rate_decay_boundary_steps", []), []),
+        (
+            mini("oc20").drop("opt_learning_rate_decay_boundary_steps"),
+            [("SET03", "opt_learning_rate_decay_boundary_steps")],
+        ),
         (SampleLog().add("dataset_variant", "tiny"), [("SET09", "dataset_variant")]),
         (SampleLog().add("dataset_variant", ["mini"]), [("SET09", "dataset_variant")]),
         (SampleLog().add("dataset_variant", "full"), []),
@@ -121,6 +127,7 @@ def test_the_official_profile_does_not_know_the_mini_problem() -> None:
     assert errors(examined(mini(), "official")) == [("QUA01", "eval_error")]
     assert errors(examined(mini().last_evaluation(0.12), "official", allow_mini=False)) == []
     assert errors(examined(mini("deepcam"), "official", allow_mini=False)) == []
+    assert errors(examined(mini("oc20"), "official")) == [("QUA01", "eval_error")]
     assert examined(mini(), "official").mini, "but reports still tell it"
 
 

@@ -78,18 +78,18 @@ class Plain:
         u = 1 / x - (p + 1) * (p + 2) / 2 * x ** (p - 1) + p * (p + 2) * x**p - p * (p + 1) / 2 * x ** (p + 1)
         return u * (x < 1)
 
-    def spherical(self, x, theta):
+    def spherical(self, x, kj, theta):
         """u(x) N j_l(z x) Y_l0(theta), l slow and n fast."""
-        columns = []
+        columns, legendre = [], [torch.ones_like(theta), theta.cos()]
         for order, roots in enumerate(bessel_roots(self.config.spherical, self.config.radial).tolist()):
+            legendre.append(((2 * order + 3) * theta.cos() * legendre[-1] - (order + 1) * legendre[-2]) / (order + 2))
+            radial = []
             for root in roots:
                 scale = math.sqrt(2) / abs(self.bessel(order + 1, torch.tensor(root, dtype=x.dtype)))
-                legendre = [torch.ones_like(theta), theta.cos()]
-                for k in range(1, order):
-                    legendre.append(((2 * k + 1) * theta.cos() * legendre[-1] - k * legendre[-2]) / (k + 1))
-                y = math.sqrt((2 * order + 1) / (4 * math.pi)) * legendre[order]
-                columns.append(self.envelope(x) * scale * self.bessel(order, root * x) * y)
-        return torch.stack(columns, 1)
+                radial.append(self.envelope(x) * scale * self.bessel(order, root * x))
+            y = math.sqrt((2 * order + 1) / (4 * math.pi)) * legendre[order]
+            columns.append(torch.stack(radial, 1)[kj] * y[:, None])
+        return torch.cat(columns, 1)
 
     @staticmethod
     def bessel(order, t):
@@ -129,7 +129,7 @@ class Plain:
         a, b = directions[ji], directions[kj]
         theta = torch.atan2(torch.linalg.cross(a, b).norm(dim=1), (a * b).sum(1))
         rbf = self.envelope(x)[:, None] * torch.sin(self.w["radial.frequencies"] * x[:, None])
-        sbf = self.spherical(x[kj], theta)
+        sbf = self.spherical(x, kj, theta)
         h = self.w["embedding.elements.weight"][torch.tensor(numbers)]
         m = self.act("embedding.join", torch.cat([h[i], h[j], self.act("embedding.radial", rbf)], 1))
         atoms = self.output("outputs.0", m, rbf, i, len(numbers))
@@ -188,3 +188,197 @@ def test_energies_forces_and_gradients_equal_those_by_a_list_of_triplets(frames,
         assert parameter.grad.any(), name
         scale = weights[name].grad.abs().max().item()
         torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=0, atol=1e-10 * scale, msg=name)
+
+
+def moved(frame, pos=None, cell=None, numbers=None):
+    """The frame with other positions, its edges found anew."""
+    pos, cell = (frame.pos if pos is None else pos), (frame.cell if cell is None else cell)
+    return framed(pos, cell, frame.numbers if numbers is None else numbers)
+
+
+def turned(frame, generator):
+    rotation, _ = np.linalg.qr(generator.normal(size=(3, 3)))  # or a reflection
+    turn = lambda vectors: vectors @ rotation.T  # noqa: E731  # a name for what is returned
+    return moved(frame, turn(frame.pos), turn(frame.cell)), turn
+
+
+def shifted(frame, generator):
+    return moved(frame, frame.pos + generator.normal(size=3)), lambda forces: forces
+
+
+def in_other_images(frame, generator):
+    return moved(frame, frame.pos + generator.integers(-3, 4, frame.pos.shape) @ frame.cell), lambda forces: forces
+
+
+def in_another_cell(frame, generator):
+    """The same crystal: another choice of lattice vectors."""
+    return moved(frame, cell=np.array([[1, 0, 0], [1, 1, 0], [0, -1, 1]]) @ frame.cell), lambda forces: forces
+
+
+def in_another_order(frame, generator):
+    order = generator.permutation(len(frame.pos))
+    return moved(frame, frame.pos[order], numbers=frame.numbers[order]), lambda forces: forces[order]
+
+
+def with_edges_in_another_order(frame, generator):
+    order = generator.permutation(len(frame.edges))
+    return replace(frame, edges=frame.edges[order], offsets=frame.offsets[order]), lambda forces: forces
+
+
+@pytest.mark.parametrize("detach_angles", [True, False], ids=["detached", "attached"])
+@pytest.mark.parametrize(
+    "change", [turned, shifted, in_other_images, in_another_cell, in_another_order, with_edges_in_another_order]
+)
+def test_energies_stay_and_forces_follow(change, detach_angles):
+    model = network(replace(SMALL, detach_angles=detach_angles))
+    frame = crystal(5)
+    other, follow = change(frame, np.random.default_rng(8))
+    with torch.no_grad():
+        energy, forces = model(exact([frame]))
+        other_energy, other_forces = model(exact([other]))
+    torch.testing.assert_close(other_energy, energy, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(other_forces, follow(forces.numpy()), rtol=0, atol=1e-9)
+    assert forces.abs().mean() > 0.1
+    torch.testing.assert_close(forces.sum(0), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-10)
+
+
+def test_forces_are_slopes_of_the_energy_with_attached_angles_only():
+    frame, step = crystal(6), 1e-4
+    slopes = np.empty((3, 3))
+    models = [network(replace(SMALL, detach_angles=detached)) for detached in (False, True)]
+    with torch.no_grad():
+        for atom, axis in np.ndindex(3, 3):
+            move = np.zeros_like(frame.pos)
+            move[atom, axis] = step
+            there, back = (models[0](exact([moved(frame, frame.pos + sign * move)]))[0] for sign in (1, -1))
+            slopes[atom, axis] = (there - back).item() / (2 * step)
+        attached, detached = (model(exact([frame])) for model in models)
+    np.testing.assert_allclose(-slopes, attached[1][:3], rtol=0, atol=1e-6)
+    torch.testing.assert_close(detached[0], attached[0])
+    assert (detached[1] - attached[1]).abs().max() > 0.01
+
+
+def test_frames_of_a_batch_do_not_see_each_other():
+    model = network()
+    frames = [crystal(1), framed([[1.0, 2.0, 3.0]], 30 * np.eye(3), [8]), crystal(2, atoms=3)]
+    with torch.no_grad():
+        energy, forces = model(exact(frames))
+        alone = [model(exact([frame])) for frame in frames]
+    torch.testing.assert_close(energy, torch.cat([energy for energy, _ in alone]))
+    torch.testing.assert_close(forces, torch.cat([forces for _, forces in alone]))
+    assert not energy.requires_grad and not forces.requires_grad
+    assert not forces[7].any(), "an atom without neighbours"
+
+
+@pytest.mark.parametrize("atoms", [0, 1])
+@pytest.mark.parametrize("mixed", [False, True], ids=["float32", "bfloat16"])
+def test_a_rank_without_edges_has_zero_gradients(atoms, mixed):
+    model = build(SMALL, seed=1)
+    frames = [framed([[1.0, 2.0, 3.0]], 30 * np.eye(3), [8])] * atoms
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        energy, forces = model(collate(frames))
+    assert energy.shape == (atoms,) and forces.shape == (atoms, 3)
+    forces.abs().sum().backward()
+    assert not any(parameter.grad.any() for parameter in model.parameters())
+
+
+def nearly_trained(config, seed=1):
+    """A network whose energies are not 0, and else with the weights of the start."""
+    model = build(config, seed)
+    generator = torch.Generator().manual_seed(seed)
+    for output in model.outputs:
+        torch.nn.init.normal_(output.energy.weight, std=0.1, generator=generator)
+    return model
+
+
+def test_float32_and_bfloat16_stay_close_and_the_bases_are_float32():
+    model = nearly_trained(ModelConfig())
+    frames = [crystal(4, cutoff=6.0, width=5.0)]
+    types = set()
+    for basis in (model.radial, model.spherical):
+        basis.register_forward_hook(lambda _module, _inputs, output: types.add(output.dtype))
+    graph = exact(frames)
+    single = replace(graph, vectors=graph.vectors.float())
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            mixed = model(single)
+        rounded = model(single)
+        assert types == {torch.float32}
+        energy, forces = model.double()(graph)
+    assert mixed[0].dtype == mixed[1].dtype == torch.float32
+    size = forces.abs().mean()
+    assert (rounded[1] - forces).abs().max() < 1e-5 * size
+    assert (rounded[0] - energy).abs().max() < 1e-5 * energy.abs().max()
+    assert (mixed[1] - forces).abs().mean() < 0.03 * size
+
+
+def test_mixed_precision_trains_like_float32():
+    frames = [crystal(1, cutoff=6.0), crystal(2, cutoff=6.0)]
+    gradients = []
+    for mixed in (False, True):
+        model = nearly_trained(ModelConfig())
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            _, forces = model(collate(frames))
+        (forces - 0.1).square().sum().backward()
+        assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    assert F.cosine_similarity(*gradients, dim=0) > 0.99
+
+
+def size(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_numbers_of_parameters_are_the_published_ones():
+    model = build(ModelConfig(), seed=0)
+    assert size(model) == 1_810_182
+    assert (size(model.embedding), size(model.radial), size(model.spherical)) == (130_368, 6, 0)
+    assert [size(output) for output in model.outputs] == 4 * [149_568]
+    assert [size(interaction) for interaction in model.interactions] == 3 * [360_512]
+
+
+def test_start_is_the_published_one():
+    model = build(ModelConfig(), seed=1)
+    assert torch.equal(model.radial.frequencies, math.pi * torch.arange(1, 7))
+    elements = model.embedding.elements.weight
+    assert elements.std().item() == pytest.approx(1, abs=0.02) and 1.72 < elements.abs().max() < 1.7321
+    for layer in (model.embedding.radial, model.embedding.join):
+        limit = layer.in_features**-0.5
+        for tensor in layer.parameters():
+            assert 0.95 * limit < tensor.abs().max() <= limit
+    for name, layer in [*model.interactions.named_modules(), *model.outputs.named_modules()]:
+        if not isinstance(layer, torch.nn.Linear):
+            continue
+        if name.endswith("energy"):
+            assert not layer.weight.any()
+            continue
+        outputs, inputs = layer.weight.shape
+        assert layer.weight.var().item() == pytest.approx(2 / (outputs + inputs), rel=1e-4)
+        square = layer.weight @ layer.weight.T if outputs <= inputs else layer.weight.T @ layer.weight
+        torch.testing.assert_close(square / square[0, 0], torch.eye(len(square)), rtol=0, atol=1e-5)
+        if layer.bias is not None:
+            limit = inputs**-0.5 if name.endswith("up") else 0
+            assert 0.9 * limit <= layer.bias.abs().max() <= limit
+    with torch.no_grad():
+        energy, forces = model(collate([crystal(1)]))
+    assert not energy.any() and not forces.any()
+
+
+def test_start_depends_on_the_seed_alone():
+    torch_state = torch.get_rng_state()
+    start = build(SMALL, seed=5).state_dict()
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    for same, seed in ((True, 5), (False, 6)):
+        other = build(SMALL, seed).state_dict()
+        assert all(torch.equal(tensor, other[name]) for name, tensor in start.items()) is same
+
+
+def test_impossible_networks_are_refused():
+    for wrong, message in [
+        ({"hidden": 0}, "hidden is 0; expected at least 1"),
+        ({"spherical": 0}, "spherical is 0; expected at least 1"),
+        ({"blocks": -1}, "blocks is -1; expected at least 0"),
+        ({"cutoff": 0.0}, "cutoff is 0.0; expected more than 0 angstrom"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            ModelConfig(**wrong)

@@ -1,0 +1,180 @@
+"""Measures training steps of OC20, ours against the same network written plainly in PyTorch, in the same run.
+
+    python bench/oc20.py                                everything, about ten minutes on two cores
+    python bench/oc20.py --quick                        the mini problem's network only, under two minutes
+    python bench/oc20.py --full-size                    also 8 slabs of the published size, up to 8 GB of memory
+    python bench/oc20.py --device auto --local-batch 16 an accelerator, against the published speed of an H100
+    python bench/oc20.py -o docs/performance-oc20       also writes docs/performance-oc20.md and .json
+
+A step starts from the joined graph of a batch: basis functions, forward, forces as the gradient of the energy, L1 loss
+of the forces, backward through both, AdamW. The peer (bench/oc20_plain.py) computes in float32 with a list of all
+triplets, which is made before the steps, and is compared with each of our number formats; it is left out where it would
+take more than half of the machine's memory. The frames are generated surfaces, the published ones have as many atoms.
+CPU seconds are user + system time of all threads; the figure that counts is that of one thread, for others may use the
+machine. Both sides are warm before they are measured, take turns, and the median of the turns counts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from comparison import ROOT, Comparison, Peer, parser, run, run_module
+from table import Page, Results
+from workers import Case
+
+PUBLISHED = 375.0
+SPEEDUP, MEMORY = 3, 1 / 4
+"""Our goals, against the peer."""
+SLAB = (4, 5, 4)
+PEER_BYTES_PER_ATOM = 30e6
+"""Of the peer, with the published network and 50 neighbours."""
+
+
+class TripletPage(Page):
+    """A page that also tells how many triplets of atoms are gone through, in how much memory."""
+
+    def table(self, results: Results, machine: dict[str, Any]) -> str:
+        """Return the Markdown page."""
+        found = [result for name in ("one core", "all cores", "accelerator") for result in results.get(name, ())]
+        return "\n".join([super().table(results, machine), *triplets(found)]) + "\n"
+
+
+def triplets(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the triplets per second of both sides, and the memory that a step adds to the process."""
+    yield "## Triplets and memory"
+    yield ""
+    yield (
+        "Triplets of atoms k → j → i in the samples of a step, per second: of CPU time with one thread, else elapsed. "
+        "Memory: what steps add to a process that has its libraries and a batch. "
+        f"Goals: {SPEEDUP} times the peer's triplets/s and at most {MEMORY:.0%} of its memory."
+    )
+    yield ""
+    yield (
+        "| network | batch | format | threads | edges, triplets per sample | peer, triplets/s | ours | over peer "
+        "| goal | peer, memory | ours | of peer's | goal |"
+    )
+    yield "|---|---:|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---|"
+    for result in found:
+        case, ours, peer = result["case"], result["ours"], result.get("peer")
+        rate, memory = rate_of(case, ours), added(ours)
+        against = ["", "", "", ""]
+        if peer:
+            faster, share = rate / rate_of(case, peer), memory / added(peer)
+            against = [f"{faster:.1f} ×", said(faster >= SPEEDUP), f"{share:.0%}", said(share <= MEMORY)]
+        cells = [
+            result["network"],
+            f"{case['batch']}",
+            case["dtype"],
+            f"{case['threads']}" if case["device"] == "cpu" else case["device"],
+            f"{ours['edges_per_sample']:,.0f}, {ours['triplets_per_sample']:,.0f}",
+            f"{rate_of(case, peer) / 1e6:.2f} M" if peer else "",
+            f"{rate / 1e6:.2f} M",
+            *against[:2],
+            f"{added(peer):.0f} MB" if peer else "",
+            f"{memory:.0f} MB",
+            *against[2:],
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def rate_of(case: dict[str, Any], side: dict[str, Any]) -> float:
+    """Return the triplets per second."""
+    seconds = side["cpu_s" if case["device"] == "cpu" and case["threads"] == 1 else "wall_s"]
+    return float(side["triplets_per_sample"] * case["batch"] / seconds)
+
+
+def added(side: dict[str, Any]) -> float:
+    """Return the megabytes that steps have added to what the process had before, or taken on an accelerator."""
+    return float(side.get("device_memory_mb", side["memory_mb"] - side["memory_before_mb"]))
+
+
+def said(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+PAGE = TripletPage(
+    title="OC20",
+    script="bench/oc20.py",
+    output="docs/performance-oc20",
+    step="A step is basis functions, forward, forces, L1 loss of the forces, backward through both and AdamW.",
+    peer="The peer is the same network written plainly in PyTorch with a list of all triplets, made before: float32, "
+    "whatever our format, with the C library's own handling of freed memory. FLOP are those of the matrix products "
+    "that ours does; a list of triplets takes a tenth more.",
+    published=PUBLISHED,
+    published_of="an H100 at local batch 16, the fastest published closed result per accelerator (round 3.0)",
+    goal=2 * PUBLISHED,
+    bytes_per_sample=3 * 0.8e9,  # 0.8 GB are kept for the backward passes: written once and read twice
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oc20Case(Case):
+    """Frames of slabs with so many atoms along two sides and in depth, and an adsorbate of one or two.
+
+    model: options of the network, by default the published one.
+    """
+
+    slab: tuple[int, int, int] = SLAB
+    model: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def network(self) -> str:
+        return f"{math.prod(self.slab)} + 1 or 2 atoms{', mini' if self.model else ''}"
+
+
+def mini() -> Oc20Case:
+    """Return the case of the mini problem, by its configuration."""
+    config = yaml.safe_load((ROOT / "oc20" / "mini.yaml").read_text(encoding="utf-8"))
+    return Oc20Case(slab=(2, 2, 3), batch=config["train"]["global_batch_size"], model=config["model"])
+
+
+def plain(case: Any) -> Any:
+    """Return the peer's case, in float32; None where it would take more than half of the machine's memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    fits = case.batch * math.prod(case.slab) * PEER_BYTES_PER_ATOM < memory / 2
+    return replace(case, dtype="fp32") if fits else None
+
+
+def synthesize(folder: Path, case: Any, kind: str) -> None:
+    """A folder holds generated frames, enough for four batches."""
+    lmdb = folder.with_name("lmdb")
+    if kind != "lmdb":
+        run_module("oc20.prepare", "convert", lmdb, folder, "--format", kind)
+        return
+    frames = ["--train", 4 * case.batch, "--validation", 1, "--frames", 1]
+    run_module("oc20.synthesize", lmdb, "--slab", *case.slab, *frames, "--workers", case.threads)
+
+
+def main() -> int:
+    """Measure, print the tables; exit 1 if the peer needs less CPU time than ours somewhere."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--full-size", action="store_true", help="also a batch of 8 slabs of the published size")
+    arguments.add_argument(
+        "--local-batch", type=int, nargs="+", default=[1, 4, 16], metavar="N", help="batches on an accelerator"
+    )
+    given = arguments.parse_args()
+    some = (mini(),) if given.quick else (mini(), Oc20Case())
+    comparison = Comparison(
+        name="oc20",
+        page=PAGE,
+        script="oc20_measures.py",
+        peer=Peer("oc20_plain.py", case=plain),
+        one_core=(*some, Oc20Case(batch=8, alone=True)) if given.full_size else some,
+        all_cores=() if given.quick else some,
+        reading=some,
+        accelerator=tuple(Oc20Case(batch=batch) for batch in given.local_batch),
+        kinds=("lmdb", "compact"),
+        synthesize=synthesize,
+    )
+    return run(comparison, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

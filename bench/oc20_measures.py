@@ -1,0 +1,60 @@
+"""Our side of `bench/oc20.py`: steps of training by the code that `python -m oc20.train` runs.
+
+    python bench/oc20_measures.py CASE          steps on a graph that lies on the device
+    python bench/oc20_measures.py CASE FOLDER   steps on graphs that are read from the files of a folder
+
+A step is the basis functions, forward, forces, loss, backward through both and the optimizer.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from oc20_frames import frames, sizes
+from steps import Training, serve_reading, serve_steps
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from workers import given_case
+
+from common.optim import OptimConfig
+from oc20 import data, model
+from oc20.graphs import Graph, collate
+from oc20.train import FORCE_COEFFICIENT
+
+
+def loss(network: nn.Module, graph: Graph) -> Tensor:
+    """Return the sum of the absolute errors of the normalised forces on free atoms."""
+    _, forces_A3 = network(graph)
+    errors_A3 = (forces_A3 - graph.forces / data.ENERGY_STD).abs()
+    return FORCE_COEFFICIENT * errors_A3[graph.free].sum()
+
+
+def operations(network: nn.Module, graph: Graph) -> int:
+    """Return the operations of the matrix products of a step, as they are done rather than by a list of triplets."""
+    with FlopCounterMode(display=False) as counter:
+        loss(network, graph).backward()
+    network.zero_grad()
+    return int(counter.get_total_flops())
+
+
+def main() -> None:
+    case = given_case()
+    torch.set_num_threads(case.threads)
+    batch = frames(case)
+    known, graph = sizes(batch), collate(batch)
+    network = model.build(model.ModelConfig(**case.model), seed=0)
+    known["flops_per_sample"] = sum(operations(network, collate([frame])) for frame in batch) / case.batch
+    training = Training(case, network, loss, OptimConfig(name="adamw", weight_decay=0.01), known)
+    if len(sys.argv) > 2:
+        folder = Path(sys.argv[2])
+        given = data.DataConfig(folder, format=folder.name)  # type: ignore[arg-type]
+        dataset = data.Dataset(folder / "train", given)
+        serve_reading(training, dataset, data.batches, lambda batch: (batch.graph,))
+    else:
+        serve_steps(training, graph)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""`python -m oc20.train CONFIG.yaml`: train DimeNet++ on OC20 and write its result log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common import trainer
+from common.dist import Dist
+from common.manifest import NAME as MANIFEST
+from common.reference import FULL, MINI
+from common.schedule import BoundarySchedule
+from common.task import SampleTask
+from oc20 import data, model
+from oc20.data import Batch, DataConfig, Dataset, DatasetError
+from oc20.model import ModelConfig
+from oc20.reference import MINI as MINI_REFERENCE
+from oc20.reference import REFERENCE
+from oc20.sampler import BalancedBatching, partition
+
+FORCE_COEFFICIENT: Final = 50.0
+"""Factor of the forces in the reference's loss; that of the energy is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(trainer.RunConfig):
+    """The configuration of an OC20 run.
+
+    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
+    """
+
+    data: DataConfig
+    model: ModelConfig = field(default_factory=ModelConfig)
+    schedule: BoundarySchedule = field(default_factory=BoundarySchedule)
+    variant: Literal["full", "mini"] = FULL
+
+
+class Oc20(SampleTask[Batch]):
+    """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.trainer.Problem`."""
+
+    def __init__(self, config: Config, dist: Dist, seed: int) -> None:
+        folder = config.data.data_dir
+        train_set = Dataset(folder / "train", config.data, config.data.train_samples)
+        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
+        super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
+        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
+        self.weights_of = lru_cache(maxsize=1)(self._step_weights)
+        if config.data.balance == "triplets":
+            self.batching = BalancedBatching(
+                config.train.global_batch_size,
+                config.train.tail,
+                config.train.accumulation,
+                weights=train_set.sizes.triplets,
+            )
+        if dist.is_main:
+            train_set.read(0)  # another format is found before the run begins
+        self.model = model.build(config.model, seed).to(dist.device)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters by their keys in the log."""
+        config = self.config
+        return {
+            "global_batch_size": config.train.global_batch_size,
+            "gradient_accumulation_steps": config.train.accumulation,
+            "opt_name": config.optim.log_name,
+            "opt_weight_decay": config.optim.weight_decay,
+            **config.schedule.logged(config.train.global_batch_size),
+        }
+
+    def describe(self) -> str:
+        """Return a line for the user: data and model."""
+        sizes = self.sets["train"].sizes
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation frames in "
+            f"{self.config.data.data_dir}, on average of {sizes.natoms.mean():.0f} atoms, {sizes.neighbors.mean():.0f} "
+            f"edges and {sizes.triplets.mean():.0f} triplets; network: {parameters:,} parameters"
+        )
+
+    def names(self) -> dict[str, Any]:
+        """Return the files below the data's folder; none belongs to one sample."""
+        return data.to_stage(list(self.sets.values()), self.config.staging.mode)
+
+    def counts(self) -> dict[str, int]:
+        """Return nothing: files say how many samples they hold, not their number."""
+        return {}
+
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+        """Yield batches of graphs."""
+        return data.batches(samples, indices, self.dist.device)
+
+    def step_weight(self, epoch: int, step: int) -> float:
+        """Return the free atoms of a global batch: ranks hold different numbers of them, and all count the same."""
+        return float(self.weights_of(epoch)[step])
+
+    def _step_weights(self, epoch: int) -> np.ndarray:
+        free = self.free[self.order(epoch)]
+        weights: np.ndarray = np.add.reduceat(free, np.arange(0, len(free), self.batching.global_batch_size))
+        return weights
+
+    def eval_share(self) -> np.ndarray:
+        """Return this rank's validation frames: all ranks have equally many triplets."""
+        if self.config.data.balance == "none":
+            return super().eval_share()
+        return partition(self.sets["validation"].sizes.triplets, self.dist.world_size)[self.dist.rank]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the sum over the free atoms of the absolute errors of their force's components."""
+        return FORCE_COEFFICIENT * self._errors(model, batch).sum()
+
+    def score(self, batch: Batch) -> Tensor:
+        """Return the sum of the absolute errors in eV/angstrom over components of free atoms, and their number."""
+        errors = self._errors(self.model, batch).detach().double() * self.config.data.energy_std
+        return torch.stack((errors.sum(), torch.tensor(errors.numel(), dtype=torch.float64).to(errors.device)))
+
+    def evaluate(self) -> float:
+        """Return the mean absolute error of the forces; a collective call."""
+        with torch.inference_mode(False), torch.no_grad():  # forces are gradients
+            return super().evaluate()
+
+    def _errors(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the absolute errors of the normalised forces on the free atoms, (free, 3)."""
+        graph = batch.graph
+        _, forces_A3 = model(graph)
+        wrong_A3 = (forces_A3 - graph.forces / self.config.data.energy_std).abs()
+        return wrong_A3[graph.free]
+
+
+def provide(config: Config) -> None:
+    """The data of the mini problem are there: generated now if they are not, or not complete."""
+    if config.variant == MINI and not (config.data.data_dir / MANIFEST).exists():
+        from oc20 import synthesize  # it needs ase, which training does not
+
+        print(f"{config.data.data_dir} holds no data yet: the mini problem is generated, once", flush=True)
+        if synthesize.main([str(config.data.data_dir)]):
+            raise DatasetError(f"the data of the mini problem could not be generated in {config.data.data_dir}")
+
+
+BENCHMARK = trainer.Benchmark("oc20", Config, provide, Oc20)
+main = partial(trainer.main, BENCHMARK)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Neighbours and graphs against ase, and against counting one by one."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from oc20.graphs import Frame, collate, count_triplets, neighbours, reverse_edges
+
+
+def frame(pos, cell, edges=None, offsets=None, fid=0):
+    n = len(pos)
+    if edges is None:
+        edges, offsets = neighbours(np.asarray(pos, np.float32), np.asarray(cell, np.float32))
+    return Frame(
+        numbers=np.arange(1, n + 1, dtype=np.uint8),
+        pos=np.asarray(pos, np.float32),
+        cell=np.asarray(cell, np.float32),
+        tags=np.zeros(n, np.int8),
+        fixed=np.arange(n) % 2 == 0,
+        force=np.arange(3 * n, dtype=np.float32).reshape(n, 3),
+        energy=1.5 * n,
+        edges=np.asarray(edges, np.int32),
+        offsets=np.asarray(offsets, np.int8),
+        sid=3,
+        fid=fid,
+    )
+
+
+def slab(**size):
+    build = pytest.importorskip("ase.build")
+    atoms = build.fcc111("Cu", **size, vacuum=7.5, periodic=True)
+    build.add_adsorbate(atoms, "O", 1.6, "fcc")
+    atoms.rattle(0.05, seed=1)
+    return atoms
+
+
+def skewed():
+    atoms = pytest.importorskip("ase").Atoms
+    cell = [[2.6, 0.1, 0], [1.9, 2.3, 0.2], [-1.1, 0.8, 3.1]]
+    return atoms("CuO", [[0, 0, 0], [7.1, -9.3, 5.2]], cell=cell, pbc=True)  # the second lies cells away
+
+
+def left_handed():
+    atoms = skewed()
+    atoms.cell[2] *= -1.3
+    return atoms
+
+
+@pytest.mark.parametrize("atoms", [lambda: slab(size=(2, 2, 3)), lambda: slab(size=(4, 3, 4)), skewed, left_handed])
+@pytest.mark.parametrize("cutoff", [2.7, 6.0])
+def test_neighbours_are_ases(atoms, cutoff):
+    atoms = atoms()
+    i, j, distance, offset = pytest.importorskip("ase.neighborlist").neighbor_list("ijdS", atoms, cutoff)
+    expected = {(*key, *image): d for *key, image, d in zip(j, i, offset.tolist(), distance, strict=True)}
+    edges, offsets = neighbours(atoms.positions, atoms.cell[:], cutoff, most=10**6)
+    assert edges.dtype == np.int32 and offsets.dtype == np.int8
+    found = [(*edge, *offset) for edge, offset in zip(edges.tolist(), offsets.tolist(), strict=True)]
+    assert len(found) == len(set(found)) and set(found) == set(expected)
+    order = [(edge[1], round(expected[edge], 6)) for edge in found]
+    assert order == sorted(order), "grouped by centre, by distance"
+
+    most = 20
+    nearest, _ = neighbours(atoms.positions, atoms.cell[:], cutoff, most)
+    assert np.bincount(nearest[:, 1]).tolist() == np.minimum(np.bincount(edges[:, 1]), most).tolist()
+    kept = np.concatenate([np.flatnonzero(edges[:, 1] == centre)[:most] for centre in range(len(atoms))])
+    assert np.array_equal(nearest, edges[kept])
+
+
+def test_at_most_fifty_neighbours_chosen_alike_in_a_crystal():
+    """Of the equally near the same ones stay, although rounding makes their distances differ a little."""
+    pos = np.array([[0, 0, 0], [0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]) * 3.6
+    edges, offsets = neighbours(pos, 3.6 * np.eye(3))
+    assert np.bincount(edges[:, 1]).tolist() == [50] * 4
+    noise = np.random.default_rng(1).uniform(-1e-9, 1e-9, pos.shape)
+    again, offsets_again = neighbours(pos + noise, 3.6 * np.eye(3))
+    assert np.array_equal(edges, again) and np.array_equal(offsets, offsets_again)
+
+
+def test_alone_nowhere_and_at_the_same_place():
+    for pos in (np.empty((0, 3)), [[1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]):
+        edges, offsets = neighbours(np.asarray(pos), 20 * np.eye(3))
+        assert edges.shape == (0, 2) and offsets.shape == (0, 3)
+        assert count_triplets(edges, offsets, len(pos)) == 0
+    edges, offsets = neighbours(np.zeros((1, 3)), np.diag([5.0, 20, 20]))
+    assert edges.tolist() == [[0, 0], [0, 0]] and offsets.tolist() == [[-1, 0, 0], [1, 0, 0]], "its own images"
+
+
+@pytest.mark.parametrize(
+    ("pos", "cell", "message"),
+    [
+        ([[0, 0, 0]], [[1, 0, 0], [0, 1, 0], [1, 1, 0]], "expected three vectors that span a volume"),
+        ([[0, 0, np.nan]], np.eye(3), "a position is not finite"),
+        ([[0, 0, 0]], np.diag([0.01, 9, 9]), "0.01 angstrom thick"),
+        ([[0, 0, 500.0]], np.eye(3), "500 cells away"),
+    ],
+)
+def test_impossible_cells_are_refused(pos, cell, message):
+    with pytest.raises(ValueError, match=message):
+        neighbours(np.asarray(pos), np.asarray(cell))
+
+
+def capped(seed=4):
+    """A frame with edges that have no way back, for each atom keeps three."""
+    pos = np.random.default_rng(seed).uniform(0, 4, (6, 3))
+    edges, offsets = neighbours(pos, 4 * np.eye(3), most=3)
+    return frame(pos, 4 * np.eye(3), edges, offsets)
+
+
+def test_reverse_edges_and_triplets_are_those_found_one_by_one():
+    one = capped()
+    edges, offsets = one.edges.tolist(), one.offsets.tolist()
+    reverse = reverse_edges(one.edges, one.offsets)
+    keys = [(j, i, *offset) for (j, i), offset in zip(edges, offsets, strict=True)]
+    for edge, (j, i, *offset) in enumerate(keys):
+        opposite = (i, j, *(-n for n in offset))
+        assert reverse[edge] == (keys.index(opposite) if opposite in keys else edge)
+    assert 0 < (reverse == np.arange(len(edges))).sum() < len(edges)
+    triplets = sum(
+        edges[kj][1] == edges[ji][0] and reverse[ji] != kj for kj, ji in itertools.product(range(len(edges)), repeat=2)
+    )
+    assert count_triplets(one.edges, one.offsets, 6) == triplets
+
+
+def test_a_batch_is_its_frames_side_by_side():
+    frames = [capped(4), frame([[0, 0, 0]], 20 * np.eye(3)), capped(5), frame([[0, 0, 0], [0, 0, 2]], 9 * np.eye(3))]
+    graph = collate(frames)
+    assert graph.images == 4 and graph.energies.tolist() == [9, 1.5, 9, 3]
+    assert graph.image.tolist() == 6 * [0] + [1] + 6 * [2] + 2 * [3]
+    assert graph.numbers.tolist() == [1, 2, 3, 4, 5, 6, 1, 1, 2, 3, 4, 5, 6, 1, 2]
+    assert graph.free.tolist() == [*3 * [False, True], False, *3 * [False, True], False, True]
+    assert graph.forces.dtype == torch.float32 and torch.equal(graph.forces[:6], graph.forces[7:13])
+    edge = 0
+    for start, one in zip((0, 6, 7, 13), frames, strict=True):
+        reverse = reverse_edges(one.edges, one.offsets)
+        for number, ((j, i), offset) in enumerate(zip(one.edges, one.offsets, strict=True)):
+            assert (graph.sources[edge], graph.targets[edge]) == (j + start, i + start)
+            vector = one.pos[j] - one.pos[i] + offset @ one.cell
+            np.testing.assert_allclose(graph.vectors[edge], vector, atol=1e-6)
+            assert graph.reverse[edge] - edge == reverse[number] - number
+            edge += 1
+    assert edge == len(graph.sources) == 18 + 18 + 2
+    for table, owners in ((graph.incoming, graph.targets), (graph.outgoing, graph.sources)):
+        assert table.members.shape == (15, torch.bincount(owners).max())
+        assert torch.equal(table.members.flatten()[table.slots], torch.arange(edge))
+        assert torch.equal(table.slots // table.members.shape[1], owners)
+
+
+def test_no_frames_and_no_edges_make_a_graph():
+    for frames, atoms in (([], 0), ([frame([[0, 0, 0]], 20 * np.eye(3))] * 2, 2)):
+        graph = collate(frames)
+        assert graph.images == len(frames) and graph.forces.shape == (atoms, 3)
+        assert graph.vectors.shape == (0, 3) and graph.reverse.shape == (0,)
+        assert graph.incoming.members.shape == graph.outgoing.members.shape == (atoms, 0)
+
+
+def test_edges_of_no_length_are_left_out():
+    pos = [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
+    edges = [[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2]]
+    graph = collate([frame(pos, 9 * np.eye(3), edges, np.zeros((6, 3)))])
+    assert graph.sources.tolist() == [2, 2, 0, 1] and graph.targets.tolist() == [0, 1, 2, 2]
+    assert graph.reverse.tolist() == [2, 3, 0, 1]
+
+
+def test_all_tensors_move_to_the_device():
+    graph = collate([capped()]).to("meta", non_blocking=True)
+    tensors = [graph.numbers, graph.vectors, graph.free, graph.incoming.members, graph.outgoing.slots]
+    assert all(tensor.is_meta for tensor in tensors) and graph.images == 1

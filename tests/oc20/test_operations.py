@@ -1,0 +1,63 @@
+"""First and second derivatives of the operations against finite differences, and against torch's own."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from oc20.operations import dense, gated, moved
+
+
+def numbers(*shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def check(function, asked, others):
+    """First derivatives by all, and those of the derivatives by the tensors `asked`, by all again, are right."""
+    assert gradcheck(function, (*asked, *others))
+
+    def slopes(*tensors):
+        value = function(*tensors)
+        return torch.autograd.grad(value.square().sum(), tensors[: len(asked)], create_graph=True)
+
+    assert gradcheck(slopes, (*asked, *others))
+
+
+@pytest.mark.parametrize("shift", [None, numbers(5), numbers(4, 5)], ids=["none", "of channels", "of rows"])
+def test_dense_layers(shift):
+    x, weight = numbers(4, 3), numbers(5, 3)
+    shifts = [] if shift is None else [shift]
+    torch.testing.assert_close(
+        dense(x, weight, shift), torch.nn.functional.silu(x @ weight.T + (0 if shift is None else shift))
+    )
+    check(lambda x, weight, shift=None: dense(x, weight, shift), [x], [weight, *shifts])
+    with torch.autocast("cpu", torch.bfloat16):
+        y = dense(x.float(), weight.float(), shift)
+    assert y.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("leading", [(), (3,)])
+def test_gated_products(leading):
+    m, basis, weight = numbers(4, 5), numbers(*leading, 4, 2), numbers(*leading, 2, 5)
+    torch.testing.assert_close(gated(m, basis, weight), m * (basis @ weight))
+    check(gated, [m, basis], [weight])
+    assert gated(m.bfloat16(), basis, weight).dtype == torch.bfloat16
+
+
+def test_slopes_by_weights_cannot_be_recorded():
+    x, weight = numbers(4, 3), numbers(5, 3)
+    for value in (dense(x, weight, None), gated(x, numbers(4, 5), numbers(5, 3))):
+        with pytest.raises(RuntimeError, match="not have been used in the graph"):
+            torch.autograd.grad(value.sum(), weight, create_graph=True)
+
+
+def test_rows_move_and_gradients_come_back():
+    there, back = torch.tensor([2, 0, 1, 0]), torch.tensor([1, 2, 0])  # the last row is of no use
+    used = torch.tensor([[1.0], [1], [1], [0]]).double()
+    three, four = numbers(3, 2), numbers(4, 2)
+    assert torch.equal(moved(three, there, back), three[there])
+    for function, x in [
+        (lambda x: moved(x, there, back) * used, three),
+        (lambda x: moved(x * used, back, there), four),
+    ]:
+        assert gradcheck(function, x) and gradgradcheck(function, x)

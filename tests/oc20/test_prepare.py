@@ -1,0 +1,342 @@
+"""oc20.prepare: published pairs become LMDB files or compact ones, in parallel, resumably, verified; and back."""
+
+import lzma
+import re
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ase")
+lmdb = pytest.importorskip("lmdb")
+
+from ase import Atoms  # noqa: E402
+from ase.calculators.singlepoint import SinglePointCalculator  # noqa: E402
+from ase.constraints import FixAtoms  # noqa: E402
+from ase.neighborlist import neighbor_list  # noqa: E402
+
+from common.manifest import read_manifest  # noqa: E402
+from oc20 import compact, conversion, extxyz, prepare, records  # noqa: E402
+from oc20.data import DataConfig, Dataset  # noqa: E402
+from oc20.graphs import Frame  # noqa: E402
+
+PAIRS = {"train": (0, 3, 11), "validation": (2,)}
+FRAMES = 3
+SHARD = {"lmdb": records.Shard, "lmdb-new": records.Shard, "compact": compact.Shard}
+every = pytest.mark.parametrize("form", SHARD)
+
+
+def frame_of(split, number, fid):
+    """A frame in a skewed cell, some atoms outside of it, the first two fixed; sometimes crowded."""
+    rng = np.random.default_rng([len(split), number, fid])
+    cell = np.array([[5.1, 0, 0], [2.5, 4.4, 0], [0.2, 0, 18.5]]) * (0.8 if fid == 1 else 1)
+    pos = (np.indices((2, 2, 2)).reshape(3, -1).T / [2, 2, 5] + rng.normal(0, 0.05, (8, 3))) @ cell
+    pos[3] += cell[0] - cell[2]
+    atoms = Atoms("Pt6CO", pos, cell=cell, pbc=True, tags=[0, 0, 0, 0, 1, 1, 2, 2], constraint=FixAtoms([0, 1]))
+    atoms.calc = SinglePointCalculator(atoms, energy=-300.5 - fid, forces=rng.normal(size=(8, 3)))
+    return extxyz.Record(atoms, 1000 + number, 7 * fid, -300.0)
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "source"
+    for split, numbers in PAIRS.items():
+        (folder / split).mkdir(parents=True)
+        for number in numbers:
+            extxyz.write(folder / split, number, [frame_of(split, number, fid) for fid in range(FRAMES)])
+    return folder
+
+
+def convert(source, out, form, *options):
+    return prepare.main(["convert", str(source), str(out), "--format", form, "--workers", "1", *options])
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def edit(path, change):
+    """The text of a compressed file is changed."""
+    text = lzma.decompress(path.read_bytes()).decode()
+    changed = change(text)
+    assert changed != text
+    path.write_bytes(lzma.compress(changed.encode()))
+
+
+@every
+def test_every_frame_is_that_of_its_pair(source, tmp_path, form, capsys):
+    out = tmp_path / "out"
+    assert convert(source, out, form, "--verify") == 0
+    assert "4 files with their sources: 0 differ" in capsys.readouterr().out
+    for split, numbers in PAIRS.items():
+        for number in numbers:
+            shard = SHARD[form](out / split / f"data.{number:04d}{conversion.FORMATS[form].ending}")
+            assert len(shard) == FRAMES
+            for fid in range(FRAMES):
+                frame, atoms = shard.read(fid), frame_of(split, number, fid).atoms
+                np.testing.assert_array_equal(frame.pos, np.round(atoms.positions, 8).astype("f4"))
+                forces = atoms.get_forces(apply_constraint=False)
+                np.testing.assert_array_equal(frame.force, np.round(forces, 8).astype("f4"))
+                np.testing.assert_array_equal(frame.fixed, [True] * 2 + [False] * 6)
+                np.testing.assert_array_equal(frame.tags, atoms.get_tags())
+                np.testing.assert_array_equal(frame.numbers, atoms.numbers)
+                assert (frame.sid, frame.fid, frame.energy) == (1000 + number, 7 * fid, -0.5 - fid)
+            log = (out / split / f"data_log.{number:04d}.txt").read_text().splitlines()
+            assert log == [f"random{1000 + number},frame{7 * fid}" for fid in range(FRAMES)]
+    manifest = read_manifest(out / "manifest.json")
+    assert manifest.facts["format"] == form and manifest.facts["cutoff"] == 6 and manifest.variant == "full"
+
+
+def test_edges_are_the_nearest_neighbours_that_ase_finds(source, tmp_path):
+    out = tmp_path / "out"
+    assert convert(source, out, "compact") == 0
+    dataset = Dataset(out / "train", DataConfig(out, format="compact"))
+    assert len(dataset) == 9
+    cut = 0
+    for index in range(len(dataset)):
+        frame = dataset.read(index)
+        atoms = Atoms(frame.numbers, frame.pos, cell=frame.cell, pbc=True)
+        centre, neighbour, image, distance = neighbor_list("ijSd", atoms, 6.0)
+        for i in range(len(atoms)):
+            mine = frame.edges[:, 1] == i
+            lengths = np.linalg.norm(
+                frame.pos[frame.edges[mine, 0]] - frame.pos[i] + frame.offsets[mine] @ frame.cell, axis=1
+            )
+            order = np.argsort(distance[centre == i])[:50]
+            np.testing.assert_allclose(lengths, distance[centre == i][order], atol=1e-4)
+            found = {(j, *s) for j, s in zip(frame.edges[mine, 0], map(tuple, frame.offsets[mine]), strict=True)}
+            known = {(j, *s) for j, s in zip(neighbour[centre == i], map(tuple, image[centre == i]), strict=True)}
+            assert found <= known and len(found) == min(50, len(known))
+            cut += len(known) > 50
+        assert dataset.sizes.neighbors[index] == len(frame.edges) and dataset.sizes.free[index] == 6
+    assert cut  # some atoms have more than 50
+
+
+def test_unpacked_pairs_give_the_same(source, tmp_path):
+    assert convert(source, tmp_path / "packed", "lmdb") == 0
+    for path in source.rglob("*.xz"):
+        path.with_suffix("").write_bytes(lzma.decompress(path.read_bytes()))
+        path.unlink()
+    assert convert(source, tmp_path / "plain", "lmdb") == 0
+    assert contents(tmp_path / "plain") == contents(tmp_path / "packed")
+
+
+def test_formats_turn_into_each_other(source, tmp_path):
+    assert convert(source, tmp_path / "lmdb", "lmdb") == 0
+    assert convert(tmp_path / "lmdb", tmp_path / "compact", "compact", "--verify") == 0
+    assert convert(tmp_path / "compact", tmp_path / "new", "lmdb-new", "--verify") == 0
+    assert convert(tmp_path / "new", tmp_path / "again", "lmdb", "--verify") == 0
+    first, last = contents(tmp_path / "lmdb"), contents(tmp_path / "again")
+    assert {**first, "manifest.json": None} == {**last, "manifest.json": None}
+    digest = read_manifest(tmp_path / "lmdb" / "manifest.json").digest()
+    assert read_manifest(tmp_path / "compact" / "manifest.json").facts["source_digest"] == digest
+    assert not (set(contents(tmp_path / "new")) ^ set(first))
+
+
+def test_a_second_call_and_other_tasks_go_on_where_the_first_stopped(source, tmp_path, capsys):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    assert convert(source, out, "compact", "--task", "0", "--n-tasks", "2") == 0
+    assert "left to other tasks" in capsys.readouterr().out and not (out / "train" / "metadata.npz").exists()
+    assert convert(source, out, "compact", "--task", "1", "--n-tasks", "2") == 0
+    assert convert(source, whole, "compact") == 0
+    assert contents(out) == contents(whole)
+    for name in ("train/data.0003.bin", "train/metadata.npz"):
+        (out / name).unlink()
+        assert convert(source, out, "compact") == 0
+        assert contents(out) == contents(whole)
+
+
+def truncate(pair):
+    pair.xyz.write_bytes(pair.xyz.read_bytes()[:-200])
+
+
+def flip(pair):
+    data = bytearray(pair.xyz.read_bytes())
+    data[len(data) // 2] ^= 255
+    pair.xyz.write_bytes(data)
+
+
+def number_of_forces(text):
+    lines = text.splitlines(keepends=True)
+    lines[13] = lines[13].rsplit(None, 1)[0] + "\n"  # the second frame begins in line 11
+    return "".join(lines)
+
+
+def nan_force(text):
+    lines = text.splitlines(keepends=True)
+    lines[14] = lines[14].rsplit(None, 1)[0] + " nan\n"
+    return "".join(lines)
+
+
+def flat_cell(text):
+    return re.sub('Lattice="[^"]*"', 'Lattice="5 0 0 5 0 0 0 0 9"', text)
+
+
+def of_frames(change):
+    return lambda pair: edit(pair.xyz, change)
+
+
+def of_text(change):
+    return lambda pair: edit(pair.txt, change)
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (truncate, "3.extxyz.xz is damaged: .*fetch it again"),
+        (flip, "3.extxyz.xz is damaged: .*fetch it again"),
+        (
+            of_frames(lambda text: text[: len(text) // 2]),
+            "3.extxyz.xz, line 11: a frame of 8 atoms begins, and the file",
+        ),
+        (of_frames(lambda text: text + text.splitlines()[0] + "x\n"), "3.extxyz.xz, line 31: expected the number of"),
+        (of_frames(number_of_forces), "3.extxyz.xz, frame 2 from line 11: cannot be understood"),
+        (of_frames(nan_force), r"frame 2 from line 11: forces of atom 2 are not finite: .*nan"),
+        (of_frames(lambda text: text.replace("\nO ", "\nXx ", 1)), "frame 1 from line 1: cannot be .*no element 'Xx'"),
+        (of_frames(lambda text: text.replace("\nO ", "\nX ", 1)), "frame 1 from line 1: atom 7 is X, no element"),
+        (of_frames(lambda text: text.replace("energy=", "e=")), "frame 1 from line 1: energy missing"),
+        (of_frames(lambda text: text.replace("tags:", "t:")), "frame 1 from line 1: tags missing"),
+        (of_frames(flat_cell), "3.extxyz.xz, frame 1: the cell"),
+        (of_text(lambda text: text + "random5,frame5,1.5\n"), "3.extxyz.xz ends after 3 frames; .* has 4 lines"),
+        (of_text(lambda text: "\n".join(text.splitlines()[:2])), "3.txt.xz ends after 2 lines; expected one for each"),
+        (
+            of_text(lambda text: text.replace(",-300.00000000", "", 1)),
+            "3.txt.xz, line 1: expected random<number>,frame",
+        ),
+        (of_text(lambda text: text.replace("-300.00000000", "nan", 1)), "3.txt.xz, line 1: expected random<number>"),
+    ],
+)
+def test_a_damaged_pair_is_named_and_the_others_are_made(source, tmp_path, capsys, spoil, message):
+    out, safe = tmp_path / "out", tmp_path / "safe"
+    shutil.copytree(source, safe)
+    spoil(extxyz.Pair(3, source / "train" / "3.extxyz.xz", source / "train" / "3.txt.xz"))
+    assert convert(source, out, "lmdb") == 1
+    told = capsys.readouterr()
+    assert re.search(f"error: train/3.extxyz.xz was left out: .*{message}", told.err), told.err
+    assert "made 3 files" in told.out and "not complete: 1 could not be used" in told.out
+    assert not list(out.rglob("*0003*")) and not (out / "manifest.json").exists()
+    shutil.rmtree(source)
+    safe.rename(source)
+    assert convert(source, out, "lmdb") == 0
+    assert "made 1 files" in capsys.readouterr().out
+    assert convert(source, tmp_path / "whole", "lmdb") == 0
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    full = []
+
+    def write(path, frames):
+        if full:
+            raise lmdb.DiskError("mdb_txn_commit: No space left on device")
+        full.append(path)
+        return records.write(path, frames)
+
+    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.Format("lmdb", ".lmdb", write, records.Shard))
+    assert convert(source, out, "lmdb") == 1
+    error = capsys.readouterr().err
+    assert "No space left on device; 1 of 4 are finished and kept" in error and "same command again" in error
+    assert [path.name for path in out.rglob("*.lmdb*")] == ["data.0000.lmdb"]
+    monkeypatch.undo()
+    assert convert(source, out, "lmdb", "--verify") == 0
+    assert "made 3 files" in capsys.readouterr().out
+
+
+def test_frames_are_compared_with_their_source(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(source, out, "compact") == 0
+    extxyz.write(source / "train", 11, [frame_of("train", 11, fid) for fid in (0, 2, 2)])
+    extxyz.write(source / "validation", 2, [frame_of("validation", 2, 0)])
+    capsys.readouterr()
+    assert convert(source, out, "compact", "--verify") == 1
+    told = capsys.readouterr()
+    assert "2 differ" in told.out and re.search(r"data.0011.bin, frame 2: pos, .*not as in .*11.extxyz.xz", told.err)
+    assert "data.0002.bin has more frames than" in told.err
+
+
+def test_published_metadata_are_completed(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(source, out, "lmdb") == 0
+    paths = [out / split / "metadata.npz" for split in PAIRS]
+    right = [path.read_bytes() for path in paths]
+    with np.load(paths[0]) as file:
+        np.savez(paths[0], natoms=file["natoms"], neighbors=file["neighbors"])
+    paths[1].unlink()
+    assert prepare.main(["metadata", str(out), "--workers", "1"]) == 0
+    assert [path.read_bytes() for path in paths] == right
+    assert "sizes of 9 frames" in capsys.readouterr().out
+    assert prepare.main(["verify", str(out)]) == 0
+    assert prepare.main(["metadata", str(source), "--workers", "1"]) == 1
+    assert "holds no edges yet: python -m oc20.prepare convert" in capsys.readouterr().err
+    (out / "train" / "data.0003.lmdb").write_bytes(b"")
+    assert prepare.main(["metadata", str(out), "--workers", "1"]) == 1
+    assert "data.0003.lmdb" in capsys.readouterr().err and [path.read_bytes() for path in paths] == right
+
+
+def test_what_is_no_input_is_told(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(tmp_path / "nowhere", out, "lmdb") == 1
+    assert "no frames in" in capsys.readouterr().err
+    text = source / "train" / "3.txt.xz"
+    text.rename(tmp_path / "kept")
+    assert convert(source, out, "lmdb") == 1
+    assert "3.extxyz.xz: 3.txt.xz beside it is missing" in capsys.readouterr().err
+    (tmp_path / "kept").rename(text)
+    (source / "train" / "3.extxyz").touch()
+    assert convert(source, out, "lmdb") == 1
+    assert "have the same number" in capsys.readouterr().err
+    (source / "train" / "3.extxyz").unlink()
+    (source / "train" / "data.0000.lmdb").touch()
+    assert convert(source, out, "lmdb") == 1
+    assert "N.extxyz and data.N.lmdb: leave those of one kind" in capsys.readouterr().err and not out.exists()
+
+
+def test_nothing_is_mixed_or_overwritten_and_more_pairs_may_come(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(source, out, "lmdb") == 0
+    before = contents(out)
+    assert convert(source, out, "compact") == 1
+    assert "format: lmdb there, compact here" in capsys.readouterr().err and contents(out) == before
+    extxyz.write(source / "train", 12, [frame_of("train", 12, 0)])
+    assert convert(source, out, "lmdb", "--verify") == 0
+    assert len(Dataset(out / "train", DataConfig(out))) == 10
+
+
+def test_verify_names_what_is_changed(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert convert(source, out, "compact") == 0 and prepare.main(["verify", str(out)]) == 0
+    path = out / "train" / "data.0003.bin"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    (out / "train" / "data.0004.bin").touch()
+    assert prepare.main(["verify", str(out)]) == 1
+    error = capsys.readouterr().err
+    assert "train/data.0003.bin: SHA-256" in error and "train/data.0004.bin: not in the manifest" in error
+
+
+def test_frames_read_have_the_types_that_the_rest_expects(source):
+    for frame in extxyz.read(extxyz.find_pairs(source / "train")[0]):
+        assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))
+        assert frame.pos.dtype == frame.force.dtype == frame.cell.dtype == np.float32
+        records.check(frame)
+
+
+@pytest.mark.parametrize("arguments", [[], ["convert"], ["metadata"], ["manifest"], ["verify"]])
+def test_help_teaches(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        prepare.main([*arguments, "--help"])
+    assert stop.value.code == 0
+    assert "usage: python -m oc20.prepare" in capsys.readouterr().out
+
+
+def test_the_examples_are_understood():
+    lines = [line for line in prepare.EXAMPLES.splitlines() if "oc20.prepare " in line and "--help" not in line]
+    assert len(lines) == 6
+    for line in lines:
+        command = line.partition("python -m oc20.prepare ")[2]
+        args = prepare._parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        assert isinstance(getattr(args, "data_dir", None) or args.input_dir, Path)

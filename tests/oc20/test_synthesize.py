@@ -1,0 +1,243 @@
+"""Synthetic surfaces: forces that are derivatives of energies, the published layout, the same data for everyone."""
+
+import lzma
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ase")
+pytest.importorskip("lmdb")
+
+import ase.io
+from ase.calculators.emt import EMT
+
+from common.manifest import read_manifest
+from oc20 import compact, surface, synthesize
+from oc20.synthesize import PRESETS, Recipe, synthesis
+
+SMALL = ["--slab", "2", "2", "2", "--train", "4", "--validation", "2", "--frames", "2"]
+RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)
+
+
+def synthesize_to(out, *options):
+    return synthesize.main([str(out), *SMALL, "--workers", "1", *options])
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def simulate(relaxing=True, seed=0, frames=3, size=(2, 2, 3)):
+    return surface.simulate(size, frames, relaxing, np.random.default_rng(seed))
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    out = tmp_path_factory.mktemp("raw") / "out"
+    assert synthesize_to(out, "--format", "raw") == 0
+    return out
+
+
+def test_the_mini_problem_is_what_the_design_says():
+    plan = synthesis(PRESETS["mini"], 0, "lmdb")
+    assert plan.variant == "mini" and plan.facts["slab"] == [2, 2, 3] and plan.facts["largest_force"] == 10
+    frames = {split: count * 5 for split, count in plan.facts["trajectories"].items()}
+    assert frames == {"train": 2400, "validation": 320} and plan.facts["frames_per_trajectory"] == 5
+    assert len(plan.items) == 34 and len(plan.files) == 34 * 3 + 2
+    assert (
+        len(plan.facts["generator_sha256"]) == 64 and plan.facts["cutoff"] == 6 and plan.facts["most_neighbours"] == 50
+    )
+    assert synthesis(RECIPE, 0, "lmdb").variant == "synthetic"
+    assert PRESETS["full-size"].size == (4, 5, 4)
+
+
+@pytest.mark.parametrize("relaxing", [True, False])
+def test_forces_are_derivatives_of_energies_on_free_and_fixed_atoms(relaxing):
+    frame = simulate(relaxing).frames[-1]
+    forces = frame.get_forces(apply_constraint=False)
+    apart = frame.copy()
+    apart.set_constraint()
+    apart.calc = EMT()
+    for atom in (0, 7, len(frame) - 1):
+        for axis in range(3):
+            energies = []
+            for step in (1e-4, -1e-4):
+                apart.positions[atom, axis] += step
+                energies.append(apart.get_potential_energy())
+                apart.positions[atom, axis] -= step
+            np.testing.assert_allclose(forces[atom, axis], (energies[1] - energies[0]) / 2e-4, atol=1e-5)
+
+
+def test_systems_have_tags_and_a_fixed_layer_as_open_catalyst():
+    seen = set()
+    for seed in range(12):
+        trajectory = simulate(seed=seed, frames=2, size=(2, 3, 4))
+        first, last = trajectory.frames
+        symbols = first.get_chemical_symbols()
+        tags = first.get_tags()
+        assert (tags[:24] < 2).all() and (tags[24:] == 2).all() and 1 <= (tags == 2).sum() <= 2
+        height = first.positions[:, 2]
+        assert (tags == 1).sum() == 6 and height[tags == 1].min() > height[tags == 0].max()
+        (fixed,) = (constraint.index for constraint in first.constraints)
+        assert set(fixed) == set(np.argsort(height)[:6])
+        np.testing.assert_array_equal(first.positions[fixed], last.positions[fixed])
+        assert first.pbc.all() and 1 <= len(set(symbols[:24])) <= 2
+        assert set(symbols[:24]) <= set(surface.LATTICE) and set(symbols[24:]) <= set("HCNO")
+        seen |= set(symbols)
+    assert len(seen) > 6
+
+
+def test_relaxing_goes_downhill_and_moving_keeps_warm():
+    down = [frame.get_potential_energy() for frame in simulate(True, frames=12).frames]
+    assert down[-1] < down[0] - 0.3 and down[-1] <= min(down) + 0.05
+    moving = simulate(False, frames=12).frames
+    moved = [np.abs(a.positions - b.positions).max() for a, b in pairwise(moving)]
+    assert min(moved) > 0.02
+
+
+def test_energies_are_those_of_adsorption():
+    slab, reference = surface.build((2, 2, 3), np.random.default_rng(3))
+    apart = slab[[atom.index for atom in slab if atom.tag < 2]], slab[[atom.index for atom in slab if atom.tag == 2]]
+    for part in apart:
+        part.calc = EMT()
+    clean, alone = (part.get_potential_energy() for part in apart)
+    assert 0 < clean + alone - reference < 10  # the clean slab of the reference is not rattled
+
+
+def test_no_force_is_above_the_limit_and_no_frame_is_missing(monkeypatch):
+    free = [simulate(seed=seed, relaxing=False, frames=4) for seed in range(4)]
+    largest = [surface.largest_force(frame) for run in free for frame in run.frames]
+    assert all(run.steps == [20, 30, 40, 50] for run in free) and max(largest) < surface.LARGEST_FORCE
+    monkeypatch.setattr(surface, "LARGEST_FORCE", float(np.median(largest)))
+    bound = [simulate(seed=seed, relaxing=False, frames=4) for seed in range(4)]
+    assert all(len(run.frames) == 4 and (np.diff(run.steps) >= 10).all() for run in bound)
+    assert {run.steps[-1] for run in bound} != {50}
+    for run in bound:
+        assert max(map(surface.largest_force, run.frames)) <= surface.LARGEST_FORCE
+
+
+def test_pairs_have_the_published_layout_and_plain_ase_reads_them(raw):
+    systems = {}
+    for code, (split, trajectories) in enumerate(RECIPE.trajectories.items()):
+        assert sorted(os.listdir(raw / split)) == ["0.extxyz.xz", "0.txt.xz"]
+        frames = ase.io.read(raw / split / "0.extxyz.xz", ":")
+        lines = lzma.decompress((raw / split / "0.txt.xz").read_bytes()).decode().splitlines()
+        assert len(frames) == len(lines) == trajectories * 2
+        records = [record for i in range(trajectories) for record in RECIPE.simulate(0, code, i)]
+        for frame, line, record in zip(frames, lines, records, strict=True):
+            assert re.fullmatch(r"random\d+,frame\d+,-?\d+\.\d+", line)
+            sid, fid, energy = line.split(",")
+            assert (sid, fid) == (f"random{record.sid}", f"frame{record.fid}")
+            assert float(energy) == pytest.approx(record.reference, abs=1e-7)
+            np.testing.assert_allclose(frame.positions, record.atoms.positions, atol=1e-8)
+            forces = [atoms.get_forces(apply_constraint=False) for atoms in (frame, record.atoms)]
+            np.testing.assert_allclose(*forces, atol=1e-8)
+            assert frame.get_potential_energy() == record.atoms.get_potential_energy()
+            assert frame.get_chemical_symbols() == record.atoms.get_chemical_symbols()
+            np.testing.assert_array_equal(frame.get_tags(), record.atoms.get_tags())
+            np.testing.assert_array_equal(frame.constraints[0].index, record.atoms.constraints[0].index)
+        systems[split] = {line.split(",")[0] for line in lines}
+    assert not systems["train"] & systems["validation"] and len(systems["train"]) == 4
+
+
+def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
+    more = ["--train", "17"]
+    assert synthesize_to(tmp_path / "one", *more, "--format", "compact") == 0
+    assert synthesize_to(tmp_path / "two", *more, "--format", "compact", "--workers", "2") == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert synthesize_to(tmp_path / "other", *more, "--format", "compact", "--seed", "1") == 0
+    digests = {read_manifest(tmp_path / name / "manifest.json").digest() for name in ("one", "other")}
+    assert len(digests) == 2
+    frames = [compact.Shard(tmp_path / "one" / split / "data.0000.bin").read(0) for split in ("train", "validation")]
+    assert not np.array_equal(frames[0].cell, frames[1].cell)
+    assert len(compact.Shard(tmp_path / "one" / "train" / "data.0001.bin")) == 2
+
+
+def test_a_second_call_makes_nothing_and_mends_what_is_missing(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert synthesize_to(out) == 0
+    before = contents(out)
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    capsys.readouterr()
+    assert synthesize_to(out, "--verify") == 0
+    text = capsys.readouterr().out
+    assert "already complete" in text and "oc20.train" in text and "data.format=lmdb" in text
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == stamps
+    for names in (["train/metadata.npz"], ["train/data.0000.lmdb", "validation/data_log.0000.txt"]):
+        for name in names:
+            (out / name).unlink()
+        assert synthesize_to(out) == 0
+        assert contents(out) == before
+
+
+def test_other_data_are_refused(raw, capsys):
+    before = contents(raw)
+    assert synthesize_to(raw, "--seed", "1") == 1
+    error = capsys.readouterr().err
+    assert "seed: 0 there, 1 here" in error and "format: raw there, lmdb here" in error and contents(raw) == before
+
+
+@pytest.mark.slow
+def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    options = [*SMALL, "--train", "96", "--workers", "1"]
+    command = [sys.executable, "-m", "oc20.synthesize", str(out), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    record = out / "manifest.parts" / "task-0-of-1.jsonl"
+    while process.poll() is None and (not record.exists() or record.read_bytes().count(b"finished") < 2):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (out / "manifest.json").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < int(again.stdout.split()[1]) < 7
+    assert synthesize.main([str(whole), *options]) == 0
+    assert contents(out) == contents(whole)
+
+
+def test_a_picture_is_drawn_with_or_without_data(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "s.png"
+    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["s.png"]
+    assert synthesize.main([*SMALL, "--plot", str(tmp_path / "no/where.png")]) == 1
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 1
+    assert "pip install matplotlib" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "name an OUTPUT_DIR"),
+        (["out", "--slab", "1", "2", "3"], "at least 2 x 2 atoms"),
+        (["out", "--train", "0", "--validation", "0"], "at least one"),
+        (["out", "--workers", "0"], "--workers: expected a whole number of at least 1"),
+        (["out", "--frames", "0"], "--frames: expected a whole number of at least 1"),
+        (["out", "--format", "xyz"], "invalid choice"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_wrong_use(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        raise SystemExit(synthesize.main(arguments))
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err and not os.listdir(tmp_path)
+
+
+def test_help_teaches_and_its_examples_are_understood(capsys):
+    with pytest.raises(SystemExit) as stop:
+        synthesize.main(["--help"])
+    assert stop.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+    lines = [line for line in synthesize.EXAMPLES.splitlines() if "python -m oc20.synthesize " in line]
+    assert len(lines) >= 4
+    for line in lines:
+        command = line.partition("python -m oc20.synthesize ")[2]
+        synthesize._parser().parse_args(re.split(r"\s{3,}", command)[0].split())

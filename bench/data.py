@@ -89,7 +89,8 @@ def interpreters(given: list[str], folder: Path) -> dict[str, str]:
 def measured(python: str, reader: str, kind: str, folder: Path, passes: int) -> dict[str, Any]:
     """Return what one process took, per record."""
     threads = str(cores())
-    command = [python, str(READERS), reader, kind, str(folder / kind), threads, str(passes)]
+    # -P: bench/ has a cosmoflow.py too, and must not come before the package of this name.
+    command = [python, "-P", str(READERS), reader, kind, str(folder / kind), threads, str(passes)]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT) if reader.startswith("ours") else "",
         "TF_CPP_MIN_LOG_LEVEL": "3",

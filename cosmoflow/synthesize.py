@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from common.command import UsageError, count, positive, run_command
-from common.processes import usable_cores
-from common.production import MENDABLE, Crew, Item, Plan, produce, report
+from common.command import UsageError, count, positive
+from common.production import Item, Plan
 from common.reference import MINI
+from common.synthesis import Synthesis, given
 from cosmoflow import universe
 from cosmoflow.raw import write_universe
 from cosmoflow.samples import CHANNELS, FORMATS, SPLITS, SampleFormat
@@ -132,43 +131,40 @@ def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[st
     }
 
 
-def recipe_of(args: argparse.Namespace) -> Recipe:
-    """The preset with the changes that the arguments ask for."""
-    changes = {
-        name: getattr(args, name)
-        for name in ("prior", "grid", "subvolumes", "particles", "train", "validation")
-        if getattr(args, name) is not None
-    }
-    if args.length is not None:
-        changes["length_mpc_h"] = args.length or None
-    return replace(PRESETS[args.preset], **changes)
+def _add_options(made: Any, files: Any) -> None:
+    made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as the mini problem")
+    made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
+    made.add_argument(
+        "--subvolumes", type=positive, metavar="K", help="cut universes of K·N voxels per side into K³ samples"
+    )
+    made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
+    made.add_argument("--length", type=float, metavar="MPC_H", help="side of a universe in Mpc/h; 0: voxels of H_0/70")
+    made.add_argument("--train", type=count, metavar="N", help="universes for training")
+    made.add_argument("--validation", type=count, metavar="N", help="universes for validation")
+    files.add_argument("--format", choices=(*FORMATS, RAW), default="tfrecord", help="hdf5: raw universes, uncut")
+    files.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord")
 
 
-def run(args: argparse.Namespace) -> int:
-    """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""
-    recipe = recipe_of(args)
-    if args.output_dir is None and args.plot is None:
-        raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
+def _changes(args: argparse.Namespace) -> dict[str, Any]:
+    changes = given(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
+    return changes if args.length is None else changes | {"length_mpc_h": args.length or None}
+
+
+def _plan(recipe: Recipe, args: argparse.Namespace) -> Plan:
     if args.format == RAW and args.compress == "gzip":
         raise UsageError("raw universes are not compressed: leave out --compress")
-    if args.plot is not None:
-        from cosmoflow.plot import draw  # matplotlib is optional
-
-        draw(recipe, args.seed, args.plot)
-        print(f"drew {args.plot}")
-    if args.output_dir is None:
-        return 0
     samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
-    plan = synthesis(recipe, args.seed, samples)
-    folder: Path = args.output_dir
-    code = report(produce(plan, folder, Crew(args.workers or usable_cores())), plan, folder, checksum=args.verify)
-    if not code:
-        print(f"next: {_next(plan, folder, samples)}")
-    return code
+    return synthesis(recipe, args.seed, samples)
 
 
-def _next(plan: Plan, folder: Path, samples: SampleFormat | None) -> str:
-    if samples is None:
+def _draw(recipe: Recipe, seed: int, path: Path) -> None:
+    from cosmoflow.plot import draw  # it imports this module
+
+    draw(recipe, seed, path)
+
+
+def _next(plan: Plan, folder: Path) -> str:
+    if plan.facts["format"] == RAW:
         return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {plan.facts['sample_shape'][0]}"
     if plan.variant == MINI:
         return f"python -m cosmoflow.train cosmoflow/mini.yaml data.data_dir={folder}"
@@ -179,39 +175,19 @@ def _next(plan: Plan, folder: Path, samples: SampleFormat | None) -> str:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m cosmoflow.synthesize",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
-    parser.add_argument("--preset", choices=PRESETS, default="mini", help="what the options below change")
-    parser.add_argument("--seed", type=count, default=0, help="of the dataset (default 0)")
-    made = parser.add_argument_group("universes (defaults: those of the preset)")
-    made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as the mini problem")
-    made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
-    made.add_argument(
-        "--subvolumes", type=positive, metavar="K", help="cut universes of K·N voxels per side into K³ samples"
-    )
-    made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
-    made.add_argument("--length", type=float, metavar="MPC_H", help="side of a universe in Mpc/h; 0: voxels of H_0/70")
-    made.add_argument("--train", type=count, metavar="N", help="universes for training")
-    made.add_argument("--validation", type=count, metavar="N", help="universes for validation")
-    files = parser.add_argument_group("files")
-    files.add_argument("--format", choices=(*FORMATS, RAW), default="tfrecord", help="hdf5: raw universes, uncut")
-    files.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord")
-    files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
-    files.add_argument("--plot", type=Path, nargs="?", const=Path("universes.png"), help="draw the first universes")
-    parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    args = _parser().parse_args(argv)
-    return run_command(lambda: run(args), MENDABLE)
+SYNTHESIS: Final = Synthesis(
+    "cosmoflow.synthesize",
+    DESCRIPTION,
+    EXAMPLES,
+    PRESETS,
+    "universes.png",
+    _add_options,
+    _changes,
+    _plan,
+    _draw,
+    _next,
+)
+main = SYNTHESIS.main
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import trainer
+from common import synthesis, trainer
 from common.dist import Dist
 from common.manifest import NAME as MANIFEST
 from common.prefetch import Batch
@@ -22,7 +22,7 @@ from common.schedule import EpochSchedule
 from common.task import SampleTask
 from cosmoflow import data, model, synthesize
 from cosmoflow.augment import augment
-from cosmoflow.data import DataConfig, Dataset, DatasetError
+from cosmoflow.data import DataConfig, Dataset
 from cosmoflow.model import ModelConfig
 from cosmoflow.reference import MINI as MINI_REFERENCE
 from cosmoflow.reference import REFERENCE
@@ -111,10 +111,8 @@ class CosmoFlow(SampleTask[Batch]):
 
 def provide(config: Config) -> None:
     """The data of the mini problem are there: generated now if they are not, or not complete."""
-    if config.variant == MINI and not (config.data.data_dir / MANIFEST).exists():
-        print(f"{config.data.data_dir} holds no data yet: the mini problem is generated, once", flush=True)
-        if synthesize.main([str(config.data.data_dir)]):
-            raise DatasetError(f"the data of the mini problem could not be generated in {config.data.data_dir}")
+    if config.variant == MINI:
+        synthesis.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
 
 
 BENCHMARK = trainer.Benchmark("cosmoflow", Config, provide, CosmoFlow)

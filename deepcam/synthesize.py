@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.command import UsageError, count, positive, run_command
+from common.command import UsageError, count, positive
 from common.dist import alone
-from common.processes import usable_cores
-from common.production import MENDABLE, Crew, Item, Plan, produce, report
+from common.production import Item, Plan
 from common.reference import MINI
+from common.synthesis import Synthesis, given
 from deepcam import climate, detection, forecast, snapshot, weather
 from deepcam.climate import Planet
 from deepcam.forecast import DAYS
@@ -140,29 +138,20 @@ def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
     }
 
 
-def run(args: argparse.Namespace) -> int:
-    """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""
-    names = ("height", "width", "size", *SPLITS)
-    changes = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    recipe = replace(PRESETS[args.preset], **changes)
-    if args.output_dir is None and args.plot is None:
-        raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
-    if args.plot is not None:
-        from deepcam.plot import draw  # matplotlib is optional
+def _add_options(made: Any, _files: Any) -> None:
+    made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
+    made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
+    made.add_argument(
+        "--size", type=float, metavar="X", help="of storms on the map: the planet is X times smaller than the Earth"
+    )
+    for split in SPLITS:
+        made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
 
-        draw(recipe, args.seed, args.plot)
-        print(f"drew {args.plot}")
-    if args.output_dir is None:
-        return 0
-    plan = synthesis(recipe, args.seed)
-    folder: Path = args.output_dir
-    outcome = produce(plan, folder, Crew(args.workers or usable_cores()))
-    code = report(outcome, plan, folder, checksum=args.verify)
-    if not code and recipe.train:
-        summarize(folder, alone())
-    if not code:
-        print(f"next: {_next(plan, folder)}")
-    return code
+
+def _draw(recipe: Recipe, seed: int, path: Path) -> None:
+    from deepcam.plot import draw  # it imports this module
+
+    draw(recipe, seed, path)
 
 
 def _next(plan: Plan, folder: Path) -> str:
@@ -176,35 +165,25 @@ def _next(plan: Plan, folder: Path) -> str:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m deepcam.synthesize",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
-    parser.add_argument("--preset", choices=PRESETS, default="mini", help="what the options below change")
-    parser.add_argument("--seed", type=count, default=0, help="of the dataset (default 0)")
-    made = parser.add_argument_group("weather (defaults: those of the preset)")
-    made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
-    made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
-    made.add_argument(
-        "--size", type=float, metavar="X", help="of storms on the map: the planet is X times smaller than the Earth"
-    )
-    for split in SPLITS:
-        made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
-    files = parser.add_argument_group("files")
-    files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
-    files.add_argument("--plot", type=Path, nargs="?", const=Path("weather.png"), help="draw the first snapshots")
-    parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
-    return parser
+def _finish(recipe: Recipe, folder: Path) -> None:
+    if recipe.train:
+        summarize(folder, alone())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    args = _parser().parse_args(argv)
-    return run_command(lambda: run(args), MENDABLE)
+SYNTHESIS: Final = Synthesis(
+    "deepcam.synthesize",
+    DESCRIPTION,
+    EXAMPLES,
+    PRESETS,
+    "weather.png",
+    _add_options,
+    lambda args: given(args, "height", "width", "size", *SPLITS),
+    lambda recipe, args: synthesis(recipe, args.seed),
+    _draw,
+    _next,
+    _finish,
+)
+main = SYNTHESIS.main
 
 
 if __name__ == "__main__":

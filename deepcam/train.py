@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import batchnorm, optim, trainer
+from common import batchnorm, optim, synthesis, trainer
 from common.dist import Dist
 from common.manifest import NAME as MANIFEST
 from common.prefetch import Batch
@@ -22,7 +22,7 @@ from common.schedule import StepSchedule
 from common.task import SampleTask
 from deepcam import data, model, stats, synthesize
 from deepcam.augment import augment
-from deepcam.data import DataConfig, Dataset, DatasetError, Normalization, Shuffle
+from deepcam.data import DataConfig, Dataset, Normalization, Shuffle
 from deepcam.losses import class_weights, cross_entropy
 from deepcam.metrics import iou
 from deepcam.model import ModelConfig
@@ -144,11 +144,8 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
 
 def provide(config: Config) -> None:
     """The data of the mini problem are there: generated now if they are not, or not complete."""
-    folder = config.data.data_dir
-    if config.variant == MINI and not ((folder / MANIFEST).exists() and (folder / stats.NAME).exists()):
-        print(f"{folder} holds no data yet: the mini problem is generated, once", flush=True)
-        if synthesize.main([str(folder)]):
-            raise DatasetError(f"the data of the mini problem could not be generated in {folder}")
+    if config.variant == MINI:
+        synthesis.provide(config.data.data_dir, (MANIFEST, stats.NAME), synthesize.main)
 
 
 BENCHMARK = trainer.Benchmark("deepcam", Config, provide, DeepCam)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.command import UsageError, count, positive, run_command
-from common.processes import usable_cores
-from common.production import MENDABLE, Crew, Item, Plan, produce, report
+from common.command import UsageError, count, positive
+from common.production import Item, Plan
 from common.reference import MINI
+from common.synthesis import Synthesis, given
 from oc20 import extxyz, surface
 from oc20.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
 from oc20.extxyz import Record
@@ -137,29 +137,23 @@ def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
     } | ({} if format == RAW else GRAPH)
 
 
-def run(args: argparse.Namespace) -> int:
-    """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""
-    names = ("train", "validation", "frames")
-    changes: dict[str, Any] = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.slab is not None:
-        changes["size"] = tuple(args.slab)
-    recipe = replace(PRESETS[args.preset], **changes)
-    if args.output_dir is None and args.plot is None:
-        raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
-    if args.plot is not None:
-        from oc20.plot import draw  # matplotlib is optional
+def _add_options(made: Any, files: Any) -> None:
+    made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
+    made.add_argument("--frames", type=positive, metavar="N", help="of each trajectory")
+    for split in SPLITS:
+        made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
+    files.add_argument("--format", choices=(RAW, *FORMATS), default="lmdb", help="of the data (default lmdb)")
 
-        draw(recipe, args.seed, args.plot)
-        print(f"drew {args.plot}")
-    if args.output_dir is None:
-        return 0
-    plan = synthesis(recipe, args.seed, args.format)
-    folder: Path = args.output_dir
-    outcome = produce(plan, folder, Crew(args.workers or usable_cores()))
-    code = report(outcome, plan, folder, checksum=args.verify)
-    if not code:
-        print(f"next: {_next(plan, folder)}")
-    return code
+
+def _changes(args: argparse.Namespace) -> dict[str, Any]:
+    changes = given(args, "train", "validation", "frames")
+    return changes if args.slab is None else changes | {"size": tuple(args.slab)}
+
+
+def _draw(recipe: Recipe, seed: int, path: Path) -> None:
+    from oc20.plot import draw  # it imports this module
+
+    draw(recipe, seed, path)
 
 
 def _next(plan: Plan, folder: Path) -> str:
@@ -172,33 +166,19 @@ def _next(plan: Plan, folder: Path) -> str:
     return f"python -m oc20.train oc20/config.yaml {read} data.train_samples=null data.eval_samples=null"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m oc20.synthesize",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
-    parser.add_argument("--preset", choices=PRESETS, default="mini", help="what the options below change")
-    parser.add_argument("--seed", type=count, default=0, help="of the dataset (default 0)")
-    made = parser.add_argument_group("systems (defaults: those of the preset)")
-    made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
-    made.add_argument("--frames", type=positive, metavar="N", help="of each trajectory")
-    for split in SPLITS:
-        made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
-    files = parser.add_argument_group("files")
-    files.add_argument("--format", choices=(RAW, *FORMATS), default="lmdb", help="of the data (default lmdb)")
-    files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
-    files.add_argument("--plot", type=Path, nargs="?", const=Path("surfaces.png"), help="draw the first systems")
-    parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    args = _parser().parse_args(argv)
-    return run_command(lambda: run(args), MENDABLE)
+SYNTHESIS: Final = Synthesis(
+    "oc20.synthesize",
+    DESCRIPTION,
+    EXAMPLES,
+    PRESETS,
+    "surfaces.png",
+    _add_options,
+    _changes,
+    lambda recipe, args: synthesis(recipe, args.seed, args.format),
+    _draw,
+    _next,
+)
+main = SYNTHESIS.main
 
 
 if __name__ == "__main__":

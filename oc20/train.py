@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import trainer
+from common import synthesis, trainer
 from common.dist import Dist
 from common.manifest import NAME as MANIFEST
 from common.reference import FULL, MINI
 from common.schedule import BoundarySchedule
 from common.task import SampleTask
 from oc20 import data, model
-from oc20.data import Batch, DataConfig, Dataset, DatasetError
+from oc20.data import Batch, DataConfig, Dataset
 from oc20.model import ModelConfig
 from oc20.reference import MINI as MINI_REFERENCE
 from oc20.reference import REFERENCE
@@ -137,12 +137,10 @@ class Oc20(SampleTask[Batch]):
 
 def provide(config: Config) -> None:
     """The data of the mini problem are there: generated now if they are not, or not complete."""
-    if config.variant == MINI and not (config.data.data_dir / MANIFEST).exists():
+    if config.variant == MINI:
         from oc20 import synthesize  # it needs ase, which training does not
 
-        print(f"{config.data.data_dir} holds no data yet: the mini problem is generated, once", flush=True)
-        if synthesize.main([str(config.data.data_dir)]):
-            raise DatasetError(f"the data of the mini problem could not be generated in {config.data.data_dir}")
+        synthesis.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
 
 
 BENCHMARK = trainer.Benchmark("oc20", Config, provide, Oc20)

@@ -204,4 +204,4 @@ def test_the_examples_are_understood():
     assert len(lines) >= 4
     for line in lines:
         command = line.partition("python -m cosmoflow.synthesize ")[2]
-        synthesize._parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        synthesize.SYNTHESIS.parser().parse_args(re.split(r"\s{3,}", command)[0].split())

@@ -185,4 +185,4 @@ def test_help_teaches_and_its_examples_are_understood(capsys):
     assert len(lines) >= 4
     for line in lines:
         command = line.partition("python -m deepcam.synthesize ")[2]
-        synthesize._parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        synthesize.SYNTHESIS.parser().parse_args(re.split(r"\s{3,}", command)[0].split())

@@ -1,7 +1,5 @@
 """Synthetic data: the same for everyone who gives the same arguments, whatever happened on the way."""
 
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -159,49 +157,3 @@ def test_the_spectrum_of_a_plane_wave_is_measured_right():
     assert len(k) == n // 2 - 1 and power[wave - 1] == pytest.approx(expected, rel=1e-6)
     assert np.delete(power, wave - 1).max() < 1e-12 * expected
     assert 2 * np.pi / length_mpc_h * (wave - 0.5) < k[wave - 1] < 2 * np.pi / length_mpc_h * (wave + 0.5)
-
-
-def test_a_picture_is_drawn_with_or_without_data(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "u.png"
-    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["u.png"]
-    assert synthesize.main([*SMALL, "--plot", str(tmp_path / "no/where.png")]) == 1
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 1
-    assert "pip install matplotlib" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "name an OUTPUT_DIR"),
-        (["out", "--particles", "7"], "even number of particles"),
-        (["out", "--length", "-5"], "length_mpc_h must be positive"),
-        (["out", "--train", "0", "--validation", "0"], "at least one"),
-        (["out", "--format", "hdf5", "--compress", "gzip"], "raw universes are not compressed"),
-        (["out", "--workers", "0"], "--workers: expected a whole number of at least 1"),
-        (["out", "--seed", "-1"], "--seed: expected a whole number of at least 0"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_wrong_use(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        raise SystemExit(synthesize.main(arguments))
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err and not os.listdir(tmp_path)
-
-
-def test_help_teaches(capsys):
-    with pytest.raises(SystemExit) as stop:
-        synthesize.main(["--help"])
-    assert stop.value.code == 0
-    assert "examples:" in capsys.readouterr().out
-
-
-def test_the_examples_are_understood():
-    lines = [line for line in synthesize.EXAMPLES.splitlines() if "python -m cosmoflow.synthesize " in line]
-    assert len(lines) >= 4
-    for line in lines:
-        command = line.partition("python -m cosmoflow.synthesize ")[2]
-        synthesize.SYNTHESIS.parser().parse_args(re.split(r"\s{3,}", command)[0].split())

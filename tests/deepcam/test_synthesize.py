@@ -1,7 +1,5 @@
 """Synthetic weather on disk: the same for everyone who gives the same arguments, in the published layout."""
 
-import os
-import re
 import subprocess
 import sys
 import time
@@ -143,46 +141,3 @@ def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
     assert 0 < int(again.stdout.split()[1]) < 63
     assert synthesize.main([str(whole), *options, "--workers", "1"]) == 0
     assert contents(out) == contents(whole)
-
-
-def test_a_picture_is_drawn_with_or_without_data(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "w.png"
-    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["w.png"]
-    assert synthesize.main([*SMALL, "--plot", str(tmp_path / "no/where.png")]) == 1
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert synthesize.main([*SMALL, "--plot", str(picture)]) == 1
-    assert "pip install matplotlib" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "name an OUTPUT_DIR"),
-        (["out", "--width", "143"], "even width"),
-        (["out", "--size", "9"], "size must be from 1"),
-        (["out", "--size", "1"], "at most 190 km"),
-        (["out", "--train", "0", "--validation", "0", "--test", "0"], "at least one"),
-        (["out", "--workers", "0"], "--workers: expected a whole number of at least 1"),
-        (["out", "--seed", "-1"], "--seed: expected a whole number of at least 0"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_wrong_use(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        raise SystemExit(synthesize.main(arguments))
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err and not os.listdir(tmp_path)
-
-
-def test_help_teaches_and_its_examples_are_understood(capsys):
-    with pytest.raises(SystemExit) as stop:
-        synthesize.main(["--help"])
-    assert stop.value.code == 0
-    assert "examples:" in capsys.readouterr().out
-    lines = [line for line in synthesize.EXAMPLES.splitlines() if "python -m deepcam.synthesize " in line]
-    assert len(lines) >= 4
-    for line in lines:
-        command = line.partition("python -m deepcam.synthesize ")[2]
-        synthesize.SYNTHESIS.parser().parse_args(re.split(r"\s{3,}", command)[0].split())

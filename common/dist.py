@@ -16,7 +16,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import FrameType
@@ -119,6 +119,15 @@ class Dist:
             raise ValueError(f"{self.world_size} rank(s) do not fall into groups of {size}; expected a divisor")
         return self
 
+    def split(self, last: int) -> tuple[Dist, Link | None]:
+        """Return the Dist of the ranks before the `last` ones, or on these their own, and the link between both.
+
+        The link is None on the ranks before but rank 0. A collective call; ValueError unless both parts have a rank.
+        """
+        if not last:
+            return self, None
+        raise ValueError(f"{last} of {self.world_size} rank(s) cannot be set apart; expected fewer than there are")
+
     @property
     def process_group(self) -> Any:
         """The ranks as torch.distributed knows them, for modules that talk to them on their own; None: nobody."""
@@ -128,12 +137,34 @@ class Dist:
         """The ranks no longer need each other; `connect` calls this at its end."""
 
 
-class _Ranks(Dist):
-    """Several ranks that talk through a process group of torch.distributed; None is the group of all ranks."""
+class Link:
+    """Between rank 0 and the ranks that are set apart, here ranks 1 and so on. Who waits here, waits without limit."""
 
-    def __init__(self, place: Place, device: torch.device, timeout: timedelta, group: Any = None) -> None:
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self.rank = rank
+        # Not known to torch.distributed, whose timeout for connecting it would be too.
+        self._group = td.ProcessGroupGloo(td.PrefixStore("link", store), rank, size, UNLIMITED)
+
+    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        """`tensor`, in main memory and of equal shape on all ranks of the link, holds those of rank `src`."""
+        whole = tensor.detach().contiguous()
+        self._group.broadcast(whole.view(-1).view(torch.uint8), src).wait()
+        if whole.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(whole)
+        return tensor
+
+
+class _Ranks(Dist):
+    """Several ranks that talk through a process group of torch.distributed; None is the group of all ranks.
+
+    store: where all ranks meet; None if these are not all.
+    """
+
+    def __init__(
+        self, place: Place, device: torch.device, timeout: timedelta, group: Any = None, store: Any = None
+    ) -> None:
         super().__init__(place, device)
-        self._timeout, self._group = timeout, group
+        self._timeout, self._group, self._store = timeout, group, store
 
     def barrier(self) -> None:
         super().barrier()
@@ -177,22 +208,45 @@ class _Ranks(Dist):
 
     def leaders(self) -> Dist | None:
         chosen = [rank for rank, local in enumerate(self.gather_objects(self.local_rank)) if local == 0]
-        group = td.new_group(chosen, timeout=self._timeout) if len(chosen) > 1 else None
         if self.local_rank != 0:
+            self._group_of([])
             return None
         place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
-        return Dist(place, self.device) if group is None else _Ranks(place, self.device, self._timeout, group)
+        return _Ranks(place, self.device, self._timeout, self._group_of(chosen))
 
     def group(self, size: int) -> Dist:
         super().group(size)
-        single = _alone(self.place.launcher)
         if size == 1:
-            return Dist(single, self.device)
-        # A process group of its own also where it has all ranks: its calls come between those of others.
-        starts = range(0, self.world_size, size)
-        groups = [td.new_group(range(start, start + size), timeout=self._timeout) for start in starts]
-        place = replace(single, rank=self.rank % size, world_size=size, local_rank=self.rank % size, local_size=size)
-        return _Ranks(place, self.device, self._timeout, groups[self.rank // size])
+            return Dist(_alone(self.place.launcher), self.device)
+        rank = self.rank % size
+        place = replace(_alone(self.place.launcher), rank=rank, world_size=size, local_rank=rank, local_size=size)
+        first = self.rank - rank
+        return _Ranks(place, self.device, self._timeout, self._group_of(range(first, first + size)))
+
+    def split(self, last: int) -> tuple[Dist, Link | None]:
+        if not 0 < last < self.world_size or self._store is None:
+            return super().split(last)
+        nodes = self.gather_objects(str(self.node_rank))
+        first = self.world_size - last
+        mine = range(first) if self.rank < first else range(first, self.world_size)
+        place = settle(Place(self.place.launcher, self.rank - mine.start, None), [nodes[rank] for rank in mine])
+        own = _Ranks(place, self.device, self._timeout, self._group_of(mine))
+        if 0 < self.rank < first:
+            return own, None
+        return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
+
+    def _group_of(self, chosen: Sequence[int]) -> Any:
+        """Return the process group of these ranks, this one among them, if there are any.
+
+        All ranks of the job call it at once, also where they were split, each with its own part. It is a new one also
+        for all ranks: its calls come between those of others.
+        """
+        of_all = td.get_process_group_ranks(self._group)
+        mine = tuple(of_all[rank] for rank in chosen)
+        parts: list[Any] = [None] * td.get_world_size()
+        td.all_gather_object(parts, mine)
+        groups = {part: td.new_group(part, timeout=self._timeout) for part in sorted(set(parts)) if part}
+        return groups.get(mine)
 
     @property
     def process_group(self) -> Any:
@@ -211,6 +265,7 @@ def _alone(launcher: str) -> Place:
     return Place(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)
 
 
+UNLIMITED: Final = timedelta(days=20)  # gloo counts milliseconds in 32 bits
 _DEFAULTS: Final = DistConfig()
 _connections = itertools.count()
 
@@ -315,7 +370,7 @@ def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ran
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(own[1]) // sharing))
     only_devices = [device for host, _, device in ranks if host == own[0]]
-    dist = _Ranks(place, choose_device(kind, place, only_devices), timeout)
+    dist = _Ranks(place, choose_device(kind, place, only_devices), timeout, store=store)
     dist.same(kind, "the type of device")
     return dist
 

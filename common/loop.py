@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from common.batchnorm import average_statistics
 from common.checkpoint import Checkpoints, Position, Saved
 from common.dist import Dist
+from common.evaluators import Evaluator
 from common.mllog import ResultLog
 from common.optim import set_rate
 from common.precision import Precision
@@ -39,6 +40,7 @@ class TrainConfig:
     accumulation: parts in which each rank computes its share of a step; the result is the same, the memory smaller.
     target: quality that ends the run; null takes the benchmark's own.
     seed: null draws one from the system's randomness.
+    eval_ranks: so many ranks, the last ones, only evaluate while the others go on training; 0: all do both, in turn.
     tail: what happens to the samples that fill no global batch at the end of an epoch: "keep" makes a smaller last
         step of them, "drop" leaves them out of this epoch (each epoch others, since the order is new).
     """
@@ -48,12 +50,15 @@ class TrainConfig:
     accumulation: int = 1
     target: float | None = None
     seed: int | None = None
+    eval_ranks: int = 0
     tail: str = "keep"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "global_batch_size", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.eval_ranks < 0:
+            raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
         if self.tail not in ("keep", "drop"):
@@ -124,15 +129,17 @@ class Fit:
     log: ResultLog
     checkpoints: Checkpoints
     progress: Progress
+    evaluator: Evaluator
     constants: Mapping[str, Any]
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
     _loss: tuple[float, float] = (0.0, 0.0)
     _module: nn.Module = field(init=False)
+    _evaluating: bool = False
+    _eval_began: float = 0.0
 
-    @property
-    def target_met(self) -> bool:
-        """Whether the latest evaluation met the target."""
+    def meets_target(self) -> bool:
+        """Tell whether the latest evaluation met the target."""
         return bool(self.history) and self.target.met(self.history[-1].quality)
 
     def state(self) -> dict[str, Any]:
@@ -143,6 +150,7 @@ class Fit:
             "precision": self.precision.state_dict(),
             "history": [asdict(epoch) for epoch in self.history],
             "loss": list(self._loss),
+            "evaluating": self._evaluating,
             "log_bytes": self.log.position(),
             **self.constants,
         }
@@ -155,6 +163,7 @@ class Fit:
         self.precision.load_state_dict(state["precision"])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         self._loss = (state["loss"][0], state["loss"][1])
+        self._evaluating = state["evaluating"]
         self.position = saved.position
         saved.restore_generators(self.dist.device)
 
@@ -166,19 +175,23 @@ def fit(run: Fit) -> Outcome:
     """
     # The wrapper has buffers of its own, so it lives as long as the run.
     run._module = run.dist.wrap(run.task.model)
-    with StopRequest() as stop, run.progress:
-        while run.position.epoch < run.config.epochs and not run.target_met:
-            stopped_by = _epoch(run, stop)
-            ends = run.target_met or run.position.epoch == run.config.epochs
-            if not stopped_by and not ends:
-                stopped_by = _stop_asked(run, stop)  # in the last step of the epoch, or in its evaluation
-            if stopped_by or run.checkpoints.due(run.position.epoch, ends):
+    with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator):
+        if run._evaluating:  # when the checkpoint was written
+            _begin_evaluation(run)
+            _take_quality(run, wait=True)
+        while run.position.epoch < run.config.epochs and not run.meets_target():
+            stopped_by = _epoch(run, stop) or _stop_asked(run, stop)
+            last = run.position.epoch == run.config.epochs
+            _take_quality(run, wait=last or bool(stopped_by))
+            ends = last or run.meets_target()
+            stopped_by = "" if ends else stopped_by
+            if stopped_by or (run.position.step == 0 and run.checkpoints.due(run.position.epoch, ends)):
                 average_statistics(run.task.model, run.dist)  # the checkpoint has those of rank 0 for all
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
                 run.progress.say(f"stopped by {stopped_by}; all is saved in {path}: go on with --resume")
                 return Outcome(False, run.history, stopped_by)
-    return Outcome(run.target_met, run.history)
+    return Outcome(run.meets_target(), run.history)
 
 
 def _epoch(run: Fit, stop: StopRequest) -> str:
@@ -193,25 +206,42 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     train_s = time.perf_counter() - begin
     if stopped_by:
         return stopped_by
+    if run.meets_target():
+        return ""  # by the weights of the epoch before: those of now were not evaluated
     run.log.end("epoch_stop", epoch_num=number)
-    run.progress.evaluation_begins()
-    run.log.start("eval_start", epoch_num=number)
-    begin = time.perf_counter()
-    run.task.model.eval()
-    average_statistics(run.task.model, run.dist)
-    with torch.inference_mode(), run.precision.autocast():
-        quality = run.task.evaluate()
-    eval_s = time.perf_counter() - begin
-    run.log.end("eval_stop", epoch_num=number)
-    run.log.event(run.target.key, quality, epoch_num=number)
+    _take_quality(run, wait=True)  # of the epoch before
+    if run.meets_target():
+        return ""
     samples_per_s = samples / train_s
     run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=run.task.steps(epoch))
     loss = run._loss[0] / run._loss[1]
     rate = float(run.optimizer.param_groups[0]["lr"])
-    run.history.append(Epoch(number, loss, quality, rate, samples_per_s, train_s, wait_s, eval_s))
+    run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
     run.position = Position(number, 0)
-    run.progress.epoch_done(run.history)
+    run.progress.evaluation_begins()
+    run.log.start("eval_start", epoch_num=number)
+    _begin_evaluation(run)
     return ""
+
+
+def _begin_evaluation(run: Fit) -> None:
+    """The network is evaluated, or will be while training goes on."""
+    run._evaluating, run._eval_began = True, time.perf_counter()
+    average_statistics(run.task.model, run.dist)
+    run.evaluator.begin()
+
+
+def _take_quality(run: Fit, wait: bool) -> None:
+    """The quality of the latest epoch is logged, if it is known by now and was not yet; wait: until it is known."""
+    quality = run.evaluator.quality(wait) if run._evaluating else None
+    if quality is None:
+        return
+    run._evaluating = False
+    latest = run.history[-1]
+    run.log.end("eval_stop", epoch_num=latest.epoch)
+    run.log.event(run.target.key, quality, epoch_num=latest.epoch)
+    run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
+    run.progress.epoch_done(run.history)
 
 
 def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
@@ -238,6 +268,9 @@ def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
                 summed, unseen = torch.zeros_like(summed), 0.0
                 if stopped_by and step + 1 < steps:
                     return samples, wait_s, stopped_by
+                _take_quality(run, wait=False)
+                if run.meets_target():
+                    break
             run.progress.step_done(known)
     return samples, wait_s, ""
 

@@ -63,8 +63,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._close_bar()
         if self._board is not None:
             self._board.close()
 
@@ -76,6 +75,7 @@ class Progress:
 
     def epoch_begins(self, epoch: int, steps: int, done: int) -> None:
         """Start the live line of an epoch (from 1), of which some steps may be done."""
+        self._close_bar()
         shown = None if not self.quiet else True  # None: shown on a terminal only
         self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=shown)
 
@@ -90,8 +90,7 @@ class Progress:
         self._bar.set_description("validation")
 
     def epoch_done(self, history: list[Epoch]) -> None:
-        """Print the newest epoch's line and write the table of all."""
-        self._bar.close()
+        """Print the newest epoch's line and write the table of all; the next epoch may be under way."""
         if self.quiet:
             return
         last = history[-1]
@@ -108,6 +107,10 @@ class Progress:
             for name, value in asdict(last).items():
                 if name != "epoch":
                     self._board.add_scalar(name, value, last.epoch)
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
     def _write_table(self, history: list[Epoch]) -> None:
         with whole_file(self.folder / "history.csv") as part, part.open("w", newline="") as file:

@@ -20,8 +20,10 @@ from common import mllog, optim
 from common.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Saved
 from common.command import run_command
 from common.config import load, to_dict, to_yaml
+from common.datasets import origin
 from common.device import keep_freed_memory
 from common.dist import Dist, DistConfig, connect
+from common.evaluators import Evaluator, RemoteEvaluator, serve
 from common.launch import LaunchError
 from common.loop import Fit, Outcome, Task, TrainConfig, fit
 from common.mllog import ResultLog, SubmissionConfig
@@ -37,7 +39,7 @@ MENDABLE: Final = (ValueError, OSError, FloatingPointError, LaunchError, Staging
 """Errors about what the user gave; the others are ours and come with a traceback."""
 FREE_ON_RESUME: Final = (
     *("output_dir", "drop_page_cache", "staging.", "checkpoint.", "dist.", "submission."),
-    *("train.epochs", "train.target", "train.seed"),
+    *("train.epochs", "train.target", "train.seed", "train.eval_ranks"),
     *("data.data_dir", "data.workers", "data.prefetch", "data.pipeline", "data.cache", "data.verify_crc"),
 )
 """Settings that may differ in a resumed run: where, how fast and how long, not what is computed."""
@@ -58,6 +60,7 @@ class RunConfig:
 
     output_dir: Path
     schedule: Schedule
+    data: Any
     drop_page_cache: bool = False
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -153,22 +156,39 @@ Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong u
 class _Training:
     """One call of the command, on one rank."""
 
-    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist) -> None:
-        self.benchmark, self.config, self.dist = benchmark, config, dist
-        self.checkpoints = Checkpoints(config.output_dir / "checkpoints", benchmark.name, config.checkpoint, dist)
+    def __init__(self, benchmark: Benchmark, config: RunConfig, all_ranks: Dist) -> None:
+        self.benchmark, self.config, self.all_ranks = benchmark, config, all_ranks
         self.resolved = to_dict(config, shown_path)
-        dist.same(self.resolved, "the configuration")
+        all_ranks.same(self.resolved, "the configuration")
+        evaluating = config.train.eval_ranks
+        try:
+            self.dist, self.link = all_ranks.split(evaluating)
+        except ValueError as error:
+            raise ValueError(f"train.eval_ranks: {error}") from None
+        self.evaluates = all_ranks.rank >= all_ranks.world_size - evaluating
+        self.checkpoints = Checkpoints(config.output_dir / "checkpoints", benchmark.name, config.checkpoint, self.dist)
 
     def run(self, resume: Path | None) -> int:
-        """Train; return the exit code."""
+        """Train, or evaluate for those who train; return the exit code."""
+        return self._serve() if self.evaluates else self._run(resume)
+
+    def _serve(self) -> int:
+        assert self.link is not None
+        self.all_ranks.barrier()  # now the data are there
+        problem = self.benchmark.open(self.config, self.dist, 0)  # whatever the seed: the weights will come
+        with contextlib.closing(problem.stage()):
+            serve(problem, Precision(self.config.precision, self.dist.device), self.link)
+        return 0
+
+    def _run(self, resume: Path | None) -> int:
         saved = None
         if resume is not None:
             saved = self.checkpoints.load(None if resume == NEWEST else resume)
             _check_unchanged(saved.state["config"], self.resolved)
-        self._say(f"{self.benchmark.name}: {_ranks(self.dist)}")
+        self._say(f"{self.benchmark.name}: {_ranks(self.all_ranks, self.config.train.eval_ranks)}")
         if self.dist.is_main:
             self.benchmark.provide(self.config)
-        self.dist.barrier()
+        self.all_ranks.barrier()
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.config.output_dir / LOG_NAME, self.dist.is_main, keep_bytes)
         try:
@@ -179,7 +199,8 @@ class _Training:
     def _train(self, log: ResultLog, saved: Saved | None) -> int:
         if saved is None:
             cleared = mllog.clear_cache(self.config.drop_page_cache and self.dist.local_rank == 0)
-            evidence = {**provenance(("common", self.benchmark.name)), "config": self.resolved}
+            data = origin(self.config.data.data_dir)[1] if self.dist.is_main else None
+            evidence = {**provenance(("common", self.benchmark.name)), "data_sha256": data, "config": self.resolved}
             mllog.begin(log, self.benchmark.name, self.config.submission, cleared, evidence)
         seed = self._seed(saved)
         torch.manual_seed(seed)
@@ -212,11 +233,11 @@ class _Training:
         return int(self.dist.broadcast_object(mllog.draw_seed() if seed is None else seed))
 
     def _facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
-        accelerators = self.dist.local_size if self.dist.device.type != "cpu" else 0
+        accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
         return mllog.RunFacts(
             seed=seed,
-            number_of_ranks=self.dist.world_size,
-            number_of_nodes=self.dist.nodes,
+            number_of_ranks=self.all_ranks.world_size,
+            number_of_nodes=self.all_ranks.nodes,
             accelerators_per_node=accelerators,
             train_samples=problem.train_samples,
             eval_samples=problem.eval_samples,
@@ -235,12 +256,17 @@ class _Training:
         if config.train.target is not None:
             target = replace(target, value=config.train.target)
         batch_size = config.train.global_batch_size
+        precision = Precision(config.precision, dist.device)
+        evaluator = Evaluator(problem, precision)
+        if config.train.eval_ranks:
+            evaluator = RemoteEvaluator(problem, precision, dist, self.link)
         return Fit(
             task=problem,
             config=config.train,
             target=target,
             optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
-            precision=Precision(config.precision, dist.device),
+            precision=precision,
+            evaluator=evaluator,
             rate=partial(config.schedule.rate, batch_size),
             dist=dist,
             log=log,
@@ -265,14 +291,15 @@ class _Training:
             print(text, flush=True)
 
 
-def _ranks(dist: Dist) -> str:
+def _ranks(dist: Dist, evaluating: int) -> str:
     """Return in words who computes."""
     device = dist.device.type
     if device == "cpu":
         device += f" with {torch.get_num_threads()} thread(s)"
     if dist.world_size == 1:
         return f"one process on {device}"
-    return f"{dist.world_size} ranks on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
+    ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
+    return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
 
 
 def _check_unchanged(before: dict[str, Any], now: dict[str, Any], section: str = "") -> None:

@@ -27,6 +27,7 @@ import deepcam.train
 import oc20.evaluate
 import oc20.synthesize
 import oc20.train
+from common import manifest
 from common.config import load
 from tests.conformance import official
 
@@ -204,8 +205,12 @@ def flat(pairs):
     return list(itertools.chain.from_iterable(pairs))
 
 
-def test_a_run_writes_a_log_that_the_checker_understands(case, run, capsys):
+def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys):
     assert run(f"train.target={case.met}", "output_dir=met") == 0
+    assert (
+        f'"data_sha256": "{manifest.read_manifest(data / manifest.NAME).digest()}"'
+        in Path("met/result_0.txt").read_text()
+    )
     assert "reached after 1 epochs" in capsys.readouterr().out
     report = compliance.check(["met/result_0.txt"])
     # 24 samples are not the dataset, and this is not the target: nothing else is wrong.
@@ -230,6 +235,17 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
         out, err = started.communicate(timeout=120)
         assert started.returncode != 0 and "NOT reached after" in out, err
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
+
+
+def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
+    assert run("output_dir=one") == 1
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
+    started = start("output_dir=three", *case.shared, "train.eval_ranks=1", launcher=command)
+    out, err = started.communicate(timeout=120)
+    assert started.returncode != 0 and "3 ranks (1 of them evaluate)" in out, err
+    assert flat(curve("three")) == pytest.approx(flat(curve("one")), **SAME)
+    report = compliance.check(["three/result_0.txt"])
+    assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01", "QUA03"}
 
 
 def test_a_killed_run_goes_on_with_the_same_curve(run, start):

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from common.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.dist import Dist
+from common.evaluators import Evaluator
 from common.launch import Place
 from common.loop import Fit, TrainConfig, fit
 from common.mllog import open_log
@@ -64,21 +66,35 @@ class Line:
         return (self.model(X) - Y).abs().mean().item()
 
 
+class Late(Evaluator):
+    """Tells the quality of an epoch after some steps of the next, as ranks of their own do."""
+
+    def begin(self):
+        super().begin()
+        self.asked = 0
+
+    def quality(self, wait):
+        self.asked += 1
+        return super().quality(wait) if wait or self.asked > 3 else None
+
+
 def run_of(folder, target=0.3, at_step=lambda epoch, step: None, **changes):
     config = TrainConfig(**{"epochs": 12, "global_batch_size": 8, **changes})
     folder.mkdir(exist_ok=True)
     task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
+    precision = Precision(PrecisionConfig(dtype="fp32"), DIST.device)
     return Fit(
         task=task,
         config=config,
         target=goal,
         optimizer=build(OptimConfig(), task.model.parameters(), 0.1),
-        precision=Precision(PrecisionConfig(dtype="fp32"), DIST.device),
+        precision=precision,
         rate=lambda epoch, step, steps: 0.02 / (1 + epoch),
         dist=DIST,
         log=open_log(folder / f"log-{len(list(folder.iterdir()))}.txt", True),
         checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(), DIST),
         progress=Progress(folder, goal, config.epochs, quiet=False),
+        evaluator=Evaluator(task, precision),
         constants={"seed": 1},
     )
 
@@ -99,7 +115,7 @@ def test_the_log_has_each_epoch_and_its_evaluation(tmp_path):
     run = run_of(tmp_path, target=1e-9, epochs=2)
     assert not fit(run).target_met
     keys = [line.split('"key": "')[1].split('"')[0] for line in run.log.path.read_text().splitlines()]
-    assert keys == ["epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_error", "tracked_stats"] * 2
+    assert keys == ["epoch_start", "epoch_stop", "tracked_stats", "eval_start", "eval_stop", "eval_error"] * 2
 
 
 def test_parts_of_a_step_give_the_whole_step(tmp_path):
@@ -111,17 +127,41 @@ def test_parts_of_a_step_give_the_whole_step(tmp_path):
     assert losses[1] == pytest.approx(losses[3], rel=1e-5)
 
 
+def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
+    expected = fit(run_of(tmp_path / "at_once")).history
+    late = run_of(tmp_path / "late")
+    late.evaluator = Late(late.task, late.precision)
+    outcome = fit(late)
+    assert outcome.target_met
+    assert [(e.epoch, e.loss, e.quality) for e in outcome.history] == [(e.epoch, e.loss, e.quality) for e in expected]
+    events = [re.search(r'"key": "(\w+)".*"epoch_num": (\d+)', line) for line in late.log.path.open()]
+    last = len(expected)
+    # The next epoch had begun when the target was met, and ended with it.
+    assert [(key, int(epoch)) for key, epoch in (event.groups() for event in events)][-5:] == [
+        *((key, last) for key in ("tracked_stats", "eval_start")),
+        ("epoch_start", last + 1),
+        *((key, last) for key in ("eval_stop", "eval_error")),
+    ]
+    # The newest checkpoint has the weights that met it.
+    again = run_of(tmp_path / "late")
+    saved = again.checkpoints.load()
+    again.load(saved)
+    assert saved.position == Position(last, 0) and fit(again).history[-1].quality == expected[-1].quality
+
+
 LAST_STEP = 6
 
 
+@pytest.mark.parametrize("evaluator", [Evaluator, Late])
 @pytest.mark.parametrize("stop_at", [(1, 0), (1, 3), (1, LAST_STEP)])
-def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at):
+def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluator):
     def stop(epoch, step):
         if (epoch, step) == stop_at:
             os.kill(os.getpid(), signal.SIGUSR1)
 
     whole = fit(run_of(tmp_path / "whole", target=1e-9, epochs=4)).history
     first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
+    first.evaluator = evaluator(first.task, first.precision)
     outcome = fit(first)
     # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
     epochs = stop_at[0] + (stop_at[1] == LAST_STEP)

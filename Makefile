@@ -1,6 +1,7 @@
 # Every target sets itself up: the first call makes a virtual environment, later ones are quick.
 #   PYTHON       the interpreter that makes the environment, 3.11 or later
 #   VENV         where the environment is
+#   QUICK        1: `make demo` trains one benchmark, not three
 #   LOGS         what `make demo` checks after its own logs: a file or a folder
 #   PYTEST_ARGS  more arguments for pytest; to select tests use `make test-fast`, for `make test` demands coverage
 #   TORCH_INDEX  a wheel index for torch, such as https://download.pytorch.org/whl/cpu: the default index holds the CUDA
@@ -8,6 +9,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+QUICK ?=
 LOGS ?=
 PYTEST_ARGS ?=
 TORCH_INDEX ?=
@@ -22,17 +24,15 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 .PHONY: help demo test test-fast lint format docs bench clean
 
 help: ## show this list
-	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [LOGS=path] [PYTEST_ARGS=...]"
+	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train the mini CosmoFlow and DeepCAM and check their logs
+demo: $(VENV)/.training-installed ## check example logs and LOGS=path; one run of each mini problem (QUICK=1: of CosmoFlow's), a package and a report of them
 	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
-	runs=runs/demo-$$(date +%Y%m%d-%H%M%S) && for benchmark in cosmoflow deepcam; do \
-	  $(PY) -m $$benchmark.train $$benchmark/mini.yaml output_dir=$$runs/$$benchmark && \
-	  $(PY) -m compliance.check --allow-mini $$runs/$$benchmark/result_0.txt || exit 1; done
+	$(PY) -m submission.round --config mini --runs 1 $(if $(QUICK),--benchmarks cosmoflow) -o runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: lint ## lint, then all tests with their coverage
-	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov=deepcam --cov=oc20 --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov=deepcam --cov=oc20 --cov=submission --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -54,6 +54,8 @@ bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
 	$(PY) bench/data.py
 	$(PY) bench/cosmoflow.py
 	$(PY) bench/deepcam.py
+	$(PY) bench/oc20.py
+	$(PY) bench/submission.py
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
@@ -72,7 +74,7 @@ $(VENV)/.checker-installed: $(VENV)/.created $(REQUIREMENTS)
 	@touch $@
 
 $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[cosmoflow,deepcam]'
+	$(PIP_INSTALL) --editable '.[cosmoflow,deepcam,oc20]'
 	@touch $(VENV)/.checker-installed $@
 
 # The development installation contains the others.

@@ -1,6 +1,6 @@
 """Who evaluates the network: the ranks that train it, between two epochs, or others, meanwhile.
 
-Of a large run the evaluation takes a good part (of a full OC20 epoch's samples a third are validated). With
+Evaluations take a good part of a large run: for OC20 they have half as many samples as an epoch of training. With
 `train.eval_ranks` the last ranks do nothing else: after each epoch they get the weights, and training goes on.
 """
 

@@ -166,6 +166,12 @@ class _Training:
         except ValueError as error:
             raise ValueError(f"train.eval_ranks: {error}") from None
         self.evaluates = all_ranks.rank >= all_ranks.world_size - evaluating
+        kinds = set(all_ranks.gather_objects((all_ranks.node_rank, self.evaluates)))
+        if config.staging.mode != "none" and len(kinds) > all_ranks.nodes:
+            raise ValueError(
+                f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
+                "there: take all ranks of a node, or staging.mode=none"
+            )
         self.checkpoints = Checkpoints(config.output_dir / "checkpoints", benchmark.name, config.checkpoint, self.dist)
 
     def run(self, resume: Path | None) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from common.reference import ROUNDS
 from compliance import __version__
+from compliance.arguments import refuse_to_overwrite, round_name, write_text
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.references import REFERENCES
@@ -67,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from compliance.follow import follow  # only this mode pays for it
 
             return follow(given.paths, options, given.follow_timeout)
-        _refuse_to_overwrite(given)
+        refuse_to_overwrite(given.output, given.paths)
         report = check_paths(given.paths, options)
-        _write(FORMATS[given.format](report, _style(given)), given.output)
+        write_text(FORMATS[given.format](report, _style(given)), given.output)
         return report.exit_code
     except ValueError as error:
         parser.error(str(error))
@@ -90,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     what = parser.add_argument_group("what to judge by (found out from folders and logs where not given)")
-    what.add_argument("--round", type=_round, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
+    what.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     what.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
     what.add_argument("--division", choices=("closed", "open"), help="judge by this division")
     what.add_argument(
@@ -118,13 +119,6 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
     parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {__version__}")
     return parser
-
-
-def _round(text: str) -> str:
-    short = text.removeprefix("v").removesuffix(".0") if text.count(".") == 2 else text.removeprefix("v")
-    if short not in ROUNDS:
-        raise argparse.ArgumentTypeError(f"there is no round {text!r}; known are {', '.join(ROUNDS)}")
-    return short
 
 
 def _options(given: argparse.Namespace) -> Options:
@@ -182,34 +176,8 @@ def _style(given: argparse.Namespace) -> Style:
 def _show_rules(given: argparse.Namespace) -> int:
     from compliance.explain import explain, list_rules
 
-    _write(explain(given.explain) if given.explain else list_rules(given.profile), given.output)
+    write_text(explain(given.explain) if given.explain else list_rules(given.profile), given.output)
     return 0
-
-
-def _refuse_to_overwrite(given: argparse.Namespace) -> None:
-    """Raise ValueError if the output would replace something inside what is checked."""
-    if not given.output or not os.path.exists(given.output):
-        return
-    output = os.path.realpath(given.output)
-    for path in given.paths:
-        real = os.path.realpath(path)
-        if output == real or output.startswith(real + os.sep):
-            raise ValueError(f"-o {given.output} would overwrite a file that is being checked; choose another name")
-
-
-def _write(text: str, output: str | None) -> None:
-    text = text if text.endswith("\n") else text + "\n"
-    if output is None:
-        # Names in logs may hold characters that the terminal's encoding lacks.
-        encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-        return
-    try:
-        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except OSError as error:
-        raise ValueError(f"cannot write {output}: {error.strerror}") from None
 
 
 class _Callable(ModuleType):

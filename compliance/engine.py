@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.reference import FULL, ROUNDS, is_number
+from compliance.contents import contents_of
 from compliance.examine import Task, examine
 from compliance.finding import ERROR, Finding
-from compliance.layout import PackagePlace, Places, SetPlace, discover, round_of_path
+from compliance.layout import PackagePlace, Places, PowerPlace, SetPlace, discover, result_name, round_of_path
 from compliance.package import Package, Submissions
 from compliance.references import benchmarks_of, reference_of
 from compliance.report import Report
@@ -71,7 +72,9 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     sets: list[tuple[ResultSet, SetPlace]] = [pair for _, pairs in packages for pair in pairs]
     sets += [(_open_folder(place, options, report), place) for place in places.folders]
     for results, place in sets:
-        tasks += [_task(path, results, options) for path in (*place.logs, *place.pruned)]
+        power = results.power or {}
+        tasks += [_task(path, results, options, power.get(result_name(path))) for path in place.logs]
+        tasks += [_task(path, results, options) for path in place.pruned]
     tasks += _single_tasks(places, options, report)
     runs = iter(_examine_all(tasks, options))
     for results, place in sets:
@@ -90,7 +93,8 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
 # -- what to judge by --------------------------------------------------------------------------------------
 
 
-def _round(path: str, flat: bool, options: Options, report: Report) -> str:
+def choose_round(path: str, flat: bool, options: Options, report: Report) -> str:
+    """Return the round that an input is judged by; the report notes it, and why."""
     if options.round:
         round_, why = options.round, "as asked for"
     elif flat:
@@ -105,10 +109,9 @@ def _round(path: str, flat: bool, options: Options, report: Report) -> str:
 def _open_package(
     place: PackagePlace, options: Options, report: Report
 ) -> tuple[Package, list[tuple[ResultSet, SetPlace]]]:
-    round_ = _round(place.root, place.flat, options, report)
+    round_ = choose_round(place.root, place.flat, options, report)
     package = Package(place.root, place.organisation, round_, options.profile, place.flat)
-    for name in ("strange", "missing", "bad_names", "large", "broken_links", "implementations", "has_benchmarks"):
-        setattr(package, name, getattr(place, name))
+    package.strange, package.missing, package.contents = place.strange, place.missing, contents_of(place.root)
     for path in place.systems:
         description = read_description(path)
         package.descriptions[description.name] = description
@@ -129,7 +132,7 @@ def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
     description = package.descriptions.get(place.system)
     results = ResultSet(place.folder, package.round, options.profile, place.scaling)
     results.organisation, results.system, results.folder_benchmark = package.organisation, place.system, place.benchmark
-    results.description, results.other_files = description, place.others
+    results.description, results.other_files, results.power = description, place.others, place.power
     known = place.benchmark.lower() if options.profile == STRICT else place.benchmark
     results.benchmark = options.benchmark or (known if known in benchmarks_of(package.round) else None)
     if description is not None:
@@ -142,8 +145,8 @@ def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
 
 
 def _open_folder(place: SetPlace, options: Options, report: Report) -> ResultSet:
-    results = ResultSet(place.folder, _round(place.folder, False, options, report), options.profile, loose=True)
-    results.folder_benchmark = place.benchmark
+    results = ResultSet(place.folder, choose_round(place.folder, False, options, report), options.profile, loose=True)
+    results.folder_benchmark, results.power = place.benchmark, place.power
     results.division, results.benchmark = options.division, options.benchmark
     return results
 
@@ -151,13 +154,13 @@ def _open_folder(place: SetPlace, options: Options, report: Report) -> ResultSet
 def _single_tasks(places: Places, options: Options, report: Report) -> list[Task]:
     tasks = []
     for path in places.logs:
-        round_ = _round(path, False, options, report)
+        round_ = choose_round(path, False, options, report)
         asked = (options.profile, options.division, options.benchmark)
         tasks.append(Task(path, round_, *asked, allow_mini=options.allow_mini))
     return tasks
 
 
-def _task(path: str, results: ResultSet, options: Options) -> Task:
+def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | None = None) -> Task:
     return Task(
         path,
         results.round,
@@ -167,6 +170,7 @@ def _task(path: str, results: ResultSet, options: Options) -> Task:
         results.division,
         results.benchmark,
         options.allow_mini,
+        power,
     )
 
 
@@ -211,7 +215,8 @@ class _Examine:
 
 
 def _examine_all(tasks: list[Task], options: Options) -> Iterator[Run]:
-    total = sum(_size(task.path) for task in tasks)
+    measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
+    total = sum(map(_size, (*(task.path for task in tasks), *measured)))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
     if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES:
         return _shown(map(_Examine(options), tasks), len(tasks), total, options)
@@ -258,17 +263,17 @@ def _judge(report: Report, options: Options) -> None:
         _complete(results)
         judge_convergence(results)
         rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
-        results.findings += _apply(rules, results, report, options)
+        results.findings += apply_rules(rules, results, report, options)
         _score(results)
     for package in report.packages:
         rules = rules_of(PackageRule, package.round, None, options.profile)
-        package.findings += _apply(rules, package, report, options)
+        package.findings += apply_rules(rules, package, report, options)
     submissions = Submissions(report.packages, report.sets, options.profile)
     rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
-    report.own += _apply(rules, submissions, report, options)
+    report.own += apply_rules(rules, submissions, report, options)
 
 
-def _apply(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
+def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
     """Return what the rules find, without the ignored findings, which the report notes."""
     found: list[Finding] = []
     for rule in rules:

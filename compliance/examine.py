@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting, is_number
 from compliance.finding import SKIPPED, Finding
 from compliance.log import SUBMISSION, Log, read_log
+from compliance.power import read_power
 from compliance.references import benchmarks_of, reference_of
 from compliance.rule import STRICT, Case, LogRule, rules_of
 from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms, variant_of
+
+if TYPE_CHECKING:
+    from compliance.layout import PowerPlace
 
 HEADER = ("init_start", "submission_benchmark")
 FINDINGS_KEPT = 100
@@ -26,7 +30,7 @@ class Task:
     """A log to examine, and what its surroundings say of it.
 
     division, benchmark: forced by the user. division_hint, benchmark_hint: of the folder or system
-    description, used where the log says nothing of use.
+    description, used where the log says nothing of use. power: the power files of the run, if there are any.
     """
 
     path: str
@@ -37,11 +41,15 @@ class Task:
     division_hint: str | None = None
     benchmark_hint: str | None = None
     allow_mini: bool = False
+    power: PowerPlace | None = None
 
 
 def examine(task: Task) -> Run:
     """Return what the log amounts to, with all findings about it."""
-    return digest(read_log(task.path), task)
+    run = digest(read_log(task.path), task)
+    if task.power is not None:
+        run.power = read_power(task.power.nodes, task.power.switches, run.start_ms, run.stop_ms)
+    return run
 
 
 def digest(log: Log, task: Task) -> Run:

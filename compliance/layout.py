@@ -2,8 +2,11 @@
 
 Round 0.7:  <organisation>/results/<system>/<benchmark>/result_<i>.txt
 Since 1.0:  <organisation>/results/<system>/{strong,weak}/<benchmark>/result_<i>.txt [pruned_results/result_<i>.txt]
-Both:       <organisation>/systems/<system>.json, <organisation>/benchmarks/<benchmark>/implementations/…
-Source: submission_rules.adoc#submission-structure, hpc_training_rules.adoc#results.
+All:        …/<benchmark>/power/result_<i>/{node,sw}_<j>.txt, where power was measured
+            <organisation>/systems/<system>.json, <organisation>/benchmarks/<benchmark>/implementations/<name>/…
+            <organisation>/benchmarks/<benchmark>/<system>/{<system>_<name>.json, README.md, setup.sh, …}
+Source: submission_rules.adoc#submission-structure, hpc_training_rules.adoc#results; for power the README of
+mlperf_logging/mllog/examples/power.
 """
 
 from __future__ import annotations
@@ -17,10 +20,15 @@ from dataclasses import dataclass, field
 from compliance.results import STRONG, WEAK
 
 RESULTS, SYSTEMS, BENCHMARKS, PRUNED = "results", "systems", "benchmarks", "pruned_results"
+POWER = "power"
+IMPLEMENTATIONS = "implementations"
+README_FILE = "README.md"
+SCRIPTS = ("setup.sh", "init_datasets.sh", "run_and_time.sh")
 SCALING_FILE = "scaling.json"
 PARAMETERS_FILE = "package_checker_params"
-KNOWN_FILES = (SCALING_FILE, PARAMETERS_FILE, "power")
+KNOWN_FILES = (SCALING_FILE, PARAMETERS_FILE, POWER)
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
+POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
 ROUND_NAME = re.compile(r"(?:^|[^0-9.])(0\.7|1\.0|2\.0|3\.0)(?:\.0)?$")
 MAX_FILE_BYTES = 50 << 20
@@ -29,8 +37,18 @@ REPOSITORY_DEPTH = 4
 
 
 @dataclass(slots=True)
+class PowerPlace:
+    """A folder with the power files of one run: of its nodes, of its switches, and what has another name."""
+
+    folder: str
+    nodes: list[str] = field(default_factory=list)
+    switches: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class SetPlace:
-    """A folder with the logs of one result."""
+    """A folder with the logs of one result. `power`: by result (result_1, …); None if no power was measured."""
 
     folder: str
     system: str = ""
@@ -41,6 +59,7 @@ class SetPlace:
     others: list[str] = field(default_factory=list)
     scaling_file: str = ""
     parameters: str = ""
+    power: dict[str, PowerPlace] | None = None
 
 
 @dataclass(slots=True)
@@ -54,12 +73,7 @@ class PackagePlace:
     systems: list[str] = field(default_factory=list)
     strange: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    bad_names: list[str] = field(default_factory=list)
-    large: list[str] = field(default_factory=list)
-    broken_links: list[str] = field(default_factory=list)
     parameters: list[str] = field(default_factory=list)
-    implementations: dict[str, list[str]] = field(default_factory=dict)
-    has_benchmarks: bool = False
 
 
 @dataclass(slots=True)
@@ -148,12 +162,6 @@ def _package(root: str) -> PackagePlace:
     place.missing = [folder for folder in (results, systems) if not os.path.isdir(folder)]
     place.systems = [path for path in _files(systems) if path.endswith(".json")]
     _read_results(results, place)
-    benchmarks = os.path.join(root, BENCHMARKS)
-    place.has_benchmarks = os.path.isdir(benchmarks)
-    for folder in _subfolders(benchmarks):
-        below = _subfolders(os.path.join(folder, "implementations"))
-        place.implementations[os.path.basename(folder)] = [os.path.basename(path) for path in below]
-    _read_names(root, place)
     return place
 
 
@@ -185,35 +193,56 @@ def _set(folder: str, system: str, scaling: str) -> SetPlace:
     place.pruned = _result_files(pruned)
     known = {*place.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
     place.others = [path for path in _entries(folder) if path not in known]
+    place.power = _power(folder)
     scaling_file, parameters = (os.path.join(folder, name) for name in (SCALING_FILE, PARAMETERS_FILE))
     place.scaling_file = scaling_file if os.path.isfile(scaling_file) else ""
     place.parameters = parameters if os.path.isfile(parameters) else ""
     return place
 
 
+def _power(folder: str) -> dict[str, PowerPlace] | None:
+    power = os.path.join(folder, POWER)
+    if not os.path.exists(power):
+        return None
+    return {os.path.basename(run): _power_files(run) for run in _subfolders(power)}
+
+
+def _power_files(folder: str) -> PowerPlace:
+    place = PowerPlace(folder)
+    for path in _entries(folder):
+        name = POWER_NAME.fullmatch(os.path.basename(path))
+        kinds = {"node": place.nodes, "sw": place.switches}
+        (kinds[name[1]] if name and _is_file(path) else place.others).append(path)
+    return place
+
+
+def result_name(path: str) -> str:
+    """Return what the power folder of a run is called: `result_3` for `…/result_3.txt`."""
+    return os.path.basename(path).removesuffix(".gz").removesuffix(".txt")
+
+
+def power_number(path: str) -> int:
+    """Return the number in the name of a power file: 3 for `…/node_3.txt`; -1 if it has another name."""
+    name = POWER_NAME.fullmatch(os.path.basename(path))
+    return int(name[2]) if name else -1
+
+
 def _log_folders(path: str) -> Iterator[SetPlace]:
     """Yield each folder below that holds logs; in a folder with result_* files only these count."""
+    measured: tuple[str, ...] = ()
     for folder, names in _walk(path):
+        if os.path.join(folder, "").startswith(measured):
+            continue
         results = [name for name in names if RESULT_NAME.fullmatch(name)]
         logs = results or [name for name in names if LOG_NAME.fullmatch(name)]
         if logs:
             place = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
-            paths = [os.path.join(folder, name) for name in sorted(logs, key=_natural)]
+            paths = [os.path.join(folder, name) for name in sorted(logs, key=natural)]
             place.logs = [path for path in paths if _is_file(path)]
+            if results:
+                place.power = _power(folder)
+                measured += (os.path.join(folder, POWER, ""),)
             yield place
-
-
-def _read_names(root: str, place: PackagePlace) -> None:
-    for folder, names in _walk(root):
-        for name in (*names, os.path.basename(folder)) if folder != root else names:
-            path = folder if name == os.path.basename(folder) and name not in names else os.path.join(folder, name)
-            if name.startswith(".") or " " in name:
-                place.bad_names.append(path)
-            if os.path.islink(path):
-                if not os.path.exists(path):
-                    place.broken_links.append(path)
-            elif _size(path) > MAX_FILE_BYTES:
-                place.large.append(path)
 
 
 def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -232,7 +261,7 @@ def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
         stack += [(entry, depth + 1) for entry in reversed(below)]
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
+def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key by which result_2 comes before result_10."""
     parts = re.split(r"([0-9]+)", name)
     return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
@@ -243,7 +272,7 @@ def _entries(folder: str) -> list[str]:
         names = os.listdir(folder)
     except OSError:
         return []
-    return [os.path.join(folder, name) for name in sorted(names, key=_natural)]
+    return [os.path.join(folder, name) for name in sorted(names, key=natural)]
 
 
 def _subfolders(folder: str) -> list[str]:
@@ -264,11 +293,3 @@ def _is_file(path: str) -> bool:
 
 def _result_files(folder: str) -> list[str]:
     return [path for path in _files(folder) if RESULT_NAME.fullmatch(os.path.basename(path))]
-
-
-def _size(path: str) -> int:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0

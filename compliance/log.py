@@ -11,13 +11,14 @@ import io
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
 from common.reference import COMMON_SETTINGS, is_number
+from compliance.personal import Mention, Watch
 from compliance.record import (
     FILE_ORDER,
     LONG_RECORD_BYTES,
@@ -70,12 +71,16 @@ class Problem(NamedTuple):
 
 
 class Log:
-    """What a log file says: the records by key, in file order, and the problems found in its form."""
+    """What a log file says: the records by key, in file order, and the problems found in its form.
+
+    personal: the first mail addresses and home directories, of all lines, records or not.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.records: dict[str, list[Record]] = {}
         self.problems: list[Problem] = []
+        self.personal: list[Mention] = []
         self.other_keys: set[str] = set()
         self.record_count = 0
         self.line_count = 0
@@ -132,12 +137,13 @@ class Log:
 class LogReader:
     """Turns bytes, fed in pieces of any size, into a `Log`. Never raises on any bytes."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, keys: Iterable[str] = KEYS) -> None:
         self.log = Log(path)
+        self._watch = Watch(self.log.personal)
         self._carry = bytearray()
         self._skipping = False
         self._kept_bytes = 0
-        self._slots: dict[str, list[Record]] = {key: [] for key in KEYS}
+        self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
 
     def feed(self, data: bytes) -> None:
@@ -178,17 +184,29 @@ class LogReader:
         log = Log(self.log.path)
         log.records = {key: list(found) for key, found in self._slots.items() if found}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
+        log.personal = list(self.log.personal)
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
+
+    def take(self) -> list[Record]:
+        """Return the records kept so far, in file order, and forget them, so that any number can be read."""
+        taken = sorted((record for slot in self._slots.values() for record in slot), key=FILE_ORDER)
+        for slot in self._slots.values():
+            slot.clear()
+        self._kept_bytes = 0
+        return taken
 
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line end."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines, records = self.log.line_count, self.log.record_count
         if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
         else:
             self._read_records(self._lines_of(data))
+        only_records = self.log.line_count - lines == self.log.record_count - records
+        self._watch.look(data, lines + 1, only_records)
 
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
@@ -321,7 +339,12 @@ def read_log(path: str) -> Log:
     A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log
     with the problem "unreadable" and what could be read before.
     """
-    reader = LogReader(path)
+    return read_with(LogReader(path))
+
+
+def read_with(reader: LogReader) -> Log:
+    """Feed the reader with its file and return its log, as `read_log` does."""
+    path = reader.log.path
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
             _feed_all(reader, stream)

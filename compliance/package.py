@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
+from compliance.contents import Entry
 from compliance.finding import Finding, worst
 from compliance.results import ResultSet
 from compliance.system import SystemDescription
@@ -14,7 +16,7 @@ class Package:
     """One organisation's folder.
 
     flat: results/<system>/<benchmark> as in round 0.7. strange: folders that fit no layout, with what was
-    expected there. bad_names, large, broken_links: files that the repository rules refuse.
+    expected there. contents: every file, folder and link below the root.
     """
 
     root: str
@@ -26,13 +28,13 @@ class Package:
     descriptions: dict[str, SystemDescription] = field(default_factory=dict)
     strange: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    bad_names: list[str] = field(default_factory=list)
-    large: list[str] = field(default_factory=list)
-    broken_links: list[str] = field(default_factory=list)
+    contents: list[Entry] = field(default_factory=list)
     parameters: list[tuple[str, int, str]] = field(default_factory=list)
-    implementations: dict[str, list[str]] = field(default_factory=dict)
-    has_benchmarks: bool = False
     findings: list[Finding] = field(default_factory=list)
+
+    def path(self, entry: Entry) -> str:
+        """Return where an entry of the contents is."""
+        return os.path.join(self.root, entry.path)
 
     @property
     def strict(self) -> bool:

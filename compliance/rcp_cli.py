@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.reference import ROUNDS, VARIANTS
+from compliance.arguments import round_name
 from compliance.rcp_points import ROOT, Mode, ReferencePoint, load_points_from, prune
 from compliance.rcp_record import record
 from compliance.rcp_table import read_table
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     what = shown.add_mutually_exclusive_group()
     what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
     what.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
-    shown.add_argument("--round", type=_round, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
+    shown.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
     shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: what is there)")
     shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
 
@@ -95,13 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     recorded.add_argument("--name", help="points are called NAME_<batch size> (default: <benchmark>_ref, _mini)")
     recorded.add_argument("--benchmark", choices=tuple(REFERENCES), help="take runs of this benchmark only")
     return parser
-
-
-def _round(text: str) -> str:
-    short = text.removesuffix(".0") if text.count(".") == 2 else text
-    if short not in ROUNDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no round; known are {', '.join(ROUNDS)}")
-    return short
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from compliance.score import Throughput, TimeToTrain
 from compliance.system import SystemDescription
 
 if TYPE_CHECKING:
+    from compliance.layout import PowerPlace
     from compliance.rcp import Verdict  # only results pay for it, not single logs
 
 STRONG = "strong"
@@ -26,6 +27,7 @@ class ResultSet:
     benchmark, division: what rules apply: by the folder and the system description, else by the logs.
     variant: of most of its logs, "mini" or "full".
     loose: the folder is no part of a submission; then the number of runs and the like are only notes.
+    power: the power files by result (result_1, …), None if no power was measured.
     committee_factor: from scaling.json, read and shown, never written. waiver: reason of an RCP waiver.
     """
 
@@ -45,6 +47,7 @@ class ResultSet:
     other_files: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
     loose: bool = False
+    power: dict[str, PowerPlace] | None = None
     committee_factor: float | None = None
     waiver: str = ""
     findings: list[Finding] = field(default_factory=list)
@@ -88,6 +91,11 @@ class ResultSet:
         """The global batch size if all runs agree on it, else None."""
         sizes = {repr(run.batch_size): run.batch_size for run in self.runs}
         return next(iter(sizes.values())) if len(sizes) == 1 else None
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy that belongs to the score, in joules; None without score or measurement."""
+        return self.score.energy_joules if self.score else None
 
     @property
     def system_scale(self) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 from common.reference import FULL, MINI, Target, is_number
 from compliance.finding import Finding, worst
 from compliance.log import Log
+from compliance.power import RunPower
 from compliance.record import FILE_ORDER, Record
 
 
@@ -27,6 +28,7 @@ class Run:
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division asks for, as logged first.
     variant: "mini" or "full", as the log says (in either profile).
+    power: what its power files say, None without them.
     timeline: hash of the times of all structural records: equal for copies of one run.
     """
 
@@ -52,6 +54,7 @@ class Run:
     event_count: int = 0
     variant: str = FULL
     parsed_clean: bool = True
+    power: RunPower | None = None
     findings: list[Finding] = field(default_factory=list)
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
 
@@ -71,6 +74,11 @@ class Run:
         if self.start_ms is None or self.stop_ms is None:
             return None
         return (self.stop_ms - self.start_ms) / 60 / 1000
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy of nodes and switches from run_start to run_stop, in joules; None if it was not measured."""
+        return self.power.joules if self.power else None
 
     @property
     def scale(self) -> int | None:

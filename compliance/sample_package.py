@@ -9,12 +9,16 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from common.reference import FULL
+from compliance.layout import IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.references import REFERENCES
 from compliance.rules.package import FIELDS
+from compliance.sample_power import SamplePower
 from compliance.samples import SampleLog
 
 Content = SampleLog | bytes
+Damage = Callable[[SamplePower], Any]
 SYSTEM = "example_n64"
+FASTER = 20  # how much shorter runs are made before power files are written for them
 
 
 class SamplePackage:
@@ -87,6 +91,27 @@ class SamplePackage:
                 change(log)
         return self
 
+    def power(
+        self, node: Damage | None = None, switch: Damage | None = None, nodes: int = 2, margin_ms: int = 1000
+    ) -> Self:
+        """Make the runs short, on few nodes, and measure them from margin_ms before to after; call it last.
+
+        node, switch: change node_1.txt and sw_0.txt of the first run.
+        """
+        self.system(number_of_nodes=str(nodes))
+        for number in range(1, self._count + 1):
+            log, folder = self._log(number), f"{self.folder}/power/result_{number}"
+            first = log.records[0]["time_ms"]
+            log.set("number_of_nodes", nodes).times(lambda time_ms, first=first: first + (time_ms - first) // FASTER)  # type: ignore[misc]
+            start_ms, stop_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
+            files = [SamplePower.node(start_ms - margin_ms, stop_ms + margin_ms, at) for at in range(nodes)]
+            files.append(SamplePower.switch(start_ms, stop_ms, 0))
+            for file, change in zip(files[-2:], (node, switch), strict=True):
+                if change is not None and number == 1:
+                    change(file)
+            self.files |= {f"{folder}/{file.host}.txt": file.bytes() for file in files}
+        return self
+
     def with_time_to_train(self) -> Self:
         """Add a time-to-train result of other runs of the same system and benchmark."""
         self._add_runs(self._folder("strong"), REFERENCES[self.benchmark].runs, 200)
@@ -121,6 +146,16 @@ class SamplePackage:
     def file(self, name: str, text: str) -> Self:
         """Add a file, relative to the result folder."""
         return self.replace(posixpath.normpath(posixpath.join(self.folder, name)), text.encode())
+
+    def code(self, implementation: str = "torch") -> Self:
+        """Add an implementation, and how the system runs it."""
+        benchmark = f"benchmarks/{self.benchmark}"
+        own = f"{benchmark}/{SYSTEM}"
+        self.files[f"{benchmark}/{IMPLEMENTATIONS}/{implementation}/train.py"] = b"print('training')\n"
+        self.files[f"{own}/{SYSTEM}_{implementation}.json"] = json.dumps({"implementation": implementation}).encode()
+        self.files[f"{own}/{README_FILE}"] = b"# How to run\n"
+        self.files |= {f"{own}/{script}": b"#!/usr/bin/env bash\necho done\n" for script in SCRIPTS}
+        return self
 
     def link(self, name: str, target: str) -> Self:
         """Add a symbolic link, relative to the result folder."""

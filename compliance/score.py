@@ -8,8 +8,11 @@ trained models, minutes from the first run_start to the last run_stop (hpc_train
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from compliance.run import Run
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class TimeToTrain:
     normalized: minutes times the RCP factor. scaled: minutes times the committee's factor of scaling.json.
     staging_minutes: olympic mean of the staging time of the accepted runs, which `minutes` contains if the
     staging lies inside the run. mini: of runs on the mini problem, which are no MLPerf result.
+    energy_joules: mean energy of the runs whose minutes are averaged, None where one of them has none.
     """
 
     minutes: float | None
@@ -30,6 +34,7 @@ class TimeToTrain:
     staging_minutes: float | None = None
     convergence: float | None = None
     mini: bool = False
+    energy_joules: float | None = None
 
     @property
     def normalized(self) -> float | None:
@@ -50,7 +55,8 @@ class Throughput:
 
     system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
     instance_scale: S, accelerators of one instance (nodes if there are none). models: M'. minutes: TTTa.
-    mini: of runs on the mini problem, which are no MLPerf result.
+    mini: of runs on the mini problem, which are no MLPerf result. energy_joules: of all models together, None
+    where one of them has none.
     """
 
     system_scale: int | None
@@ -60,6 +66,7 @@ class Throughput:
     rejected: tuple[str, ...] = ()
     normalization: float = 1.0
     mini: bool = False
+    energy_joules: float | None = None
 
     @property
     def models_per_minute(self) -> float | None:
@@ -75,8 +82,12 @@ class Throughput:
 
 def olympic_mean(values: list[float], rejected: int = 0) -> float | None:
     """Return the mean without the lowest and the highest value; a rejected run is the highest already."""
-    kept = sorted(values)[1 : len(values) - (1 - rejected)]
+    kept = _without_extremes(sorted(values), rejected)
     return sum(kept) / len(kept) if kept else None
+
+
+def _without_extremes(ordered: list[T], rejected: int) -> list[T]:
+    return ordered[1 : len(ordered) - (1 - rejected)]
 
 
 def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor: float | None = None) -> TimeToTrain:
@@ -94,6 +105,7 @@ def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor:
         olympic_mean([run.staging_ms / 60_000 for run in accepted], len(rejected)) if fair else None,
         olympic_mean(counts, len(rejected)) if fair else None,
         _mini(runs),
+        _mean_energy(accepted, len(rejected)) if fair else None,
     )
 
 
@@ -112,7 +124,21 @@ def throughput(
         tuple(rejected),
         normalization,
         _mini(runs),
+        _total_energy(accepted),
     )
+
+
+def _mean_energy(accepted: list[Run], rejected: int) -> float | None:
+    """Return the mean energy of the very runs whose minutes are averaged: power_measurement.adoc#scoring."""
+    timed = sorted((run.minutes, number, run) for number, run in enumerate(accepted) if run.minutes is not None)
+    kept = [run for _, _, run in _without_extremes(timed, rejected)]
+    total = _total_energy(kept)
+    return None if total is None else total / len(kept)
+
+
+def _total_energy(runs: list[Run]) -> float | None:
+    joules = [run.energy_joules for run in runs if run.energy_joules is not None]
+    return sum(joules) if joules and len(joules) == len(runs) else None
 
 
 def _mini(runs: list[Run]) -> bool:

@@ -11,6 +11,18 @@ from typing import Any
 from common.reference import is_number
 
 MAX_DESCRIPTION_BYTES = 4 << 20
+OPEN = "TO BE FILLED IN"
+"""What begins a value that a person must still add."""
+_PLACEHOLDER = re.compile(
+    rf"PLACEHOLDER|{OPEN}|Umbrella Corp|\b(?:TODO|FIXME|TBD|TBA)\b|<(?!https?:)[^>]+>|your[ _-]?(?:org|company|name)"
+    r"|^\W*(?:x{3,}|\?+|to be (?:defined|determined|done))\W*$",
+    re.IGNORECASE,
+)
+
+
+def is_placeholder(text: str) -> bool:
+    """Tell whether a text stands where the true one is still to come."""
+    return _PLACEHOLDER.search(text) is not None
 
 
 @dataclass(slots=True)

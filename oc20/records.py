@@ -60,7 +60,7 @@ class RecordError(ValueError):
 
 
 def check(frame: Frame) -> None:
-    """The frame can be trained on: RecordError for wrong types, shapes and indices, for no atoms, NaN and infinity.
+    """The frame can be trained on: RecordError for wrong types, shapes, indices, no atoms, double edges, NaN, infinity.
 
     Atoms without neighbours are right, and so is a frame without any edge.
     """
@@ -84,6 +84,11 @@ def check(frame: Frame) -> None:
         raise RecordError(f"an edge leads to an atom that is not among the {atoms}: {AGAIN}")
     if (np.diff(frame.edges[:, 1]) < 0).any():
         raise RecordError("the edges are not grouped by centre: sort them by their second column")
+    atoms_E = frame.edges.astype(np.int64) @ [1 << 16, 1]
+    which_E = (atoms_E << 24) + (frame.offsets.astype(np.int64) + 128) @ [1 << 16, 1 << 8, 1]
+    which_E.sort()
+    if (which_E[1:] == which_E[:-1]).any():
+        raise RecordError(f"an edge is there twice: {AGAIN}")
 
 
 # -- reading -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the pages about training tell to type can be typed, and the names in them are those of the code."""
+"""What the pages about training and submitting tell to type can be typed, and their names are those of the code."""
 
 import argparse
 import importlib
@@ -19,7 +19,11 @@ from oc20.train import Config as Oc20Config
 ROOT = Path(__file__).parents[1]
 CONFIGS = {"cosmoflow": CosmoFlowConfig, "deepcam": DeepCamConfig, "oc20": Oc20Config}
 TRAINING = ROOT / "docs" / "training.md"
-PAGES = {**{ROOT / name / "README.md": [config] for name, config in CONFIGS.items()}, TRAINING: [*CONFIGS.values()]}
+SUBMISSION = ROOT / "docs" / "submission.md"
+PAGES = {
+    **{ROOT / name / "README.md": [config] for name, config in CONFIGS.items()},
+    **{page: [*CONFIGS.values()] for page in (TRAINING, SUBMISSION)},
+}
 SECTIONS = {
     config: {name: hint for name, hint in get_type_hints(config).items() if is_dataclass(hint)}
     for config in CONFIGS.values()

@@ -244,6 +244,8 @@ def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     out, err = started.communicate(timeout=120)
     assert started.returncode != 0 and "3 ranks (1 of them evaluate)" in out, err
     assert flat(curve("three")) == pytest.approx(flat(curve("one")), **SAME)
+    started = start("output_dir=x", *case.shared, "train.eval_ranks=1", "staging.mode=memory", launcher=command)
+    assert "a node has ranks of both kinds" in started.communicate(timeout=120)[1]
     report = compliance.check(["three/result_0.txt"])
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01", "QUA03"}
 

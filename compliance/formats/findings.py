@@ -132,7 +132,9 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str], list[str]]:
 
 def summary(report: Report, found: list[Shown]) -> str:
     """Return verdict and counts: `FAIL: 3 errors, 2 warnings, 1 note in 12 logs`."""
-    return f"{report.verdict}: {', '.join(_counts(found))} in {counted(len(report.runs), 'log')}"
+    described = sum(len(package.descriptions) for package in report.packages)
+    extent_ = (described, "system description") if described and not report.runs else (len(report.runs), "log")
+    return f"{report.verdict}: {', '.join(_counts(found))} in {counted(*extent_)}"
 
 
 def _counts(found: list[Shown]) -> Iterator[str]:

@@ -76,6 +76,7 @@ def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
         "tolerated": tolerated,
         "minutes": run.minutes,
         "staging_minutes": run.staging_ms / 60_000,
+        "energy_joules": run.energy_joules,
         "convergence": run.convergence if is_number(run.convergence) else None,
         "converged": run.converged,
         "global_batch_size": run.batch_size if is_number(run.batch_size) else None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compliance.formats.findings import many_rounds, shown_verdict
-from compliance.formats.words import clean, convergence_of, matters, minutes, plain
+from compliance.formats.words import clean, convergence_of, energy, matters, minutes, plain
 from compliance.results import ResultSet
 from compliance.score import Throughput, TimeToTrain
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from compliance.report import Report
 
 NAMES = ("verdict", "round", "organisation", "system", "benchmark", "division")
-TIMES = ("TTT", "normalised", "scaled", "staging", "convergence")
-RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised")
+TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
+RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "energy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
         minutes(score.normalized) if score.normalization > 1 else "",
         minutes(score.scaled) if score.scaled is not None else "",
         minutes(score.staging_minutes) if matters(score.staging_minutes) else "",
+        energy(score.energy_joules) if score.energy_joules is not None else "",
         f"{plain(score.convergence)}{unit}{point}" if score.convergence is not None else "",
     )
 
@@ -78,6 +79,7 @@ def _rates(score: Throughput) -> tuple[str, ...]:
         minutes(score.minutes),
         f"{score.models_per_minute:.4g}" if score.models_per_minute is not None else "–",
         f"{normalized:.4g}" if normalized is not None else "",
+        energy(score.energy_joules) if score.energy_joules is not None else "",
     )
 
 

@@ -70,6 +70,14 @@ def minutes(value: float | None) -> str:
     return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
+def energy(joules: float) -> str:
+    """Return an energy with four digits and a unit that suits it: `5.312 MJ`."""
+    for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
+        if joules >= size:
+            return f"{joules / size:.4g} {unit}"
+    return f"{joules:.4g} J"
+
+
 def matters(staging_minutes: float | None) -> bool:
     """Tell whether data were staged at all: many logs hold an empty staging interval of milliseconds."""
     return staging_minutes is not None and staging_minutes >= SHORTEST_STAGING
@@ -96,6 +104,8 @@ def score_text(results: ResultSet) -> str:
             parts.append(f"scaled {minutes(score.scaled)} min (scaling.json)")
         if matters(score.staging_minutes):
             parts.append(f"staging {minutes(score.staging_minutes)} min")
+        if score.energy_joules is not None:
+            parts.append(f"energy {energy(score.energy_joules)}")
         return ", ".join(parts)
     if isinstance(score, Throughput):
         parts = [counted(score.models, f"{mini}model")]
@@ -103,6 +113,8 @@ def score_text(results: ResultSet) -> str:
             parts.append(f"{score.models_per_minute:.4g} models/min")
         if score.normalization > 1 and score.normalized_models_per_minute is not None:
             parts.append(f"normalised {score.normalized_models_per_minute:.4g} models/min")
+        if score.energy_joules is not None:
+            parts.append(f"energy {energy(score.energy_joules)} in all")
         return ", ".join(parts)
     return ""
 

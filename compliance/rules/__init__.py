@@ -1,5 +1,37 @@
 """The rules. Importing this package registers all of them."""
 
-from compliance.rules import convergence, epochs, form, order, package, quality, runs, settings, system, variant
+from compliance.rules import (
+    convergence,
+    epochs,
+    form,
+    implementations,
+    metering,
+    order,
+    package,
+    power,
+    privacy,
+    quality,
+    repository,
+    runs,
+    settings,
+    system,
+    variant,
+)
 
-__all__ = ["convergence", "epochs", "form", "order", "package", "quality", "runs", "settings", "system", "variant"]
+__all__ = [
+    "convergence",
+    "epochs",
+    "form",
+    "implementations",
+    "metering",
+    "order",
+    "package",
+    "power",
+    "privacy",
+    "quality",
+    "repository",
+    "runs",
+    "settings",
+    "system",
+    "variant",
+]

@@ -11,7 +11,7 @@ from compliance.package import Package
 from compliance.references import benchmarks_of
 from compliance.results import STRONG, WEAK
 from compliance.rule import STRICT, PackageRule, show
-from compliance.system import SystemDescription
+from compliance.system import SystemDescription, is_placeholder
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"
@@ -159,7 +159,7 @@ class DescriptionFields(PackageRule):
     bad = (lambda package: package().system(cooling=None), lambda package: package().system(framework=None))
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in _readable(package):
+        for description in readable(package):
             missing = [name for name in FIELDS if name not in description.fields]
             if missing:
                 message = f"missing in the system description: {', '.join(missing)}"
@@ -183,7 +183,7 @@ class DescriptionTypes(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in _readable(package):
+        for description in readable(package):
             for name, value in description.fields.items():
                 if isinstance(value, str) or name not in FIELDS:
                     continue
@@ -226,13 +226,13 @@ class DescriptionValues(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in _readable(package):
+        for description in readable(package):
             path, fields = description.path, description.fields
             if "division" in fields and fields["division"] not in ("closed", "open"):
                 message = f"division in the system json is {show(fields['division'])}"
                 yield self.found(path, 0, message, "'closed' or 'open'", "division")
             status = str(fields.get("status", "onprem")).strip().lower()
-            if status and status not in STATUSES:
+            if status and status not in STATUSES and not is_placeholder(status):
                 message = f"status in the system json is {show(fields['status'])}"
                 yield self.found(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and not fields[name].strip()]
@@ -242,33 +242,6 @@ class DescriptionValues(PackageRule):
             elif empty:
                 message = f"{len(empty)} members of the system json are empty: {', '.join(empty)}"
                 yield self.found(path, 0, message, "a value where one applies", severity=NOTE)
-
-
-class Implementations(PackageRule):
-    """The code of each benchmark with results is in benchmarks/."""
-
-    id = "PKG08"
-    cite = STRUCTURE
-    severity = NOTE
-    profiles = (STRICT,)
-    differs = "the official tool never looks into benchmarks/"
-    why = "A result must be reproducible from the submitted code."
-    mend = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
-    good = (lambda package: package().file("../../../../benchmarks/cosmoflow/implementations/torch/README.md", "x"),)
-    bad = (
-        lambda package: package(),
-        lambda package: package().file("../../../../benchmarks/oc20/implementations/torch/README.md", "x"),
-    )
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        if not package.has_benchmarks:
-            yield self.found(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
-            return
-        for benchmark in dict.fromkeys(results.folder_benchmark for results in package.sets):
-            if not package.implementations.get(benchmark):
-                path = os.path.join(package.root, "benchmarks", benchmark)
-                message = f"no implementation of {benchmark}"
-                yield self.found(path, 0, message, "implementations/<name>/", severity=WARNING)
 
 
 class ThroughputNeedsTimeToTrain(PackageRule):
@@ -291,31 +264,6 @@ class ThroughputNeedsTimeToTrain(PackageRule):
                 yield self.found(results.folder, 0, message, "a strong result of the same benchmark")
 
 
-class RepositoryNames(PackageRule):
-    """Files have plain names, reasonable sizes, and links that lead somewhere."""
-
-    id = "PKG10"
-    cite = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
-    profiles = (STRICT,)
-    differs = "the official repository checker is a tool of its own; it takes valid relative links as broken"
-    why = "The results repository refuses such files."
-    mend = "Rename files without blanks or a leading dot; keep data and checkpoints out; mend links."
-    good = (lambda package: package(),)
-    bad = (
-        lambda package: package().file("../my notes.txt", "x"),
-        lambda package: package().link("../latest", "nowhere"),
-    )
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        for path in package.bad_names[:20]:
-            message = f"name with a blank or a leading dot: {os.path.basename(path)!r}"
-            yield self.found(path, 0, message, "a plain name", severity=WARNING)
-        for path in package.broken_links[:20]:
-            yield self.found(path, 0, "the link leads nowhere", "an existing file")
-        for path in package.large[:20]:
-            yield self.found(path, 0, "the file is larger than 50 MiB", "at most 50 MiB")
-
-
 class NoBypass(PackageRule):
     """No parameter file switches checks off."""
 
@@ -335,5 +283,6 @@ class NoBypass(PackageRule):
             yield self.found(path, line, message, "no such line")
 
 
-def _readable(package: Package) -> Iterator[SystemDescription]:
+def readable(package: Package) -> Iterator[SystemDescription]:
+    """Yield the system descriptions that could be read."""
     return (description for description in package.descriptions.values() if not description.problem)

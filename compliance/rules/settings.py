@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +10,12 @@ from compliance.finding import NOTE, Finding
 from compliance.log import Log
 from compliance.references import benchmarks_of
 from compliance.rule import STRICT, Case, LogRule, show
+from compliance.system import is_placeholder
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 DIVISIONS = one_of("closed", "open")
 STATUSES = one_of("cloud", "onprem", "preview", "research")
-PLACEHOLDER = re.compile(r"PLACEHOLDER|Umbrella Corp|\bTODO\b|\bFIXME\b|<[^>]+>|your[ _-]?(org|company|name)", re.I)
 
 
 def applies(setting: Setting, log: Log) -> bool:
@@ -217,7 +216,7 @@ class NoPlaceholder(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key in ("submission_org", "submission_platform"):
             record = log.first(key)
-            if record and isinstance(record.value, str) and PLACEHOLDER.search(record.value):
+            if record and isinstance(record.value, str) and is_placeholder(record.value):
                 message = f"{key} is a placeholder: {show(record.value)}"
                 yield self.found(log.path, record.line, message, "the real name", key)
 

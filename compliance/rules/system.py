@@ -1,4 +1,4 @@
-"""Rules about the system: the runs fit their folder, the system description and the machine."""
+"""Rules about the system: what is said of it is true, and the runs fit the description and the machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,71 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from common.reference import is_number
+from common.reference import is_number, since
 from compliance.finding import ERROR, NOTE, WARNING, Finding
+from compliance.package import Package
 from compliance.results import STRONG, WEAK, ResultSet
-from compliance.rule import STRICT, SetRule, show
+from compliance.rule import STRICT, PackageRule, SetRule, show
+from compliance.rules.package import DESCRIPTION, FIELDS, readable
 from compliance.run import Run
+from compliance.system import is_placeholder
+
+SYSTEM_TYPE = "system_type"
+SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
+
+
+class NoPlaceholderInDescription(PackageRule):
+    """No member of a system description is a placeholder."""
+
+    id = "PKG20"
+    severity = WARNING
+    cite = DESCRIPTION
+    profiles = (STRICT,)
+    differs = "the official tool accepts any text"
+    why = "The published tables would show it."
+    mend = "Write what is true of the system; empty text, or N/A, where nothing applies."
+    good = (lambda package: package(), lambda package: package().system(hw_notes="see <https://example.org>"))
+    bad = (
+        lambda package: package().system(cooling="TO BE FILLED IN: air or liquid"),
+        lambda package: package().system(submitter="SUBMISSION_ORG_PLACEHOLDER"),
+        lambda package: package().system(host_networking="TBD", host_networking_topology="???"),
+        lambda package: package().system(other_software_stack={"CUDA": "<version>"}),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for description in readable(package):
+            stated = ((name, description.fields.get(name)) for name in (*FIELDS, SYSTEM_TYPE))
+            vague = [name for name, value in stated if is_placeholder(str(value))]
+            if vague:
+                noun = "is a placeholder" if len(vague) == 1 else "are placeholders"
+                message = f"in the system json {', '.join(vague)} {noun}"
+                yield self.found(description.path, 0, message, "what is true of the system", vague[0])
+
+
+class SystemType(PackageRule):
+    """The type of a system is one that exists, where its description states one."""
+
+    id = "PKG21"
+    severity = NOTE
+    cite = DESCRIPTION
+    rounds = since("1.0")
+    profiles = (STRICT,)
+    differs = "the official tool does not ask for `system_type`, which the written policy knows"
+    why = "Results are listed by the type of the system."
+    mend = 'Write "system_type": "datacenter".'
+    good = (lambda package: package(), lambda package: package().system(system_type="datacenter"))
+    bad = (
+        lambda package: package().system(system_type="Computing Center"),
+        lambda package: package().system(system_type=["datacenter"]),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for description in readable(package):
+            stated = description.fields.get(SYSTEM_TYPE, "")
+            known = isinstance(stated, str) and stated.replace(" ", "") in ("", *SYSTEM_TYPES)
+            if not known and not is_placeholder(str(stated)):
+                message = f"{SYSTEM_TYPE} in the system json is {show(stated)}"
+                yield self.found(description.path, 0, message, "datacenter or edge", SYSTEM_TYPE)
 
 
 class RightFolder(SetRule):
@@ -78,7 +138,7 @@ class DescribedSystem(SetRule):
 
     def _names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         for said, runs in _by_value(results.runs, "submission_org"):
-            if said == submitter or "PLACEHOLDER" in said:
+            if said == submitter or "PLACEHOLDER" in said or is_placeholder(submitter):
                 continue
             close = _words(said) & _words(submitter) or said.lower() in submitter.lower()
             message = f"organisation spelled differently: logs say {show(said)}, the description {show(submitter)}"
@@ -91,7 +151,7 @@ class DescribedSystem(SetRule):
     def _status(self, results: ResultSet, status: str) -> Iterator[Finding]:
         known = ("cloud", "onprem", "preview", "research")
         for said, runs in _by_value(results.runs, "submission_status"):
-            if said.lower() == status.lower():
+            if said.lower() == status.lower() or is_placeholder(status):
                 continue
             other = status.lower() in known
             message = f"status is {show(said)} in the logs, {show(status)} in the system description"

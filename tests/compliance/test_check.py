@@ -43,7 +43,7 @@ def test_exit_status_and_message(logs, capsys):
         (["good.txt", "--select", "QUA,NOPE"], "no rule 'NOPE'"),
         (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
         (["good.txt", "--waivers", "good.txt"], "good.txt: "),
-        (["good.txt", "-o", "good.txt"], "would overwrite a file that is being checked"),
+        (["good.txt", "-o", "good.txt"], "would overwrite a file among those that are read"),
         (["good.txt", "-o", "no/such/folder/report.txt"], "cannot write no/such/folder/report.txt"),
         (["good.txt", "--format", "xml"], "invalid choice: 'xml'"),
         (["--explain", "QUA99"], "QUA99"),

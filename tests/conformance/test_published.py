@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.personal import HOME, MAIL, personal
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 
@@ -42,6 +43,18 @@ def test_rejected_logs_are_those_that_the_page_counts(report):
 def test_seeds_are_a_warning_in_early_rounds(report):
     warned = [f for results in report.sets for f in results.findings if f.rule == "RUN03"]
     assert len(warned) == 8 and {finding.severity for finding in warned} == {"warning"}
+
+
+def test_personal_data_is_what_the_page_says(report):
+    """Looking through samples of long logs misses none of the published home directories."""
+    found = [finding for run in report.runs for finding in run.findings if finding.rule == "PRV01"]
+    warned = {finding.path for finding in found if finding.severity == "warning"}
+    noted = {finding.path for finding in found if finding.severity == "note"}
+    assert f"{len(warned)} name a home directory" in PAGE.read_text()
+    assert f"{len(noted)} state a contact" in PAGE.read_text()
+    held = {run.path: {kind for _, _, kind in personal(Path(run.path).read_bytes())} for run in report.runs}
+    assert warned == {path for path, kinds in held.items() if HOME in kinds}
+    assert noted == {path for path, kinds in held.items() if MAIL in kinds}
 
 
 def test_honest_rejected_runs_of_a_result_are_tolerated(report):

@@ -277,6 +277,10 @@ def test_a_wrong_field_is_named_with_file_and_key(key, slabs, geometric, tmp_pat
         Shard(path).read(0)
 
 
+def first_twice(rows):
+    return np.concatenate((rows[:1], rows))
+
+
 @pytest.mark.parametrize(
     "change, expected",
     [
@@ -284,6 +288,10 @@ def test_a_wrong_field_is_named_with_file_and_key(key, slabs, geometric, tmp_pat
         (lambda frame: {"edges": frame.edges + np.int32(1)}, "an edge leads to an atom that is not among the 13"),
         (lambda frame: {"edges": frame.edges[:-1]}, "offsets is int8 .*; expected int8"),
         (lambda frame: {"edges": frame.edges[::-1]}, "not grouped by centre"),
+        (
+            lambda frame: {"edges": first_twice(frame.edges), "offsets": first_twice(frame.offsets)},
+            "an edge is there twice",
+        ),
         (lambda frame: {"tags": frame.tags.astype(np.int64)}, "tags is int64"),
         (lambda frame: {"numbers": frame.numbers[:0]}, "0 atoms; expected 1 to 32,767"),
     ],

@@ -1,0 +1,47 @@
+"""What the commands that read results share: the round as an argument, and where their text goes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+
+from common.command import UsageError
+from common.reference import ROUNDS
+
+Path = str | os.PathLike[str]
+
+
+def round_name(text: str) -> str:
+    """Return the round that an argument names (3.0, v3.0, 3.0.0); an `argparse` type."""
+    short = text.removeprefix("v").removesuffix(".0") if text.count(".") == 2 else text.removeprefix("v")
+    if short not in ROUNDS:
+        raise argparse.ArgumentTypeError(f"there is no round {text!r}; known are {', '.join(ROUNDS)}")
+    return short
+
+
+def refuse_to_overwrite(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Raise UsageError if the output would replace something inside what is read."""
+    if output is None or not os.path.exists(output):
+        return
+    target = os.path.realpath(output)
+    for path in map(os.path.realpath, inputs):
+        if target == path or target.startswith(path + os.sep):
+            raise UsageError(f"-o {output} would overwrite a file among those that are read; choose another name")
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """The text is in the file, or on standard output; UsageError if the file cannot be written."""
+    text = text if text.endswith("\n") else text + "\n"
+    if output is None:
+        # Names in logs may hold characters that the terminal's encoding lacks.
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+        return
+    try:
+        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None

@@ -1,0 +1,180 @@
+"""Finds personal data in text: mail addresses, and home directories, which hold a person's account name.
+
+It looks for these two alone, wherever they stand in a text of any format; real names, host names and project
+folders are not known to it. Of home directories it knows /home/NAME and its likes (/home2/j/NAME, /gpfs/home/NAME),
+/Users/NAME, /users/NAME and C:\\Users\\NAME; not folders that only one site names so. What stands in for a person
+(/home/user, /root, noreply@…, git@…) is no personal data.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from typing import Final, NamedTuple
+
+MAIL: Final = "mail address"
+HOME: Final = "home directory"
+KINDS: Final = (MAIL, HOME)
+CONTACT: Final = b'"submission_poc_email"'
+Span = tuple[int, int, str]
+
+# An address is found by what follows its @, as few lines have one. The top-level domain is a country or one of the
+# common others, or Python (`q @k.weight`) and versions (`hdf5@1.10.rc`) would look like addresses. What goes on as a
+# path or a call is a clone URL (git@example.org:suite), a container or code.
+_DOMAIN: Final = re.compile(
+    rb"@(?<=[0-9A-Za-z_-]@)(?!(?:[0-9]+\.)+[a-z]{2}\b)(?:[0-9A-Za-z-]{1,63}+\.){1,8}"
+    rb"(?i:[a-z]{2}|com|org|net|edu|gov|mil|int|info|biz|name|dev|cloud|tech|science|energy|institute|academy|email)"
+    rb"(?![\w(\[/-]|\.[0-9a-z]|:[\w~/.])"
+)
+_LOCAL: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.%+-"
+_LONGEST_LOCAL: Final = 64
+_STRETCH: Final = 4 << 10
+_ESCAPE: Final = re.compile(rb"u[0-9A-Fa-f]{4}|[nrtbf]")
+_NOBODYS_MAIL: Final = re.compile(rb"(?i:no-?reply|do-?not-?reply|git)@|[^@]*@(?:[^@]*\.)?no-?reply\.")
+
+_NOBODYS_HOME: Final = (
+    rb"users?|user_?name|your_name|name|you|someone|nobody|guest|root|admin|administrator|default|public|shared?|all|"
+    rb"everyone|projects?|work|data|scratch|software|apps|runner|ubuntu|debian|centos|rocky|ec2-user|opc|azureuser|"
+    rb"jovyan|docker|nonroot|vscode|conda|linuxbrew|mpi|mpiuser|mlperf|jenkins|gitlab-runner"
+)
+# A backslash before a slash, or two for one, is how JSON may write them; so is \u00f6 for a letter.
+_NAME: Final = (
+    rb"(?!(?i:%s)(?![0-9A-Za-z_@+\x80-\xff-]|\.\w))" % _NOBODYS_HOME
+    + rb"(?P<name>(?:[0-9A-Za-z_\x80-\xff]|\\u[0-9A-Fa-f]{4})(?:[0-9A-Za-z_.@+\x80-\xff-]|\\u[0-9A-Fa-f]{4})*)"
+)
+# One literal and one class at the start make it twice as fast as two words. The first letter of the name, or the number
+# of a group, may stand before it.
+_UNIX_HOME: Final = re.compile(rb"/[hUu](?:ome(?:s|\d{1,2})?|sers)\\?/(?:(?:[A-Za-z]|\d{1,6}|jusers)\\?/)?" + _NAME)
+_WINDOWS_HOME: Final = re.compile(rb"\\(?<=[A-Za-z]:\\)\\?Users\\{1,2}" + _NAME)
+_BREAKS: Final = b"\t\r\n\v\f\"'`=:,;()[]{}<>|&\\"
+_WORDS: Final = bytes.maketrans(_BREAKS, b" " * len(_BREAKS))
+_LONGEST_PATH: Final = 256
+
+
+class Mention(NamedTuple):
+    """Personal data in a text: its kind, the line (from 1), and as much of it as a report may repeat.
+
+    contact: it is in the record of mlperf-logging that names whom to ask, so it is there on purpose.
+    """
+
+    kind: str
+    line: int
+    text: str
+    contact: bool = False
+
+
+def personal(text: bytes) -> Iterator[Span]:
+    """Yield (start, end, kind) of each mail address and home directory, in order; they never overlap.
+
+    A home directory ends with the account's name: of /home/jane/data it is /home/jane. The text may be plain or
+    JSON; an escape such as \\n before an address is no part of it.
+    """
+    last = 0
+    for span in merge(_mails(text), _homes(text)):
+        if span[0] >= last:
+            yield span
+            last = span[1]
+
+
+def masked(found: bytes, kind: str) -> str:
+    """Return what was found with the name cut to its first letter: j…@example.org, /home/j…."""
+    text = found.decode("utf-8", "replace")
+    if kind == MAIL:
+        return f"{text[:1]}…{text[text.rfind('@') :]}"
+    name = text.rfind("/" if "/" in text else "\\") + 1
+    return f"{text[: name + 1]}…"
+
+
+class Watch:
+    """Appends to a list the first different mentions of each kind in a text that comes in pieces of whole lines."""
+
+    DIFFERENT: Final = 3
+    ALL: Final = 30
+    """After so many mentions of a kind, the same or different, no more are looked for."""
+    HEAD, EVERY, SAMPLE = 16 << 10, 16 << 10, 2 << 10
+
+    def __init__(self, mentions: list[Mention]) -> None:
+        self.mentions = mentions
+        self._seen: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
+        self._left = dict.fromkeys(KINDS, self.ALL)
+
+    def look(self, text: bytes, line: int, records: bool = False) -> None:
+        """Look through further lines, the first of which has this number.
+
+        records: they are log records, all of them. Those name the same few source files over and over, and looking
+        for home directories takes ten times as long as for addresses: it is done in their first 16 KiB, and then in
+        samples, 2 KiB of every 18.
+        """
+        self._note(_mails(text), MAIL, text, line)
+        begin, end = 0, _line_end(text, self.HEAD) if records else len(text)
+        while begin < len(text):
+            self._note(_homes(text, begin, end), HOME, text, line)
+            begin = end + self.EVERY
+            end = _line_end(text, begin + self.SAMPLE)
+
+    def _note(self, spans: Iterator[Span], kind: str, text: bytes, line: int) -> None:
+        for start, end, _ in islice(spans, self._left[kind]):
+            self._left[kind] -= 1
+            found, seen = text[start:end], self._seen[kind]
+            if found not in seen and len(seen) < self.DIFFERENT:
+                seen.add(found)
+                contact = kind == MAIL and CONTACT in text[text.rfind(b"\n", 0, start) + 1 : start]
+                at = line + text.count(b"\n", 0, start)
+                self.mentions.append(Mention(kind, at, masked(found, kind), contact))
+
+
+def _line_end(text: bytes, at: int) -> int:
+    """Return where the line ends that goes on here."""
+    end = text.find(b"\n", at)
+    return end if end >= 0 else len(text)
+
+
+def _mails(text: bytes) -> Iterator[Span]:
+    begin = text.find(b"@")  # much faster than the pattern
+    while begin >= 0:
+        end = _line_end(text, begin + _STRETCH)
+        for domain in _DOMAIN.finditer(text, begin, end):
+            start = _local_start(text, domain.start())
+            if start < domain.start() and not _NOBODYS_MAIL.match(text, start):
+                yield start, domain.end(), MAIL
+        begin = text.find(b"@", end)
+
+
+def _local_start(text: bytes, at: int) -> int:
+    """Return where the part before the @ begins; at the @ if it is none of an address."""
+    head = text[max(0, at - _LONGEST_LOCAL) : at]
+    start = at - len(head) + len(head.rstrip(_LOCAL))
+    if text[start - 1 : start] == b"\\":
+        escape = _ESCAPE.match(text, start)
+        start = escape.end() if escape else start
+    start = at - len(text[start:at].lstrip(b".%+-"))
+    return at if text[max(0, start - 3) : start] == b"://" else start
+
+
+def _homes(text: bytes, begin: int = 0, end: int = sys.maxsize) -> Iterator[Span]:
+    unix = (
+        (found.start(), _end(found), HOME)
+        for found in _UNIX_HOME.finditer(text, begin, end)
+        if _absolute(text, found.start())
+    )
+    if text.find(b"\\", begin, end) < 0:
+        return unix
+    found_windows = _WINDOWS_HOME.finditer(text, begin, end)
+    return merge(unix, ((found.start() - len("C:"), _end(found), HOME) for found in found_windows))
+
+
+def _end(home: re.Match[bytes]) -> int:
+    """Return where the name ends; a full stop ends the sentence."""
+    return home.start("name") + len(home["name"].rstrip(b"."))
+
+
+def _absolute(text: bytes, start: int) -> bool:
+    """Tell whether the path that goes on here begins at the root: /gpfs/home/…, not src/home/… or https://host/home/…."""
+    head = text[max(0, start - _LONGEST_PATH) : start].translate(_WORDS)
+    lead = head[head.rfind(b" ") + 1 :]
+    url = lead.startswith(b"//") and len(lead) > 2
+    # Before the path may stand an option (-I/home/…) or what is left of a line end in JSON (\n/home/…).
+    return not url and (lead[:1] in (b"", b"/", b"-") or lead in (b"n", b"r", b"t"))

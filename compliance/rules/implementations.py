@@ -1,0 +1,293 @@
+"""Rules about benchmarks/: the code that made the results, and how it is set up and run on each system.
+
+They hold where a package has this folder. Most published ones have code alone, without folders of systems; so what is
+missing there is a warning, and what contradicts itself an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from compliance.contents import FILE, FOLDER
+from compliance.finding import ERROR, NOTE, WARNING, Finding
+from compliance.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
+from compliance.package import Package
+from compliance.rule import STRICT, PackageRule, show
+from compliance.system import read_description
+
+CONTENT = "submission_rules.adoc#submission-content, #directory-structure"
+NEVER_LOOKS = "the official tool never looks into benchmarks/"
+SCRIPT_BYTES = 64 << 10
+
+
+class Code:
+    """The folder benchmarks/ of a package.
+
+    folders: of each benchmark the names of the folders beside implementations/. implementations: of each benchmark
+    those that hold a file. results: (benchmark, system) of each result, once.
+    """
+
+    def __init__(self, package: Package) -> None:
+        self.root = package.root
+        self.folders: dict[str, list[str]] = {}
+        self.implementations: dict[str, set[str]] = {}
+        self.results = dict.fromkeys((results.folder_benchmark, results.system) for results in package.sets)
+        self.exists = False
+        for entry in package.contents:
+            top, *parts = entry.path.split("/")
+            if top != BENCHMARKS:
+                continue
+            self.exists = True
+            if len(parts) == 1 and entry.kind == FOLDER:
+                self.folders[parts[0]] = []
+            elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
+                self.folders[parts[0]].append(parts[1])
+            elif len(parts) > 3 and parts[1] == IMPLEMENTATIONS and (entry.kind != FILE or entry.size):
+                held = self.implementations.setdefault(parts[0], set())
+                held |= {parts[2]} if entry.kind != FOLDER else set()
+
+    def path(self, benchmark: str, *parts: str) -> str:
+        """Return the path of something below benchmarks/<benchmark>/."""
+        return os.path.join(self.root, BENCHMARKS, benchmark, *parts)
+
+    def described(self) -> Iterator[tuple[str, str]]:
+        """Yield (benchmark, system) of each result that has a folder of its system."""
+        return ((name, system) for name, system in self.results if system in self.folders.get(name, ()))
+
+    def links(self, benchmark: str, system: str) -> list[Link]:
+        """Return the files <system>_<implementation>.json of a system."""
+        names = _names(self.path(benchmark, system))
+        return [
+            Link(self.path(benchmark, system, name), name.removeprefix(f"{system}_").removesuffix(".json"))
+            for name in names
+            if name.startswith(f"{system}_") and name.endswith(".json")
+        ]
+
+
+class Link(NamedTuple):
+    """A file that names the implementation of a result; `implementation` as its own name says."""
+
+    path: str
+    implementation: str
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+class Implementations(PackageRule):
+    """The code of each benchmark with results is in benchmarks/."""
+
+    id = "PKG08"
+    cite = CONTENT
+    severity = NOTE
+    profiles = (STRICT,)
+    differs = NEVER_LOOKS
+    why = "A result must be reproducible from the submitted code."
+    mend = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
+    good = (lambda package: package().code(),)
+    bad = (
+        lambda package: package(),
+        lambda package: package().replace("benchmarks/oc20/implementations/torch/README.md", b"x"),
+        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/README.md", b""),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        code = Code(package)
+        if not code.exists:
+            yield self.found(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
+            return
+        for benchmark in dict.fromkeys(benchmark for benchmark, _ in code.results):
+            if not code.implementations.get(benchmark):
+                message = f"no implementation of {benchmark}"
+                yield self.found(code.path(benchmark), 0, message, "implementations/<name>/", severity=WARNING)
+
+
+class Reproducible(PackageRule):
+    """For each result, files in benchmarks/ say how the code is set up and run on the system."""
+
+    id = "PKG25"
+    severity = WARNING
+    cite = CONTENT
+    profiles = (STRICT,)
+    differs = NEVER_LOOKS
+    why = "Others can repeat a run only if they know the commands, from an empty machine to the log."
+    mend = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one of the implementation."
+    good = (lambda package: package(), lambda package: package().code())
+    bad = (
+        lambda package: package().code().remove("benchmarks/cosmoflow/example_n64"),
+        lambda package: package().code().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/README.md", b""),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        code = Code(package)
+        for benchmark, system in code.results if code.exists else ():
+            folder = code.path(benchmark, system)
+            expected = ", ".join((README_FILE, *SCRIPTS))
+            if not os.path.isdir(folder):
+                message = f"nothing says how {benchmark} is run on {system}"
+                yield self.found(folder, 0, message, f"a folder with {expected}")
+                continue
+            sizes = {name: _size(os.path.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
+            for what, names in (
+                ("missing", [name for name, size in sizes.items() if size is None]),
+                ("empty", [name for name, size in sizes.items() if size == 0]),
+            ):
+                if names:
+                    yield self.found(folder, 0, f"{what}: {', '.join(names)}", expected)
+
+
+class LinkedImplementation(PackageRule):
+    """A file <system>_<implementation>.json links each result to exactly one implementation."""
+
+    id = "PKG26"
+    cite = CONTENT
+    profiles = (STRICT,)
+    differs = NEVER_LOOKS
+    why = "With several implementations nobody knows which one made the logs, and whose lines their metadata name."
+    mend = (
+        'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
+    )
+    good = (lambda package: package(), lambda package: package().code())
+    bad = (
+        lambda package: package().code().remove("benchmarks/cosmoflow/example_n64/example_n64_torch.json"),
+        lambda package: package().code().remove("benchmarks/cosmoflow/implementations/torch"),
+        lambda package: package().code().code("jax"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b"{,}"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b"{}"),
+        lambda package: (
+            package()
+            .code()
+            .replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b'{"implementation": "jax"}')
+        ),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        code = Code(package)
+        for benchmark, system in code.described():
+            links, folder = code.links(benchmark, system), code.path(benchmark, system)
+            expected = f"one file {system}_<implementation>.json"
+            if not links:
+                message = f"nothing links {benchmark} on {system} to an implementation"
+                yield self.found(folder, 0, message, expected, severity=WARNING)
+            elif len(links) > 1:
+                names = ", ".join(link.implementation for link in links)
+                yield self.found(folder, 0, f"links to {len(links)} implementations: {names}", expected)
+            for link in links:
+                if link.implementation not in code.implementations.get(benchmark, ()):
+                    message = f"implementation {link.implementation!r} does not exist, or is empty"
+                    where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{link.implementation}/ with files"
+                    yield self.found(link.path, 0, message, where)
+                yield from self._said(link)
+
+    def _said(self, link: Link) -> Iterator[Finding]:
+        description = read_description(link.path)
+        if description.problem:
+            yield self.found(link.path, description.line, f"the file {description.problem}", "a JSON object")
+            return
+        said = description.fields.get("implementation")
+        if said != link.implementation:
+            message = "does not name its implementation" if said is None else f"names the implementation {show(said)}"
+            severity = WARNING if said is None else ERROR
+            expected = f'"implementation": {show(link.implementation)}'
+            yield self.found(link.path, 0, message, expected, "implementation", severity)
+
+
+class NoUnusedCode(PackageRule):
+    """Everything in benchmarks/ belongs to a result."""
+
+    id = "PKG27"
+    severity = WARNING
+    cite = CONTENT
+    profiles = (STRICT,)
+    differs = NEVER_LOOKS
+    why = "Reviewers read all code; code without a result is read in vain, or the result was forgotten."
+    mend = "Remove what made no result, or add the result."
+    good = (lambda package: package(), lambda package: package().code())
+    bad = (
+        lambda package: package().code().replace("benchmarks/cosmoflow/implementations/jax/train.py", b"x"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/other_n1/setup.sh", b"#!/bin/sh\n"),
+        lambda package: package().code().replace("benchmarks/oc20/implementations/torch/train.py", b"x"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        code = Code(package)
+        used: dict[str, set[str]] = {}
+        for benchmark, system in code.described():
+            used.setdefault(benchmark, set()).update(link.implementation for link in code.links(benchmark, system))
+        systems: dict[str, set[str]] = {}
+        for benchmark, system in code.results:
+            systems.setdefault(benchmark, set()).add(system)
+        for benchmark, folders in code.folders.items():
+            if benchmark not in systems:
+                yield self.found(code.path(benchmark), 0, f"there is no result of {benchmark}", "code of results")
+                continue
+            for system in folders:
+                if system not in systems[benchmark]:
+                    message = f"there is no result of {benchmark} on {system}"
+                    yield self.found(code.path(benchmark, system), 0, message, "systems with results")
+            # Without any link it is PKG26 that has something to say.
+            for name in sorted(
+                code.implementations.get(benchmark, set()) - used[benchmark] if used.get(benchmark) else ()
+            ):
+                path = code.path(benchmark, IMPLEMENTATIONS, name)
+                yield self.found(path, 0, f"no result was made by the implementation {name!r}", "linked code")
+
+
+class RunnableScripts(PackageRule):
+    """The scripts in benchmarks/ are text that a shell can run."""
+
+    id = "PKG28"
+    severity = WARNING
+    cite = CONTENT
+    profiles = (STRICT,)
+    differs = NEVER_LOOKS
+    why = "Reviewers read the scripts, and run them."
+    mend = "Begin each with a line such as `#!/usr/bin/env bash`, with Unix line ends (dos2unix)."
+    good = (lambda package: package(), lambda package: package().code())
+    bad = (
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"echo done\n"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\r\nls\r\n"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        code = Code(package)
+        for benchmark, system in code.described():
+            yield from self._judged(code.path(benchmark, system, script) for script in SCRIPTS)
+
+    def _judged(self, scripts: Iterable[str]) -> Iterator[Finding]:
+        for path in scripts:
+            begin = _beginning(path)
+            if b"\0" in begin:
+                yield self.found(path, 0, "the script is binary", "text", severity=ERROR)
+            elif begin and not begin.startswith(b"#!"):
+                yield self.found(path, 1, "the script does not say what runs it", "#!/usr/bin/env bash")
+            elif b"\r" in begin.partition(b"\n")[0]:
+                message = "the first line ends with a carriage return: no system finds that interpreter"
+                yield self.found(path, 1, message, "Unix line ends")
+
+
+def _size(path: str) -> int | None:
+    """Return the size of a file, of the one it links to if it is a link; None without one."""
+    try:
+        return os.path.getsize(path) if os.path.isfile(path) else None
+    except OSError:
+        return None
+
+
+def _beginning(path: str) -> bytes:
+    """Return the first bytes of a file; none of what cannot be read."""
+    if _size(path) is None:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read(SCRIPT_BYTES)
+    except OSError:
+        return b""

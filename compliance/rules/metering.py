@@ -1,0 +1,297 @@
+"""Rules about what a power file holds: how often, how long and how plausibly a node was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compliance.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.power import EFFICIENCY, READING, START, STOP, TIME_BACK_MS, PowerLog
+from compliance.results import ResultSet
+from compliance.rule import STRICT, SetRule
+from compliance.rules.form import Parses
+from compliance.rules.power import RULES_OF_POWER, UNREAD
+from compliance.run import Run
+
+EDGE_MS = 2000
+"""A measurement may begin or end so much inside the run: one reading and the rounding to whole seconds."""
+SLOWEST_HZ, SLOW_HZ = 0.95, 0.99
+"""Below these rates it is an error or a warning: a loop that sleeps a second takes a little longer than one."""
+LONGEST_GAP_MS = 10_000
+LEAST_READINGS = 60
+MOST_UNTIMED = 0.1
+PLAUSIBLE_WATTS = (10, 100_000)
+LEAST_EFFICIENCY = 0.8  # of the weakest supply that has an 80 PLUS rating
+
+
+class FileRule(SetRule):
+    """The base of rules about single power files: of each run, the first file with a fault is shown."""
+
+    profiles = (STRICT,)
+    differs = UNREAD
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        for run in results.runs:
+            found: dict[tuple[str, str], list[Finding]] = {}
+            for log in (*run.power.nodes, *run.power.switches) if run.power else ():
+                for finding in self.look(log, run):
+                    found.setdefault((finding.severity, finding.key), []).append(finding)
+            for first, *others in found.values():
+                more = f" (so too {len(others)} other power files of the run)" if others else ""
+                # The energy of a run that fails does not count.
+                severity = WARNING if first.severity == ERROR and run.verdict == "FAIL" else first.severity
+                yield first._replace(message=first.message + more, severity=severity)
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        """Yield what is wrong with one power file of a run."""
+        raise NotImplementedError
+
+
+class PowerReadable(FileRule):
+    """A power file can be read to its end and holds records of mlperf-logging that all parse."""
+
+    id = "POW05"
+    cite = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
+    why = "A reading that is lost changes the energy, and nobody sees by how much."
+    mend = "Write power files with mllog, by one process each; do not edit or cut them."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),
+        lambda package: package("deepcam").power().file("power/result_1/sw_0.txt", ":::MLLOG {"),
+        lambda package: package("deepcam").power(node=lambda file: file.shift(float("nan"), 9, 10)),
+        lambda package: package("deepcam").power().link("power/result_1/sw_1.txt", "nowhere"),
+    )
+    TEXTS = {
+        **Parses.TEXTS,
+        "unreadable": "cannot be read: {}",
+        "too large": "holds more than {}",
+        "encoding": "the encoding is {}",
+        "time": "time_ms is {}: no time of a measurement",
+        "time text": "time_ms is text: {}",
+        "two records": "two or more records on one line{}",
+        "repeated member": "duplicate JSON member {!r}",
+        "long line": "the line is longer than 16 MiB{}",
+        "long record": "the record is very long{}",
+    }
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        for problem in log.problems:
+            message = self.TEXTS.get(problem.kind, problem.kind).format(problem.detail)
+            yield self.found(log.path, problem.line, message, "records of mllog")
+        if not log.records and not log.problems:
+            yield self.found(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
+
+
+class MeasurementBounded(FileRule):
+    """A node's power file says once when the measurement starts, and after that once when it stops."""
+
+    id = "POW06"
+    cite = "power_measurement.py and result_summarizer of mlcommons/logging"
+    why = "Readings count between the two; without a start the official summary ends with a traceback."
+    mend = f"Log {START} before the first reading and {STOP} after the last one."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),
+        lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_stop")),
+        lambda package: package("deepcam").power(
+            node=lambda file: file.add("power_measurement_start", None, file.stop_ms)
+        ),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        if not log.of_node:
+            return
+        for key, seen in ((START, log.starts), (STOP, log.stops)):
+            if seen.count == 0:
+                # Without a stop the last reading ends the measurement, also for the official summary.
+                severity = ERROR if key == START else WARNING
+                yield self.found(log.path, 0, f"{key} is not logged", "exactly one record", key, severity)
+            elif seen.count > 1:
+                message = f"{key} is logged {seen.count} times, first in line {seen.line}"
+                yield self.found(log.path, seen.line, message, "exactly one record", key)
+        if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
+            yield self.found(log.path, log.stops.line, f"{STOP} stands before {START}", "after it", STOP)
+
+
+class MeasurementCovers(FileRule):
+    """The measurement lasts from before run_start to after run_stop, and little longer."""
+
+    id = "POW07"
+    cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
+    why = "Energy is that of the timed part; the official summary counts the mean over all that was measured."
+    mend = "Start the meter just before run_start, stop it just after run_stop; set its clock to that of the nodes."
+    good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(margin_ms=0))
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(STOP)),
+        lambda package: package("deepcam").power(node=lambda file: file.shift(9000)),
+        lambda package: package("deepcam").power(node=lambda file: file.shift(7_200_000)),
+        lambda package: package("deepcam").power(margin_ms=60_000),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        begin, end = log.start_ms, log.end_ms
+        if begin is None or end is None:
+            return
+        if run.start_ms is None or run.stop_ms is None:
+            yield Finding(self.id, SKIPPED, run.path, 0, "the log does not say when the run starts and stops")
+            return
+        late, early = begin - run.start_ms, run.stop_ms - end
+        outside = max(-late, 0) + max(-early, 0)
+        expected = "from run_start to run_stop"
+        if begin >= run.stop_ms or end <= run.start_ms:
+            message = f"measured at another time than the run: {_span(late)} {'later' if late > 0 else 'earlier'}"
+            yield self.found(log.path, log.starts.line, message, f"{expected}; is it the clock or the time zone?")
+            return
+        if late > EDGE_MS:
+            yield self.found(log.path, log.starts.line, f"begins {_span(late)} after run_start", expected, START)
+        if early > EDGE_MS:
+            yield self.found(log.path, log.stops.line, f"ends {_span(early)} before run_stop", expected, STOP)
+        # Short runs may go on after run_stop until there are 60 readings.
+        if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
+            message = f"{_span(outside)} of {_span(end - begin)} that were measured lie outside the run"
+            yield self.found(log.path, 0, message, "little more than the run", severity=WARNING)
+
+
+class MeasuredEverySecond(FileRule):
+    """A node is read at least once a second, evenly throughout the run."""
+
+    id = "POW08"
+    cite = f"{RULES_OF_POWER}#report-1-measurement-per-second"
+    why = "The power of a training step changes within a second: fewer readings miss its peaks."
+    mend = "Read the meter at 1 Hz or faster, by a process of its own that the training cannot hold up."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),
+        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 24)),
+        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 40)),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        if log.start_ms is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
+            return
+        seconds = (min(log.end_ms, run.stop_ms) - max(log.start_ms, run.start_ms)) / 1000
+        if not log.of_node or seconds <= 0:
+            return
+        # The one reading more: n seconds are between n + 1 readings.
+        rate, gap_ms = (log.timed_readings + 1) / seconds, log.gaps.value or 0
+        if rate < SLOW_HZ or gap_ms:
+            severity = ERROR if rate < SLOWEST_HZ or gap_ms > LONGEST_GAP_MS else WARNING
+            gap = f", the longest time without one is {_span(gap_ms)}" if gap_ms else ""
+            message = f"{log.timed_readings} readings in {seconds:.4g} s of the run{gap}"
+            yield self.found(log.path, log.gaps.line, message, "at least one each second", READING, severity)
+
+
+class EnoughReadings(FileRule):
+    """A node is read at least 60 times."""
+
+    id = "POW09"
+    cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
+    why = "Few readings say little: a meter is allowed an error that only a mean makes small."
+    mend = "Let a run that is over sooner train on, with the same code, until there are 60 readings."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),
+        lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading")),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        if log.of_node and log.starts.count and log.readings < LEAST_READINGS:
+            message = f"{log.readings} readings of power"
+            yield self.found(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
+
+
+class PowerTimesAscend(FileRule):
+    """The time of a measurement does not go back."""
+
+    id = "POW10"
+    cite = f"{RULES_OF_POWER}#scoring (duration between the previous reading and the current reading)"
+    why = "Each reading counts for the time since the one before it: in the wrong order that time is wrong."
+    mend = "Write readings as they come, one meter to a file; do not set the clock while you measure."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),
+        lambda package: package("deepcam").power(node=lambda file: file.shift(-1900, 50, 51)),
+        lambda package: package("deepcam").power(node=lambda file: file.shift(3_600_000, 0, 1)),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        back = log.backward
+        if back.count:
+            times = f", {back.count} times in all" if back.count > 1 else ""
+            message = f"the time goes back by {_span(back.value)}{times}"
+            severity = ERROR if back.value > TIME_BACK_MS else WARNING
+            yield self.found(log.path, back.line, message, "later than the record before", READING, severity)
+
+
+class PowerValues(FileRule):
+    """Every reading is a finite number of watts, 0 or more, and their mean is that of a node."""
+
+    id = "POW11"
+    cite = f"{RULES_OF_POWER}#measure-at-the-psus"
+    why = "Text, NaN or a negative reading is no power; kilowatts or milliwatts make the energy wrong by thousands."
+    mend = "Log watts as JSON numbers; leave out what the meter could not read, and mend the meter."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),
+        lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", float("nan"), 30)),
+        lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", "420", 30)),
+        lambda package: package("deepcam").power(node=lambda file: file.scale(0.001)),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        if log.invalid.count:
+            others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
+            message = f"{READING} is {log.invalid.value}{others}"
+            yield self.found(log.path, log.invalid.line, message, "watts, 0 or more", READING)
+        watts = log.watt_ms / log.timed_ms if log.timed_ms else None
+        low, high = PLAUSIBLE_WATTS
+        if watts is not None and not low <= watts <= high:
+            message = f"the mean power of the node is {watts:.4g} W"
+            yield self.found(log.path, 0, message, "watts, not kW or mW", READING, WARNING)
+
+
+class ConversionEfficiency(FileRule):
+    """The conversion efficiency is one number above 0 and at most 1, and 1 where direct current was measured."""
+
+    id = "POW12"
+    cite = f"{RULES_OF_POWER}#measure-at-the-psus"
+    why = "It is a factor of the energy: a small one makes any system look thrifty."
+    mend = (
+        f"Log {EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where "
+        "alternating current was measured, else 1."
+    )
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),
+        lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94")),
+        lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5)),
+        lambda package: package("deepcam").power(
+            node=lambda file: file.set("conversion_eff", 0.9, measurement_type="DC")
+        ),
+        lambda package: package("deepcam").power(node=lambda file: file.add("conversion_eff", 0.9, file.stop_ms)),
+        lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff")),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        efficiency, values = log.efficiency, list(log.efficiencies)
+        line = log.efficiencies[values[0]] if values else 0
+        if not values and log.of_node:
+            yield self.found(log.path, 0, f"{EFFICIENCY} is not logged: taken as 1", "", EFFICIENCY, NOTE)
+        elif len(values) > 1:
+            message = f"{EFFICIENCY} is {' and '.join(map(str, values))}"
+            yield self.found(log.path, log.efficiencies[values[1]], message, "one value", EFFICIENCY)
+        elif efficiency is None:
+            yield self.found(log.path, line, f"{EFFICIENCY} is {values[0]}", "0 < v <= 1", EFFICIENCY)
+        elif log.direct_current and efficiency != 1:
+            message = f"{EFFICIENCY} is {values[0]} of direct current"
+            yield self.found(log.path, line, message, "1: there is nothing to convert", EFFICIENCY)
+        elif efficiency < LEAST_EFFICIENCY:
+            message = f"{EFFICIENCY} is {values[0]}"
+            yield self.found(log.path, line, message, "0.8 or more, as of any rated supply", EFFICIENCY, WARNING)
+
+
+def _span(time_ms: float) -> str:
+    """Return a length of time in a unit that suits it."""
+    seconds = abs(time_ms) / 1000
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"

@@ -1,0 +1,255 @@
+"""Rules about power files: measuring is optional, but a measured result is measured in every run and on every node."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from common.reference import is_integer
+from compliance.finding import ERROR, WARNING, Finding
+from compliance.layout import POWER, PowerPlace, power_number, result_name
+from compliance.results import WEAK, ResultSet
+from compliance.rule import STRICT, SetRule, show
+from compliance.run import Run
+
+RULES_OF_POWER = "power_measurement.adoc"
+CHECKER = "power_checker of mlcommons/logging"
+UNREAD = "the official package checker does not read the power files"
+SHOWN = 5
+
+
+class EveryRunMeasured(SetRule):
+    """If power was measured in one run of a result, it was in all of them."""
+
+    id = "POW01"
+    cite = f"{RULES_OF_POWER}#measure-all-runs; {CHECKER}"
+    why = "The energy of a result is a mean over the same runs as its time: none may be left out by choice."
+    mend = "Add power/<result>/ with the files node_<i>.txt and sw_<i>.txt of each run, or remove the folder power/."
+    differs = "the official tool accepts one run without power files; strict also warns of folders without a run"
+    good = (lambda package: package(), lambda package: package("deepcam").power())
+    bad = (
+        lambda package: package("deepcam").power().remove("results/example_n64/strong/deepcam/power/result_2"),
+        lambda package: package().file("power/node_0.txt", ""),
+        lambda package: package("deepcam").power().file("power/result_9/node_0.txt", ""),
+        lambda package: package("deepcam").power().file("power/result_1/meter.csv", ""),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.power is None:
+            return
+        folder, expected = os.path.join(results.folder, POWER), "a folder of power files for each run"
+        if not results.strict:
+            severity, faults = _official(results)
+            names = [name for name, texts in faults.items() if NO_FOLDER in texts]
+        else:
+            missing = [run for run in results.runs if result_name(run.path) not in results.power]
+            severity, names = _severity(missing), [result_name(run.path) for run in missing]
+        if names:
+            message = f"power is missing of {len(names)} of {len(results.runs)} runs: {_listed(names)}"
+            yield self.found(folder, 0, message, expected, severity=severity)
+        if results.strict:
+            yield from self._strangers(results, results.power)
+
+    def _strangers(self, results: ResultSet, power: dict[str, PowerPlace]) -> Iterator[Finding]:
+        known = {result_name(run.path) for run in results.runs}
+        for name, place in power.items():
+            if name not in known:
+                message = f"power files without a run: there is no {name}.txt"
+                yield self.found(place.folder, 0, message, "a run for each folder", severity=WARNING)
+            elif place.others:
+                names = [os.path.basename(path) for path in place.others]
+                message = f"file names: unexpected {_listed(names)}"
+                yield self.found(place.folder, 0, message, "node_<i>.txt and sw_<i>.txt", severity=WARNING)
+
+
+class PowerNumbers(SetRule):
+    """Power files are numbered from 0 without gap or repetition, and each run of a result has as many."""
+
+    id = "POW02"
+    cite = CHECKER
+    why = "A number that is missing or there twice is a node or switch that was not measured, or was counted twice."
+    mend = "Name the files of each run node_0.txt … node_<n-1>.txt and sw_0.txt … sw_<m-1>.txt."
+    differs = "the official tool accepts one run with such a fault, and node_0 beside node_00; it crashes on node_a"
+    good = (lambda package: package("deepcam").power(),)
+    bad = (
+        lambda package: _moved(package("deepcam").power(), "node_1.txt", "node_2.txt"),
+        lambda package: package("deepcam").power().file("power/result_1/node_00.txt", ""),
+        lambda package: _moved(package("deepcam").power(), "sw_0.txt", "sw_0.txt.old"),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.power is None:
+            return
+        if not results.strict:
+            severity, faults = _official(results)
+            for name, texts in faults.items():
+                for text in texts:
+                    if text != NO_FOLDER:
+                        yield self.found(os.path.join(results.folder, POWER, name), 0, text, "", severity=severity)
+            return
+        for kind in ("node", "sw"):
+            yield from self._numbers(results, kind)
+
+    def _numbers(self, results: ResultSet, kind: str) -> Iterator[Finding]:
+        counts: Counter[int] = Counter()
+        measured = list(_measured(results))
+        for _, place in measured:
+            counts[len(_files(place, kind))] += 1
+        for run, place in measured:
+            files, severity = _files(place, kind), _severity([run])
+            numbers = sorted(map(power_number, files))
+            if numbers != list(range(len(files))):
+                message = f"the {kind} files are numbered {_listed(list(map(str, numbers)))}"
+                yield self.found(place.folder, 0, message, f"0 to {len(files) - 1}, each once", severity=severity)
+            usual = counts.most_common(1)[0][0]
+            if len(files) != usual:
+                message = f"number of {kind} files is {len(files)}, in most runs it is {usual}"
+                yield self.found(place.folder, 0, message, "the same number in all runs", severity=severity)
+
+
+class AllNodesMeasured(SetRule):
+    """Each node that took part in a run has a power file of its own."""
+
+    id = "POW03"
+    cite = f"{RULES_OF_POWER}#measure-all-nodes"
+    profiles = (STRICT,)
+    differs = "the official tool compares the numbers of files between runs, not with number_of_nodes"
+    why = "Energy of nodes that are not measured is missing; a copied file is no measurement."
+    mend = "Measure every node of the run, as many as number_of_nodes says, each with its own meter or PSU reading."
+    good = (lambda package: package("deepcam").power(), lambda package: package("deepcam", scaling="weak").power())
+    bad = (
+        lambda package: package("deepcam").power().edit(1, lambda log: log.set("number_of_nodes", 16)),
+        lambda package: package("deepcam", scaling="weak").power().edit(2, lambda log: log.set("number_of_nodes", 16)),
+        lambda package: _moved(package("deepcam").power(), "node_1.txt", "node_1.txt.old"),
+        lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        for run, place in _measured(results):
+            severity, count = _severity([run]), len(place.nodes)
+            if not is_integer(run.nodes):
+                yield self.skipped(run.path, "the log does not say of how many nodes power must be measured")
+            elif count != run.nodes:
+                message = f"number of node files is {count}, but number_of_nodes is {show(run.nodes)}"
+                # Throughput logs often state the nodes of the whole system.
+                severity = WARNING if results.scaling == WEAK and count else severity
+                yield self.found(place.folder, 0, message, f"{show(run.nodes)} files node_<i>.txt", severity=severity)
+        yield from self._copies(results)
+
+    def _copies(self, results: ResultSet) -> Iterator[Finding]:
+        seen: dict[int, str] = {}
+        for run in results.runs:
+            for log in run.power.nodes if run.power else ():
+                if log.lowest < log.highest and log.pattern in seen:
+                    message = f"the same readings as in {seen[log.pattern]}"
+                    yield self.found(log.path, 0, message, "a measurement of its own", severity=_severity([run]))
+                seen.setdefault(log.pattern, os.path.join(result_name(run.path), os.path.basename(log.path)))
+
+
+class InterconnectCounted(SetRule):
+    """A run on several nodes states the power of its interconnect."""
+
+    id = "POW04"
+    cite = f"{RULES_OF_POWER}#measure-or-estimate-interconnects"
+    profiles = (STRICT,)
+    differs = UNREAD
+    why = "Switches that carry weights or activations take power too; without a file they count as nothing."
+    mend = (
+        "Add a file sw_<i>.txt for each switch, with one record interconnect_power_est: its highest specified power in "
+        "watts times the share that the run uses, or what was measured."
+    )
+    good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(nodes=1))
+    bad = (
+        lambda package: _moved(package("deepcam").power(), "sw_0.txt", "switch.txt"),
+        lambda package: package("deepcam").power(switch=lambda file: file.drop("interconnect_power_est")),
+        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", -5)),
+        lambda package: package("deepcam").power(switch=lambda file: file.add("interconnect_power_est", 9, 1.7e12)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        key = "interconnect_power_est"
+        for run, place in _measured(results):
+            severity = _severity([run])
+            if len(place.nodes) > 1 and not place.switches:
+                message = f"no power of the interconnect between {len(place.nodes)} nodes"
+                yield self.found(place.folder, 0, message, "a file sw_<i>.txt for each switch", severity=severity)
+            for log in run.power.switches if run.power else ():
+                values = list(log.estimates)
+                if not values:
+                    yield self.found(log.path, 0, f"{key} is not logged", "watts", key, severity)
+                elif log.estimate is None:
+                    line = log.estimates[values[0]]
+                    yield self.found(log.path, line, f"{key} is {values[0]}", "watts, 0 or more", key, severity)
+                elif len(values) > 1:
+                    message = f"{key} is logged with different values; the first counts"
+                    yield self.found(log.path, log.estimates[values[1]], message, "one value", key, WARNING)
+
+
+# -- what the rules share ------------------------------------------------------------------------------------
+
+NO_FOLDER = "has no power folder"
+
+
+def _measured(results: ResultSet) -> Iterator[tuple[Run, PowerPlace]]:
+    """Yield the runs with power files, and where these are."""
+    for run in results.runs:
+        place = (results.power or {}).get(result_name(run.path))
+        if place is not None:
+            yield run, place
+
+
+def _severity(runs: list[Run]) -> str:
+    """Return how bad a fault is: the energy of runs that fail does not count."""
+    return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
+
+
+def _files(place: PowerPlace, kind: str) -> list[str]:
+    return place.nodes if kind == "node" else place.switches
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _moved(package: Any, old: str, new: str) -> Any:
+    """Return the sample package with a power file of the first run renamed."""
+    folder = "results/example_n64/strong/deepcam/power/result_1"
+    return package.move(f"{folder}/{old}", f"{folder}/{new}")
+
+
+def _official(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
+    """Return how bad the faults are to the official power checker, and the faults by the run that it blames.
+
+    A run that it blames counts as a failing one, of which it accepts one in all. It blames the wrong run for its
+    number of files if an earlier one has no folder, and crashes on a name without number.
+    """
+    faults: dict[str, list[str]] = defaultdict(list)
+    if results.power is None or results.round == "0.7" or results.benchmark is None:
+        return WARNING, faults
+    names = [result_name(path) for path in sorted(run.path for run in results.runs)]
+    counts: dict[str, list[int]] = {"node": [], "sw": []}
+    for name in names:
+        place = results.power.get(name)
+        if place is None:
+            faults[name].append(NO_FOLDER)
+            continue
+        files = [os.path.basename(path) for path in (*place.nodes, *place.switches, *place.others)]
+        for kind, found in counts.items():
+            same = [file for file in files if file.startswith(kind)]
+            try:
+                numbers = [int(os.path.splitext(file)[0].split("_")[-1]) for file in same]
+            except ValueError:
+                faults[name].append(f"a {kind} file without a number: the official tool crashes")
+                return ERROR, faults
+            if any(not 0 <= number < len(same) for number in numbers):
+                faults[name].append(f"bad naming of {kind} files")
+            found.append(len(same))
+    for kind, found in counts.items():
+        usual = max(dict.fromkeys(found), key=found.count, default=0)
+        for name, count in zip(names, found, strict=False):
+            if count != usual:
+                faults[name].append(f"inconsistent number of {kind} files")
+    blamed = {*faults, *(result_name(run.path) for run in results.failing)}
+    return (ERROR if len(blamed) > 1 or not counts["node"] else WARNING), faults

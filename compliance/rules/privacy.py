@@ -1,0 +1,119 @@
+"""Rules about personal data: mail addresses and home directories, as `compliance.personal` knows them.
+
+Of the 1,545 published logs 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
+records. The only mail addresses are those of the contact, which mlperf-logging has a key for, in 809 logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from compliance.contents import FILE, Entry
+from compliance.finding import NOTE, SKIPPED, WARNING, Finding
+from compliance.layout import RESULTS
+from compliance.log import Log
+from compliance.package import Package
+from compliance.personal import Mention, Watch
+from compliance.rule import STRICT, Case, LogRule, PackageRule
+from compliance.rules.repository import few
+
+PRIVACY = "submission_rules.adoc#publication (code and results are public)"
+NO_OFFICIAL_CHECK = "no official tool looks for personal data"
+LARGEST_TEXT = 256 << 10
+MOST_BYTES = 32 << 20
+CREDITS = re.compile(r"(licen[cs]e|copying|notice|authors|contributors|citation|credits|acknowledg)", re.IGNORECASE)
+"""Files that are there to name people."""
+
+
+class NoPersonalDataInLogs(LogRule):
+    """A log holds no mail address and no home directory."""
+
+    id = "PRV01"
+    severity = WARNING
+    cite = PRIVACY
+    profiles = (STRICT,)
+    differs = NO_OFFICIAL_CHECK
+    why = "Logs are published for good; addresses are collected from them, and a home directory is an account's name."
+    mend = "Take them out of the copy that is submitted: `python -m submission.assemble … --redact`."
+    good = (
+        lambda log: log(),
+        lambda log: log().prefix(b"0: "),
+        lambda log: log().raw("seed", lambda line: b"pip: suite @ git+https://git@example.org/suite\n" + line),
+        lambda log: log().meta("seed", "file", "/root/suite/train.py"),
+        lambda log: log().add("submission_poc_email", "jane.doe@example.org"),
+    )
+    bad = (
+        lambda log: log().add("notice", "mail jane.doe@example.org when it ends"),
+        lambda log: log().meta("seed", "file", "/home/jdoe/suite/train.py"),
+        lambda log: log().raw("run_stop", lambda line: line + b"\nsaved to /gpfs/home/j/jdoe/run_1, done"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for mention in log.personal:
+            if mention.contact:
+                message = f"submission_poc_email states a contact: {mention.text}"
+                yield self.found(log.path, mention.line, message, "an address meant to be public", severity=NOTE)
+            else:
+                yield self.found(log.path, mention.line, _told(mention), "no personal data")
+
+
+class NoPersonalDataInFiles(PackageRule):
+    """System descriptions, code and what else is no log hold no mail address and no home directory."""
+
+    id = "PRV02"
+    severity = WARNING
+    cite = PRIVACY
+    profiles = (STRICT,)
+    differs = NO_OFFICIAL_CHECK
+    why = "The folder is published for good; paths of one account do not work for anybody else, either."
+    mend = "Name a function, not a person; take paths from variables. Credits belong in LICENSE, AUTHORS or CITATION."
+    good = (
+        lambda package: package().code().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
+    )
+    bad = (
+        lambda package: package().system(hw_notes="ask jane.doe@example.org"),
+        lambda package: (
+            package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\ncd /home/jd\n")
+        ),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        texts = [entry for entry in package.contents if _is_small_text(entry)]
+        read = 0
+        for at, entry in enumerate(texts):
+            read += entry.size
+            if read > MOST_BYTES:
+                reason = f"personal data in the last {len(texts) - at} files: {MOST_BYTES >> 20} MiB were read"
+                yield self.found(package.root, 0, reason, severity=SKIPPED)
+                texts = texts[:at]
+                break
+        yield from few(self._mentioned(package, texts))
+
+    def _mentioned(self, package: Package, texts: list[Entry]) -> Iterator[Finding]:
+        for entry in texts:
+            path = package.path(entry)
+            for mention in _mentions(path):
+                yield self.found(path, mention.line, _told(mention), "no personal data")
+
+
+def _told(mention: Mention) -> str:
+    return f"personal data: the {mention.kind} {mention.text}"
+
+
+def _is_small_text(entry: Entry) -> bool:
+    """Tell whether it may be a text to look at; logs are looked at when they are read."""
+    named = entry.path.startswith(f"{RESULTS}/") or CREDITS.match(entry.name)
+    return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not named
+
+
+def _mentions(path: str) -> list[Mention]:
+    mentions: list[Mention] = []
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_TEXT)
+    except OSError:
+        return []
+    if b"\0" not in text[:1024]:
+        Watch(mentions).look(text, 1)
+    return mentions

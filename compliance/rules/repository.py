@@ -1,0 +1,207 @@
+"""Rules about a submission folder as a part of a repository: names, sizes, links, and what does not belong there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from compliance.contents import FILE, FOLDER, LINK, MOST, OTHER, Entry
+from compliance.finding import ERROR, WARNING, Finding
+from compliance.layout import MAX_FILE_BYTES, RESULTS
+from compliance.package import Package
+from compliance.rule import STRICT, PackageRule
+
+REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
+NO_OFFICIAL_CHECK = "no official tool looks for this"
+SHOWN = 20
+LONGEST_PATH = 200
+UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
+RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
+LEFT_OVER = re.compile(
+    r"(?P<cache>__pycache__|.*\.egg-info|Thumbs\.db)|(?P<compiled>.*\.(?:py[co]|o|obj|class))"
+    r"|(?P<core>core(?:\.[0-9]+)?)|(?P<copy>.*(?:~|\.bak|\.orig|\.rej|\.swp))|(?P<log>.*\.(?:log|out))"
+)
+KINDS = {
+    "cache": "made by a tool along the way",
+    "compiled": "compiled code",
+    "core": "a core dump, which holds the memory of a process",
+    "copy": "an editor's or merge tool's copy",
+    "log": "an empty log",
+}
+
+
+def few(found: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the first findings, and how many more there are."""
+    kept = list(found)
+    yield from kept[:SHOWN]
+    if len(kept) > SHOWN:
+        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, from this one on")
+
+
+class RepositoryNames(PackageRule):
+    """Files have plain names, reasonable sizes, and links that lead somewhere."""
+
+    id = "PKG10"
+    cite = REPOSITORY
+    profiles = (STRICT,)
+    differs = "the official repository checker is a tool of its own; it takes valid relative links as broken"
+    why = "The results repository refuses such files."
+    mend = "Rename files without blanks or a leading dot; keep data and checkpoints out; mend links."
+    good = (lambda package: package(), lambda package: package().link("../latest", "cosmoflow"))
+    bad = (
+        lambda package: package().file("../my notes.txt", "x"),
+        lambda package: package().link("../latest", "nowhere"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._named(package))
+        yield from few(self._broken(package))
+        yield from few(self._large(package))
+        if len(package.contents) >= MOST:
+            message = f"holds more than {MOST:,} files and folders: the rest was not looked at"
+            yield self.found(package.root, 0, message, "some thousands at most", severity=WARNING)
+
+    def _named(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            if entry.name.startswith(".") or " " in entry.name:
+                message = f"name with a blank or a leading dot: {entry.name!r}"
+                yield self.found(package.path(entry), 0, message, "a plain name", severity=WARNING)
+
+    def _broken(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry)):
+                yield self.found(package.path(entry), 0, "the link leads nowhere", "an existing file")
+
+    def _large(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            if entry.size > MAX_FILE_BYTES:
+                yield self.found(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
+
+
+class PortableNames(PackageRule):
+    """Names are such that every file system can keep them, and beside each other."""
+
+    id = "PKG30"
+    severity = WARNING
+    cite = REPOSITORY
+    profiles = (STRICT,)
+    differs = NO_OFFICIAL_CHECK
+    why = "On a reviewer's laptop the checkout fails, or one of two files silently replaces the other."
+    mend = "Use letters a-z, digits, dot, dash, underscore and plus; let names differ in more than letter case."
+    good = (
+        lambda package: package(),
+        lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),
+    )
+    bad = (
+        lambda package: package().replace("docs/a.md", b"x").replace("docs/A.md", b"x"),
+        lambda package: package().replace("docs/run:1.md", b"x"),
+        lambda package: package().replace("docs/Größe.md", b"x"),
+        lambda package: package().replace("docs/aux.md", b"x"),
+        lambda package: package().replace("/".join(["deeply"] * 30) + "/a.md", b"x"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._alike(package))
+        yield from few(self._unportable(package))
+
+    def _alike(self, package: Package) -> Iterator[Finding]:
+        same: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        for entry in package.contents:
+            same[entry.folder, entry.name.casefold()].append(entry)
+        for entries in same.values():
+            if len(entries) > 1:
+                names = " and ".join(repr(entry.name) for entry in entries)
+                yield self.found(package.path(entries[0]), 0, f"{names} differ only in letter case", "different names")
+
+    def _unportable(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            if UNPORTABLE.search(entry.name) or RESERVED.fullmatch(entry.name):
+                message = f"not every file system can keep the name {entry.name!a}"
+                yield self.found(package.path(entry), 0, message, "letters a-z, digits, dot, dash, underscore, plus")
+            elif len(entry.path) > LONGEST_PATH and entry.kind != FOLDER:
+                message = f"the path has {len(entry.path)} characters"
+                yield self.found(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
+
+
+class LinksInside(PackageRule):
+    """Links stay inside the package, and everything in it is a file, a folder or a link."""
+
+    id = "PKG31"
+    cite = REPOSITORY
+    profiles = (STRICT,)
+    differs = NO_OFFICIAL_CHECK
+    why = "In another place an absolute link leads nowhere, or to something else; and so may one to another package."
+    mend = (
+        "Replace the link by what it leads to, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
+    )
+    good = (lambda package: package().link("../latest", "cosmoflow"),)
+    bad = (
+        lambda package: package().link("../data", "/"),
+        lambda package: package().link("../other", "../../../../Elsewhere/results"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._linked(package))
+        yield from few(self._no_files(package))
+
+    def _linked(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            if entry.kind != LINK:
+                continue
+            if os.path.isabs(entry.target):
+                yield self.found(package.path(entry), 0, f"absolute link to {entry.target!r}", "a relative link")
+            elif os.path.normpath(os.path.join(entry.folder, entry.target)).split(os.sep)[0] == os.pardir:
+                message = f"the link leaves the package: {entry.target!r}"
+                yield self.found(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
+
+    def _no_files(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            if entry.kind == OTHER:
+                yield self.found(package.path(entry), 0, "is no file, folder or link", "a file", severity=ERROR)
+
+
+class NothingLeftOver(PackageRule):
+    """The package holds no caches, compiled code, core dumps, editor's copies or empty logs."""
+
+    id = "PKG32"
+    severity = WARNING
+    cite = REPOSITORY
+    profiles = (STRICT,)
+    differs = NO_OFFICIAL_CHECK
+    why = "Nobody reads them; they hide what matters, and a core dump may hold passwords."
+    mend = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
+    good = (
+        lambda package: package(),
+        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),
+    )
+    bad = (
+        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/__pycache__/a.pyc", b"x"),
+        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/a.o", b"x"),
+        lambda package: package().replace("core.4711", b"x"),
+        lambda package: package().replace("README.md~", b"x"),
+        lambda package: package().replace("benchmarks/cosmoflow/slurm-17.out", b""),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._left_over(package))
+
+    def _left_over(self, package: Package) -> Iterator[Finding]:
+        inside = "\0"  # of a folder that was reported as a whole
+        for entry in package.contents:
+            kind = _left_over(entry)
+            if kind and not entry.path.startswith(inside):
+                inside = f"{entry.path}/" if entry.kind == FOLDER else inside
+                yield self.found(package.path(entry), 0, f"left over: {KINDS[kind]}", "not in the package")
+
+
+def _left_over(entry: Entry) -> str:
+    """Return which of `KINDS` it is, or ""."""
+    found = LEFT_OVER.fullmatch(entry.name)
+    kind = found.lastgroup if found else None
+    if kind is None or (kind != "cache" and entry.kind != FILE):
+        return ""
+    if kind == "log" and (entry.size or entry.path.startswith(f"{RESULTS}/")):  # other rules read the results
+        return ""
+    return kind

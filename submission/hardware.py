@@ -1,0 +1,293 @@
+"""What programs and files of the operating system say of the hardware: their text in, fields of the description out.
+
+The functions run nothing and read nothing. A field that the text does not tell is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+Fields = dict[str, str]
+
+NONE: Final = "N/A"
+"""What a field says where nothing applies, as published descriptions write it."""
+ARM_PARTS: Final = {
+    ("0x46", "0x001"): ("FUJITSU", "A64FX"),
+    ("0x41", "0xd0c"): ("ARM", "Neoverse-N1"),
+    ("0x41", "0xd40"): ("ARM", "Neoverse-V1"),
+    ("0x41", "0xd4f"): ("ARM", "Neoverse-V2"),
+}
+"""(implementer, part) of /proc/cpuinfo to (vendor, model), for versions of lscpu that do not know them."""
+SINGLE_PROCESSORS: Final = ("A64FX",)
+"""Models of which a node has one. The four memory groups of an A64FX look like four sockets."""
+APPLE_NAMES: Final = ("packages", "physicalcpu", "logicalcpu", "memsize")
+APPLE_BRAND: Final = "machdep.cpu.brand_string"
+APPLE_KEYS: Final = (*(f"hw.{name}" for name in APPLE_NAMES), APPLE_BRAND)
+CACHES: Final = ("L1d cache", "L1i cache", "L2 cache", "L3 cache")
+ACCELERATOR_DETAILS: Final = (
+    "accelerator_model_name accelerator_host_interconnect accelerator_frequency accelerator_on-chip_memories "
+    "accelerator_memory_configuration accelerator_memory_capacity accelerator_interconnect "
+    "accelerator_interconnect_topology".split()
+)
+NO_ACCELERATORS: Final[Fields] = {"accelerators_per_node": "0", **dict.fromkeys(ACCELERATOR_DETAILS, NONE)}
+SUPERCHIP: Final = re.compile(r"\bG[HB]\d{3}\b")
+"""Accelerators that a host processor reaches through NVLink-C2C and not through PCIe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk of /sys/block: its name there, its size, and whether it rotates."""
+
+    name: str
+    bytes: int
+    rotates: bool
+
+
+# -- host processors ---------------------------------------------------------------------------------------
+
+
+def processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Fields:
+    """Return what `lscpu -J` tells of the processors, or else /proc/cpuinfo; base_khz: cpufreq/base_frequency."""
+    facts = {**_cpuinfo(cpuinfo), **_lscpu(lscpu)}
+    model, count = _model(facts), _sockets(facts)
+    cpus, threads = _whole(facts.get("CPU(s)")), _whole(facts.get("Thread(s) per core")) or 1
+    cores = _whole(facts.get("Core(s) per socket")) if count == _whole(facts.get("Socket(s)")) else 0
+    if not cores and cpus and count:
+        cores = cpus // threads // count
+    fields = {
+        "host_processors_per_node": str(count or ""),
+        "host_processor_model_name": model,
+        "host_processor_core_count": str(cores or ""),
+        "host_processor_vcpu_count": str(cpus or ""),
+        "host_processor_frequency": _frequency(facts, base_khz),
+        "host_processor_caches": ", ".join(
+            f"{name.removesuffix(' cache')} {facts[name]}" for name in CACHES if name in facts
+        ),
+        "host_processor_interconnect": NONE if count == 1 else "",
+        "hw_notes": f"virtual machine ({facts['Hypervisor vendor']})" if "Hypervisor vendor" in facts else "",
+    }
+    return _told(fields)
+
+
+def apple(sysctl: str) -> Fields:
+    """Return what `sysctl` on macOS tells of processors and memory, asked for APPLE_KEYS."""
+    facts = dict(re.findall(r"^([\w.]+): (.+)$", sysctl, re.MULTILINE))
+    packages, cores, cpus, size = (_whole(facts.get(f"hw.{name}")) for name in APPLE_NAMES)
+    fields = {
+        "host_processors_per_node": str(packages or ""),
+        "host_processor_model_name": facts.get(APPLE_BRAND, ""),
+        "host_processor_core_count": str(cores // packages if packages and cores else ""),
+        "host_processor_vcpu_count": str(cpus or ""),
+        "host_processor_interconnect": NONE if packages == 1 else "",
+        "host_memory_capacity": f"{round(size / 2**30)} GiB" if size else "",
+    }
+    return _told(fields)
+
+
+def _lscpu(text: str) -> Fields:
+    """Return the fields of `lscpu -J`, without those that say nothing (`-`) or a bare number of a vendor (`0x46`)."""
+    try:
+        stack = list(json.loads(text)["lscpu"])
+        facts: Fields = {}
+        while stack:
+            entry = stack.pop()
+            stack += entry.get("children") or []
+            value = str(entry.get("data") or "").strip()
+            if value not in ("", "-") and not value.startswith("0x"):
+                facts.setdefault(str(entry["field"]).strip().rstrip(":"), value)
+        return facts
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _cpuinfo(text: str) -> Fields:
+    """Return what /proc/cpuinfo tells, under the names of lscpu."""
+    values: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(name.strip(), []).append(value.strip())
+    first = {name: found[0] for name, found in values.items()}
+    vendor, model = ARM_PARTS.get((first.get("CPU implementer", ""), first.get("CPU part", "")), ("", ""))
+    sockets, cores = len(set(values.get("physical id", ()))), _whole(first.get("cpu cores"))
+    cpus = len(values.get("processor", ()))
+    facts = {
+        "Vendor ID": first.get("vendor_id", vendor),
+        "Model name": first.get("model name", model),
+        "CPU(s)": str(cpus or ""),
+        "Socket(s)": str(sockets or ""),
+        "Core(s) per socket": str(cores or ""),
+        "Thread(s) per core": str(cpus // (sockets * cores)) if sockets and cores else "",
+    }
+    return _told(facts)
+
+
+def _model(facts: Fields) -> str:
+    """Return the model's name; an ARM core's name alone does not tell the processor, its maker in the BIOS may."""
+    name, vendor = facts.get("Model name", ""), facts.get("Vendor ID", "")
+    if vendor in ("ARM", "FUJITSU") and name and vendor not in name:
+        name = f"{vendor} {name}"
+        bios = facts.get("BIOS Model name", "").split(" CPU @")[0].strip()
+        if vendor == "ARM" and bios:
+            maker = facts.get("BIOS Vendor ID", "")
+            name = f"{bios if maker in bios else f'{maker} {bios}'} ({name})"
+    return name
+
+
+def _sockets(facts: Fields) -> int:
+    """Return the number of processors, 0 where it is unknown: some firmware tells clusters instead of sockets."""
+    if any(model in facts.get("Model name", "") for model in SINGLE_PROCESSORS):
+        return 1
+    return _whole(facts.get("Socket(s)")) or (1 if facts.get("NUMA node(s)") == "1" else 0)
+
+
+def _frequency(facts: Fields, base_khz: str) -> str:
+    named = re.search(r"@ ([\d.]+) ?GHz", facts.get("Model name", ""))
+    base = _whole(base_khz.strip()) / 1e6 or (float(named[1]) if named else 0)
+    most = _number(facts.get("CPU max MHz")) / 1e3
+    parts = [f"{base:.2f} GHz base" if base else "", f"{most:.2f} GHz maximum" if most else ""]
+    return ", ".join(filter(None, parts))
+
+
+# -- memory, storage, network ------------------------------------------------------------------------------
+
+
+def memory(lsmem: str, meminfo: str = "") -> Fields:
+    """Return what `lsmem --summary=only -b` tells of the memory; else /proc/meminfo, which leaves out the kernel's."""
+    online = re.search(r"^Total online memory:\s*(\d+)", lsmem, re.MULTILINE)
+    usable = re.search(r"^MemTotal:\s*(\d+) kB", meminfo, re.MULTILINE)
+    if online:
+        return {"host_memory_capacity": f"{round(int(online[1]) / 2**30)} GiB"}
+    return {"host_memory_capacity": f"{round(int(usable[1]) / 2**20)} GiB usable"} if usable else {}
+
+
+def storage(disks: Iterable[Disk]) -> Fields:
+    """Return kinds and sizes of the disks, like ones counted; a disk of a virtual machine is of no known kind."""
+    kinds: Counter[tuple[str, str]] = Counter()
+    for disk in disks:
+        if disk.name.startswith(("vd", "xvd")):
+            kind = "virtual disk"
+        else:
+            kind = "NVMe SSD" if disk.name.startswith("nvme") else "hard disk" if disk.rotates else "SSD"
+        kinds[kind, _decimal(disk.bytes)] += 1
+    return _told(
+        {
+            "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
+            "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
+        }
+    )
+
+
+def network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int] = ()) -> Fields:
+    """Return the network ports. fabric: (kind, rate, card), "" for unknown; ethernet_mbits: speed, 0 for unknown."""
+    ports = Counter(" ".join((kind, rate, f"({card})" if card else "")).strip() for kind, rate, card in fabric)
+    ports.update(f"Ethernet {speed / 1000:g} Gb/s" if speed > 0 else "Ethernet" for speed in ethernet_mbits)
+    return _told({"host_networking": ", ".join(f"{count}x {port}" for port, count in ports.items())})
+
+
+# -- accelerators ------------------------------------------------------------------------------------------
+
+NVIDIA_QUERY: Final = "name,memory.total,clocks.max.sm,pcie.link.gen.max,pcie.link.width.max"
+
+
+def nvidia(listing: str, topology: str = "") -> Fields:
+    """Return what `nvidia-smi --query-gpu=… --format=csv` tells (NVIDIA_QUERY), and `nvidia-smi topo -m`."""
+    rows = [[cell.strip() for cell in row] for row in csv.reader(listing.splitlines()) if row]
+    if len(rows) < 2 or rows[0][0] != "name":
+        return {}
+    table = [dict(zip((name.split(" [")[0] for name in rows[0]), row, strict=False)) for row in rows[1:]]
+    first = {name: "" if "N/A" in value or "Not Supported" in value else value for name, value in table[0].items()}
+    name, generation, width = (first.get(k, "") for k in ("name", "pcie.link.gen.max", "pcie.link.width.max"))
+    pcie = f"PCIe {generation}.0 x{width}" if generation and width else ""
+    mebibytes = _whole(first.get("memory.total"))
+    fields = {
+        "accelerators_per_node": str(len(table)),
+        "accelerator_model_name": _counted(row.get("name", "") for row in table),
+        "accelerator_host_interconnect": "NVLink-C2C" if SUPERCHIP.search(name) else pcie,
+        "accelerator_frequency": f"{first['clocks.max.sm']} maximum" if first.get("clocks.max.sm") else "",
+        "accelerator_memory_capacity": f"{round(mebibytes / 1024)} GiB" if mebibytes else "",
+    }
+    return _told(fields | _links(topology, len(table)))
+
+
+def _links(topology: str, count: int) -> Fields:
+    """Return how the accelerators are connected, by the matrix of `nvidia-smi topo -m`."""
+    if count == 1:
+        return {"accelerator_interconnect": NONE, "accelerator_interconnect_topology": NONE}
+    plain = re.sub(r"\x1b\[[\d;]*m", "", topology)  # the heading is underlined
+    rows = [line.split()[1 : count + 1] for line in plain.splitlines() if re.match(r"GPU\d+\s", line)]
+    pairs = {cell for at, row in enumerate(rows) for to, cell in enumerate(row) if at != to}
+    if len(rows) != count or not pairs:
+        return {}
+    links = sorted({cell for cell in pairs if re.fullmatch(r"NV\d+", cell)}, key=lambda cell: int(cell[2:]))
+    if not links:
+        return {"accelerator_interconnect": "PCIe"}
+    lanes = " or ".join(cell[2:] for cell in links)
+    return {
+        "accelerator_interconnect": f"NVLink, {lanes} links between two accelerators",
+        "accelerator_interconnect_topology": "fully connected" if len(links) == len(pairs) else "",
+    }
+
+
+def amd(listing: str) -> Fields:
+    """Return what `rocm-smi --showproductname --showmeminfo vram --json` tells of the accelerators."""
+    try:
+        parsed = json.loads(listing)
+        cards = [card for key, card in parsed.items() if key.startswith("card") and isinstance(card, dict)]
+    except (ValueError, AttributeError, RecursionError):
+        return {}
+    if not cards:
+        return {}
+    vram = _whole(str(cards[0].get("VRAM Total Memory (B)", "")))
+    fields = {
+        "accelerators_per_node": str(len(cards)),
+        "accelerator_model_name": _counted(map(_card_name, cards)),
+        "accelerator_memory_capacity": f"{round(vram / 2**30)} GiB" if vram else "",
+    }
+    return _told(fields)
+
+
+def _card_name(card: Mapping[str, Any]) -> str:
+    names = (card.get(key) for key in ("Card Series", "Card series", "Device Name"))
+    name = str(next((name for name in names if name and name != NONE), ""))
+    return f"AMD {name}" if name and not name.startswith("AMD") else name
+
+
+def _counted(names: Iterable[str]) -> str:
+    """Return the names, with their numbers if they are several."""
+    counts = Counter(names)
+    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{count}x {name}" for name, count in counts.items())
+
+
+# -- numbers -----------------------------------------------------------------------------------------------
+
+
+def _told(fields: Mapping[str, str]) -> Fields:
+    """Return the fields that say something, on one line each and without what is no visible character."""
+    plain = {name: "".join(c for c in value if c.isprintable()).strip() for name, value in fields.items()}
+    return {name: value for name, value in plain.items() if value}
+
+
+def _whole(text: str | None) -> int:
+    """Return the whole number that a text begins with, 0 without one."""
+    found = re.match(r"\d{1,15}", text or "")
+    return int(found[0]) if found else 0
+
+
+def _number(text: str | None) -> float:
+    found = re.match(r"\d{1,15}(\.\d{1,15})?", text or "")
+    return float(found[0]) if found else 0.0
+
+
+def _decimal(size: int) -> str:
+    """Return a size as makers of disks state it: in powers of 1000, three digits."""
+    for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
+        if size >= scale:
+            return f"{float(f'{size / scale:.3g}'):g} {unit}"
+    return f"{size / 1e6:.3g} MB"

@@ -1,0 +1,82 @@
+"""provenance.json: what differs from it is found, and damaged ones are told as such."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compliance.samples import SampleLog
+from submission.assemble import Assembly, assemble
+from submission.manifest import main
+
+LOG = "results/laptop/strong/cosmoflow/result_0.txt"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of one log, made in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    log = SampleLog(variant="mini").set("submission_platform", "laptop")
+    value = {
+        "versions": {"mlperf-hpc-suite": "0.1.0"},
+        "data_sha256": "5" * 64,
+        "config": {"data": {"data_dir": "data"}},
+    }
+    Path("result_0.txt").write_bytes(log.add("provenance", value, before="submission_benchmark").bytes())
+    Path("laptop.json").write_text("{}")
+    Path("code").mkdir()
+    Path("code/main.c").write_text("int main() {}\n")
+    return make().root
+
+
+def make():
+    return assemble(
+        Assembly(runs=(Path("result_0.txt"),), output=Path("out"), system=Path("laptop.json"), sources=Path("code"))
+    )
+
+
+def test_a_package_is_as_it_was(package, capsys):
+    assert main([str(package)]) == 0
+    assert "files are as provenance.json says; INCOMPLETE" in capsys.readouterr().out
+
+
+def test_what_differs_is_listed(package, capsys):
+    (package / LOG).write_bytes((package / LOG).read_bytes().replace(b"0", b"1"))
+    (package / "benchmarks/cosmoflow/implementations/mlperf-hpc-suite/main.c").unlink()
+    (package / "results/laptop/strong/cosmoflow/notes.txt").touch()
+    (package / "other").mkdir()
+    (package / "other/x\x1b[2J").touch()
+    (package / "README").touch()
+    assert main([str(package)]) == 1
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert len(lines) == 5 and "\x1b" not in said
+    for line in ("result_0.txt: SHA-256", "main.c: missing", "notes.txt: not in", "README: not in", "2J: not in"):
+        assert sum(line in one for one in lines) == 1, line
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"files": 3}', "\xff", "[" * 100_000])
+def test_a_damaged_record_is_an_error(package, capsys, text):
+    (package / "provenance.json").write_bytes(text.encode("latin-1"))
+    assert main([str(package)]) == 1
+    assert "is no record of a package" in capsys.readouterr().err
+
+
+def test_a_record_that_leads_out_of_the_package_is_an_error(package, capsys):
+    record = json.loads((package / "provenance.json").read_text())
+    record["files"]["../secret"] = {"bytes": 1, "sha256": "0" * 64}
+    (package / "provenance.json").write_text(json.dumps(record))
+    assert main([str(package)]) == 1 and "is no name of a file below" in capsys.readouterr().err
+
+
+def test_wrong_use(tmp_path, capsys):
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert main([str(tmp_path)]) == 1
+    assert "provenance.json is not there" in capsys.readouterr().err
+
+
+def test_the_record_says_what_the_log_says_of_its_data(package):
+    record = json.loads((package / "provenance.json").read_text())["logs"][LOG]
+    assert record["data"] == {"variant": "mini", "sha256": "5" * 64, "data_dir": "data"} | {
+        name: record["data"][name] for name in ("train_samples", "eval_samples")
+    }

@@ -200,13 +200,12 @@ class LogReader:
         """Read complete lines: `data` ends with a line end."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines, records = self.log.line_count, self.log.record_count
+        first = self.log.line_count + 1
         if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
         else:
             self._read_records(self._lines_of(data))
-        only_records = self.log.line_count - lines == self.log.record_count - records
-        self._watch.look(data, lines + 1, only_records)
+        self._watch.look(data, first)
 
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes

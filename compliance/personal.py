@@ -9,7 +9,6 @@ folders are not known to it. Of home directories it knows /home/NAME and its lik
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
@@ -94,26 +93,16 @@ class Watch:
     DIFFERENT: Final = 3
     ALL: Final = 30
     """After so many mentions of a kind, the same or different, no more are looked for."""
-    HEAD, EVERY, SAMPLE = 16 << 10, 16 << 10, 2 << 10
 
     def __init__(self, mentions: list[Mention]) -> None:
         self.mentions = mentions
         self._seen: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
         self._left = dict.fromkeys(KINDS, self.ALL)
 
-    def look(self, text: bytes, line: int, records: bool = False) -> None:
-        """Look through further lines, the first of which has this number.
-
-        records: they are log records, all of them. Those name the same few source files over and over, and looking
-        for home directories takes ten times as long as for addresses: it is done in their first 16 KiB, and then in
-        samples, 2 KiB of every 18.
-        """
+    def look(self, text: bytes, line: int) -> None:
+        """Look through further lines, the first of which has this number."""
         self._note(_mails(text), MAIL, text, line)
-        begin, end = 0, _line_end(text, self.HEAD) if records else len(text)
-        while begin < len(text):
-            self._note(_homes(text, begin, end), HOME, text, line)
-            begin = end + self.EVERY
-            end = _line_end(text, begin + self.SAMPLE)
+        self._note(_homes(text), HOME, text, line)
 
     def _note(self, spans: Iterator[Span], kind: str, text: bytes, line: int) -> None:
         for start, end, _ in islice(spans, self._left[kind]):
@@ -138,7 +127,7 @@ def _mails(text: bytes) -> Iterator[Span]:
         end = _line_end(text, begin + _STRETCH)
         for domain in _DOMAIN.finditer(text, begin, end):
             start = _local_start(text, domain.start())
-            if start < domain.start() and not _NOBODYS_MAIL.match(text, start):
+            if start < domain.start() and not _NOBODYS_MAIL.match(text, start, domain.end()):
                 yield start, domain.end(), MAIL
         begin = text.find(b"@", end)
 
@@ -154,16 +143,11 @@ def _local_start(text: bytes, at: int) -> int:
     return at if text[max(0, start - 3) : start] == b"://" else start
 
 
-def _homes(text: bytes, begin: int = 0, end: int = sys.maxsize) -> Iterator[Span]:
-    unix = (
-        (found.start(), _end(found), HOME)
-        for found in _UNIX_HOME.finditer(text, begin, end)
-        if _absolute(text, found.start())
-    )
-    if text.find(b"\\", begin, end) < 0:
+def _homes(text: bytes) -> Iterator[Span]:
+    unix = ((found.start(), _end(found), HOME) for found in _UNIX_HOME.finditer(text) if _absolute(text, found.start()))
+    if b"\\" not in text:
         return unix
-    found_windows = _WINDOWS_HOME.finditer(text, begin, end)
-    return merge(unix, ((found.start() - len("C:"), _end(found), HOME) for found in found_windows))
+    return merge(unix, ((found.start() - len("C:"), _end(found), HOME) for found in _WINDOWS_HOME.finditer(text)))
 
 
 def _end(home: re.Match[bytes]) -> int:

@@ -3,7 +3,8 @@
     python bench/oc20.py                                everything, about ten minutes on two cores
     python bench/oc20.py --quick                        the mini problem's network only, under two minutes
     python bench/oc20.py --full-size                    also 8 slabs of the published size, up to 8 GB of memory
-    python bench/oc20.py --device auto --local-batch 16 an accelerator, against the published speed of an H100
+    python bench/oc20.py --device auto --local-batch 16 an accelerator, against the published speed of an H100, with the
+                                                        sums over triplets made by torch and by Triton
     python bench/oc20.py -o docs/performance-oc20       also writes docs/performance-oc20.md and .json
 
 A step starts from the joined graph of a batch: basis functions, forward, forces as the gradient of the energy, L1 loss
@@ -126,7 +127,9 @@ class Oc20Case(Case):
 
     @property
     def network(self) -> str:
-        return f"{math.prod(self.slab)} + 1 or 2 atoms{', mini' if self.model else ''}"
+        given = dict(self.model)
+        kernels = given.pop("kernels", None)
+        return f"{math.prod(self.slab)} + 1 or 2 atoms{', mini' if given else ''}{f', {kernels}' if kernels else ''}"
 
 
 def mini() -> Oc20Case:
@@ -169,7 +172,11 @@ def main() -> int:
         one_core=(*some, Oc20Case(batch=8, alone=True)) if given.full_size else some,
         all_cores=() if given.quick else some,
         reading=some,
-        accelerator=tuple(Oc20Case(batch=batch) for batch in given.local_batch),
+        accelerator=tuple(
+            Oc20Case(batch=batch, model={"kernels": kernels})
+            for batch in given.local_batch
+            for kernels in ("torch", "triton")
+        ),
         kinds=("lmdb", "compact"),
         synthesize=synthesize,
     )

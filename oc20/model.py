@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from oc20.basis import RadialBasis, SphericalBasis
 from oc20.graphs import CUTOFF_ANGSTROM, Graph
 from oc20.operations import dense, gated
-from oc20.triplets import Surroundings
+from oc20.triplets import Kernels, Surroundings
 
 ELEMENTS = 95
 """Rows of the table of elements, as in the reference; the atomic number names the row."""
@@ -43,6 +43,7 @@ class ModelConfig:
     envelope_exponent: how smoothly the functions of distance end.
     detach_angles: the forces leave out that angles change where atoms move, as the reference's do, which are therefore
         not quite the gradient of the energy; without this they are.
+    kernels: what makes the sums over triplets: torch's own operations, or on a GPU triton (oc20/kernels.py).
     """
 
     hidden: int = 192
@@ -58,6 +59,7 @@ class ModelConfig:
     output_layers: int = 3
     envelope_exponent: int = 5
     detach_angles: bool = True
+    kernels: Kernels = "torch"
 
     def __post_init__(self) -> None:
         may_be_none = ("blocks", "before_skip", "after_skip", "output_layers")
@@ -65,7 +67,7 @@ class ModelConfig:
             value = getattr(self, field.name)
             if field.name in may_be_none and value < 0:
                 raise ValueError(f"{field.name} is {value}; expected at least 0")
-            if field.name not in (*may_be_none, "cutoff", "detach_angles") and value < 1:
+            if field.name not in (*may_be_none, "cutoff", "detach_angles", "kernels") and value < 1:
                 raise ValueError(f"{field.name} is {value}; expected at least 1")
         if not self.cutoff > 0:
             raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 angstrom")
@@ -110,7 +112,8 @@ class DimeNet(nn.Module):
             x_E = distance_E / config.cutoff
             radial_ER = self.radial(x_E)
             radial_ELN = self.spherical(x_E).unflatten(1, (config.spherical, config.radial))
-            surroundings = Surroundings.of(graph, radial_ELN, unit_E3.detach() if config.detach_angles else unit_E3)
+            turning_E3 = unit_E3.detach() if config.detach_angles else unit_E3
+            surroundings = Surroundings.of(graph, radial_ELN, turning_E3, config.kernels)
         m_EH = self.embedding(graph, radial_ER)
         energy_A = self.outputs[0](graph, m_EH, radial_ER)
         for interaction, output in zip(self.interactions, self.outputs[1:], strict=True):

@@ -24,6 +24,7 @@ from oc20.model import ModelConfig
 from oc20.reference import MINI as MINI_REFERENCE
 from oc20.reference import REFERENCE
 from oc20.sampler import BalancedBatching, partition
+from oc20.triplets import fused
 
 FORCE_COEFFICIENT: Final = 50.0
 """Factor of the forces in the reference's loss; that of the energy is 0."""
@@ -62,6 +63,7 @@ class Oc20(SampleTask[Batch]):
             )
         if dist.is_main:
             train_set.read(0)  # another format is found before the run begins
+        fused(config.model.kernels, dist.device)  # an impossible choice is found before the run begins
         self.model = model.build(config.model, seed).to(dist.device)
 
     @cached_property

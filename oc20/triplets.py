@@ -19,7 +19,10 @@ outgoing edges, P = A K.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -28,34 +31,53 @@ from oc20.basis import harmonics
 from oc20.graphs import Graph, Table
 from oc20.operations import gated, moved
 
+if TYPE_CHECKING:
+    from oc20.kernels import Fused
+
+Kernels = Literal["torch", "triton"]
+
+
+def fused(kernels: Kernels, device: torch.device) -> bool:
+    """Return whether the moments are to be made by oc20.kernels; ValueError if they cannot, on this device."""
+    if kernels == "torch":
+        return False
+    if find_spec("triton") is None:
+        raise ValueError("model.kernels is triton, which is not installed: `pip install triton`, or set it to torch")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(
+            f"model.kernels is triton, which needs a GPU, and the device is {device.type}: set it to torch; "
+            "to look for a mistake, TRITON_INTERPRET=1 in the environment runs the kernels slowly on a CPU"
+        )
+    return True
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Distances and directions of the edges of a graph, also by atom; the same for all blocks of the network.
 
     radial_ELN: the spherical basis's part that depends on the distance.
-    radial_LPN: the same in the table of incoming edges, k -> j.
-    incoming_LAMK: for each order the harmonics of the edges k -> j, (A, 2l + 1, K); 0 at empty places.
-    outgoing_ADM: those of the edges j -> i; 0 at empty places.
+    incoming: the edges k -> j, of which it makes the moments.
+    outgoing_ADM: the harmonics of the edges j -> i; 0 at empty places.
     """
 
     graph: Graph
     radial_ELN: Tensor
-    radial_LPN: Tensor
-    incoming_LAMK: list[Tensor]
+    incoming: Tabled | Fused
     outgoing_ADM: Tensor
 
     @classmethod
-    def of(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor) -> Surroundings:
+    def of(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor, kernels: Kernels = "torch") -> Surroundings:
         """Return those of a graph whose edges have these values and, from centre to source, these directions."""
         harmonics_LEM = harmonics(unit_E3, radial_ELN.shape[1])
-        return cls(
-            graph,
-            radial_ELN,
-            _spread(radial_ELN, graph.incoming).transpose(0, 1),
-            [_filled(y_EM, graph.incoming).mT for y_EM in harmonics_LEM],
-            _filled(torch.cat(harmonics_LEM, 1), graph.outgoing),
-        )
+        harmonics_EM = torch.cat(harmonics_LEM, 1)
+        incoming: Tabled | Fused
+        if fused(kernels, unit_E3.device):
+            from oc20.kernels import Fused  # an optional package, and it takes a second to import
+
+            incoming = Fused.of(graph, radial_ELN, harmonics_EM)
+        else:
+            incoming = Tabled.of(graph, radial_ELN, harmonics_LEM)
+        return cls(graph, radial_ELN, incoming, _filled(harmonics_EM, graph.outgoing))
 
     def sums(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the sum for each edge ji (E, C).
@@ -63,10 +85,7 @@ class Surroundings:
         b_EC: what the edges k -> j send.
         weight_LNC: makes S_l of the basis.
         """
-        b_PC = _spread(b_EC, self.graph.incoming)
-        sent_LAKC = gated(b_PC, self.radial_LPN, weight_LNC).unflatten(1, self.graph.incoming.members.shape)
-        moments_LAMC = [y_AMK @ sent_AKC for y_AMK, sent_AKC in zip(self.incoming_LAMK, sent_LAKC, strict=True)]
-        sums_ADC = self.outgoing_ADM @ torch.cat(moments_LAMC, 1)
+        sums_ADC = self.outgoing_ADM @ self.incoming.moments(b_EC, weight_LNC)
         return _gathered(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
 
     def _straight_back(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
@@ -76,6 +95,36 @@ class Surroundings:
         sent_EC = gated(b_EC, self.radial_ELN.flatten(1), (signs_L11 * weight_LNC).flatten(0, 1))
         both_E1 = (reverse_E != torch.arange(len(reverse_E), device=b_EC.device))[:, None]
         return moved(sent_EC, reverse_E, reverse_E) * both_E1
+
+
+@dataclass(frozen=True, slots=True)
+class Tabled:
+    """Distances and directions of the edges k -> j in their table, whose moments torch's own operations make.
+
+    radial_LPN: the spherical basis's part that depends on the distance.
+    harmonics_LAMK: for each order the harmonics, (A, 2l + 1, K); 0 at empty places.
+    """
+
+    table: Table
+    radial_LPN: Tensor
+    harmonics_LAMK: list[Tensor]
+
+    @classmethod
+    def of(cls, graph: Graph, radial_ELN: Tensor, harmonics_LEM: list[Tensor]) -> Tabled:
+        """Return those of a graph whose edges have these values."""
+        table = graph.incoming
+        return cls(
+            table,
+            _spread(radial_ELN, table).transpose(0, 1),
+            [_filled(y_EM, table).mT for y_EM in harmonics_LEM],
+        )
+
+    def moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
+        """Return the moments (A, M, C). See `Surroundings.sums`."""
+        sent_LPC = gated(_spread(b_EC, self.table), self.radial_LPN, weight_LNC)
+        sent_LAKC = sent_LPC.unflatten(1, self.table.members.shape)
+        moments_LAMC = [y_AMK @ sent_AKC for y_AMK, sent_AKC in zip(self.harmonics_LAMK, sent_LAKC, strict=True)]
+        return torch.cat(moments_LAMC, 1)
 
 
 def _spread(x_E: Tensor, table: Table) -> Tensor:

@@ -85,7 +85,7 @@ status=0
   @benchmark@.train @settings@ \\
   output_dir="$run" train.seed="${seeds[index]}" "${resume[@]}" || status=$?
 # 0: the target was met; 1: it was not, or there was an error; 3: a signal stopped the run.
-if [ "$status" -le 1 ] && [ "$log" -nt "$run/begun" ] && grep -q '"key": "run_stop"' "$log"; then
+if [ "$status" -le 1 ] && [ ! "$run/begun" -nt "$log" ] && grep -q '"key": "run_stop"' "$log"; then
   echo "$status" >"$run/ended"
 fi
 """

@@ -19,7 +19,7 @@ ALLOWED = {
 }
 HEAVY = set(
     "torch torchvision tensorflow tensorboard numpy scipy pandas h5py isal zlib_ng safetensors mpi4py nvidia apex ase "
-    "lmdb mlperf_logging".split()
+    "lmdb mlperf_logging triton".split()
 )
 """What the checker and the facts of the benchmarks do without."""
 CLUSTER = "common/dist.py"

@@ -239,14 +239,14 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
 
 def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     assert run("output_dir=one") == 1
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
-    started = start("output_dir=three", *case.shared, "train.eval_ranks=1", launcher=command)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
+    started = start("output_dir=four", *case.shared, "train.eval_ranks=2", launcher=command)
     out, err = started.communicate(timeout=120)
-    assert started.returncode != 0 and "3 ranks (1 of them evaluate)" in out, err
-    assert flat(curve("three")) == pytest.approx(flat(curve("one")), **SAME)
-    started = start("output_dir=x", *case.shared, "train.eval_ranks=1", "staging.mode=memory", launcher=command)
+    assert started.returncode != 0 and "4 ranks (2 of them evaluate)" in out, err
+    assert flat(curve("four")) == pytest.approx(flat(curve("one")), **SAME)
+    started = start("output_dir=x", *case.shared, "train.eval_ranks=2", "staging.mode=memory", launcher=command)
     assert "a node has ranks of both kinds" in started.communicate(timeout=120)[1]
-    report = compliance.check(["three/result_0.txt"])
+    report = compliance.check(["four/result_0.txt"])
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01", "QUA03"}
 
 

@@ -80,7 +80,8 @@ def test_a_set_with_few_runs_is_incomplete(folder):
 
 
 def test_mini_results_are_marked(folder):
-    row = row_of(SamplePackage("oc20", division="open", variant="mini"), folder, allow_mini=True)
+    runs = {"variant": "mini", "epochs": 5, "settings": {"global_batch_size": 8}}
+    row = row_of(SamplePackage("oc20", division="open", **runs), folder, allow_mini=True)
     assert row.mini and row.verdict != "FAIL"
     assert "oc20 (mini), open" in terminal_summary([row]) and "no MLPerf result" in terminal_summary([row])
 

@@ -147,7 +147,7 @@ def _ends(row: Row) -> tuple[object, ...]:
 def _processors(row: Row) -> str:
     """Return the accelerators of the system, or its processors if it has none."""
     if row.accelerators == 0:
-        return f"{plain(row.processors)} CPUs" if row.processors else "CPU"
+        return f"{plain(row.processors)} CPU{'s' * (row.processors > 1)}" if row.processors else "CPU"
     return _number(row.accelerators)
 
 

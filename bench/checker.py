@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from checker_measures import MEASURES, Work, run
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # before this folder, which has a cosmoflow.py and more of such names
 OURS, THEIRS = "this checker", "mlperf-logging"
 COMPILED = (
     "compliance.check, compliance.rcp, compliance.formats.text, multiprocessing.pool",

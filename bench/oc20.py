@@ -2,7 +2,7 @@
 
     python bench/oc20.py                                everything, about ten minutes on two cores
     python bench/oc20.py --quick                        the mini problem's network only, under two minutes
-    python bench/oc20.py --full-size                    also 8 slabs of the published size, up to 8 GB of memory
+    python bench/oc20.py --full-size                    also 4 and 8 slabs of the published size, up to 10 GB of memory
     python bench/oc20.py --device auto --local-batch 16 an accelerator, against the published speed of an H100, with the
                                                         sums over triplets made by torch and by Triton
     python bench/oc20.py -o docs/performance-oc20       also writes docs/performance-oc20.md and .json
@@ -158,7 +158,9 @@ def synthesize(folder: Path, case: Any, kind: str) -> None:
 def main() -> int:
     """Measure, print the tables; exit 1 if the peer needs less CPU time than ours somewhere."""
     arguments = parser(__doc__)
-    arguments.add_argument("--full-size", action="store_true", help="also a batch of 8 slabs of the published size")
+    arguments.add_argument(
+        "--full-size", action="store_true", help="also batches of 4 and 8 slabs of the published size"
+    )
     arguments.add_argument(
         "--local-batch", type=int, nargs="+", default=[1, 4, 16], metavar="N", help="batches on an accelerator"
     )
@@ -169,7 +171,7 @@ def main() -> int:
         page=PAGE,
         script="oc20_measures.py",
         peer=Peer("oc20_plain.py", case=plain),
-        one_core=(*some, Oc20Case(batch=8, alone=True)) if given.full_size else some,
+        one_core=(*some, Oc20Case(batch=4), Oc20Case(batch=8, alone=True)) if given.full_size else some,
         all_cores=() if given.quick else some,
         reading=some,
         accelerator=tuple(

@@ -62,6 +62,7 @@ def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
     root = tmp_path / "package/Example_University"
     assert "INCOMPLETE: Example_University/two_cores/strong/cosmoflow has 2 of 10 runs\n" in out
     assert "INCOMPLETE: Example_University/two_cores/strong/deepcam has 1 of 5 runs\n" in out
+    assert out.endswith("INCOMPLETE: only runs are missing; the same command without --runs makes them\n")
     assert json.loads((root / "provenance.json").read_text())["complete"] is False
     assert json.loads((root / "systems/two_cores.json").read_text())["submitter"] == "Example University"
     assert "INCOMPLETE" in (tmp_path / "report.html").read_text().upper()

@@ -40,7 +40,7 @@ class NoPersonalDataInLogs(LogRule):
         lambda log: log(),
         lambda log: log().prefix(b"0: "),
         lambda log: log().raw("seed", lambda line: b"pip: suite @ git+https://git@example.org/suite\n" + line),
-        lambda log: log().meta("seed", "file", "/root/suite/train.py"),
+        lambda log: log().meta("seed", "file", "/opt/suite/train.py"),
         lambda log: log().add("submission_poc_email", "jane.doe@example.org"),
     )
     bad = (

@@ -45,7 +45,7 @@ NOT_FOUND = [
     "rsync jane@login: jane@login.example.org:/data",
     "noreply@example.org 1+jane@users.noreply.example.org",
     "image@sha256:0123abcd",
-    "/root/suite /home/user/suite /home/ubuntu /home/runner/work",
+    "/home/user/suite /home/ubuntu /home/runner/work",
     "/home/$USER /home/<name> /home/{user} ~/suite",
     "https://example.org/home/index https://example.org/users/jane",
     "src/home/jane app/users/views.py",

@@ -115,11 +115,12 @@ def _round(given: argparse.Namespace) -> int:
     """The round is made; returns the exit status."""
     if given.system and not given.system.is_file():
         raise UsageError(f"--system {given.system}: there is no such file")
+    plan = _plan(given)  # before there is a folder: what is wrong use leaves nothing
     # A batch system ends jobs with SIGTERM: the runs that are under way must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with sole_worker(given.output) as lock:
         crew = Crew(given.jobs, given.threads, lock=lock)
-        setups = [_located(resolve(series), given.data) for series in _plan(given)]
+        setups = [_located(resolve(series), given.data) for series in plan]
         conclusion = Conclusion(given.output, setups, given.system)
         state = load_state(given.output)
         for setup in setups:

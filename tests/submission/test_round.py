@@ -119,7 +119,7 @@ def test_a_wrong_file_is_wrong_use(tmp_path, capsys, text, message):
     (tmp_path / "round.yaml").write_text(text)
     arguments = ["--config", str(tmp_path / "round.yaml"), "--benchmarks", "cosmoflow", "-o", str(tmp_path / "out")]
     assert main(arguments) == 2
-    assert message in capsys.readouterr().err
+    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_wrong_value_is_told_before_any_run(tmp_path, capsys):

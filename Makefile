@@ -46,7 +46,7 @@ format: $(VENV)/.dev-installed ## mend what ruff can mend
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.checker-installed ## write docs/rules.md and the other generated pages
+docs: $(VENV)/.checker-installed ## write docs/reference/rules.md and the other generated pages
 	$(PY) -m compliance.docs
 
 bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes

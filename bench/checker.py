@@ -2,7 +2,7 @@
 
     python bench/checker.py                      all measurements (about six minutes)
     python bench/checker.py --only logs,single   some of them
-    python bench/checker.py -o docs/performance  also write docs/performance.md and docs/performance.json
+    python bench/checker.py -o docs/performance/checker   also write docs/performance/checker.md and .json
 
 CPU seconds are user + system time including child processes, from getrusage, without the imports where the
 description says "in process". Each measurement runs in a process of its own; the two sides take turns, and the

@@ -117,8 +117,8 @@ def ours_tree(work: Work, jobs: int) -> dict[str, Any]:
 def decode_only(work: Work) -> dict[str, Any]:
     import msgspec
 
-    from compliance.log import TOKEN
-    from compliance.record import Record
+    from compliance.logs.log import TOKEN
+    from compliance.logs.record import Record
 
     decode = msgspec.json.Decoder(Record).decode
     size = 0
@@ -135,7 +135,7 @@ def decode_only(work: Work) -> dict[str, Any]:
 
 def large(work: Work, line: bytes, size: int) -> dict[str, Any]:
     """Check an honest log with `size` bytes of further lines, from a pipe; measure the checking process alone."""
-    from compliance.samples import SampleLog
+    from compliance.samples.log import SampleLog
 
     block = line * max(1, MIB // len(line))
     command = [sys.executable, "-m", "compliance.check", "-"]

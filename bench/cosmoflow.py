@@ -3,8 +3,8 @@
     python bench/cosmoflow.py                              everything, about ten minutes on two cores
     python bench/cosmoflow.py --quick                      small networks only, under a minute
     python bench/cosmoflow.py --peer-python PYTHON         a Python that has tensorflow-cpu; --no-peer does without
-    python bench/cosmoflow.py -o docs/performance-cosmoflow
-                                                           also writes docs/performance-cosmoflow.md and .json
+    python bench/cosmoflow.py -o docs/performance/cosmoflow
+                                                           also writes docs/performance/cosmoflow.md and .json
 
 Without --peer-python tensorflow-cpu is installed, once, in an environment of its own below --cache (1.5 GB).
 
@@ -35,7 +35,7 @@ PUBLISHED = 224
 PAGE = Page(
     title="CosmoFlow",
     script="bench/cosmoflow.py",
-    output="docs/performance-cosmoflow",
+    output="docs/performance/cosmoflow",
     step="A step is log(1 + counts), forward, backward and SGD with momentum.",
     peer="The peer is the same network in Keras on TensorFlow.",
     published=PUBLISHED,

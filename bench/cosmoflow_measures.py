@@ -17,8 +17,9 @@ from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
-from common.optim import OptimConfig
-from cosmoflow import data, model
+from common.training.optim import OptimConfig
+from cosmoflow import model
+from cosmoflow.data import dataset as data
 
 
 def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
     python bench/data.py                              everything; makes an environment per peer, 2.5 GB in all
     python bench/data.py --peer tf_data=PYTHON ...    uses an environment that has the peer: tfrecord, dali, tf_data
-    python bench/data.py -o docs/performance-data     also writes docs/performance-data.md and .json
+    python bench/data.py -o docs/performance/data     also writes docs/performance/data.md and .json
 
 The files are universes of this suite's generator at the published size, 128³ × 4 voxels of int16; they lie in memory
 (the page cache), so that the disk does not count. CPU seconds are user + system time of all threads. Each measurement
@@ -29,8 +29,8 @@ from machine import about, cores
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cosmoflow import tfrecord  # noqa: E402  (from this tree)
-from cosmoflow.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
+from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
+from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
 READERS = Path(__file__).with_name("data_readers.py")
 NAMES = {

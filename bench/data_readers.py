@@ -28,7 +28,8 @@ def ours(files: list[str], gzipped: bool, threads: int, verify_crc: bool = False
     import numpy as np
     import torch
 
-    from cosmoflow.data import DataConfig, Dataset, batches
+    from cosmoflow.data.dataset import DataConfig, Dataset
+    from cosmoflow.data.pipeline import batches
 
     folder = Path(files[0]).parent
     dataset = Dataset(folder, DataConfig(folder, workers=threads, prefetch=2, verify_crc=verify_crc))

@@ -18,8 +18,9 @@ from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
-from common.optim import OptimConfig
-from deepcam import data, model, stats
+from common.training.optim import OptimConfig
+from deepcam import model
+from deepcam.data import dataset, stats
 from deepcam.losses import class_weights, cross_entropy
 
 
@@ -31,7 +32,7 @@ def main() -> None:
     # It works in place, and the resident batch must stay what it is.
     unchanging = stats.Stats(1, zeros, ones, minval=zeros, maxval=ones)
     known = stats.read(folder / stats.NAME) if folder else unchanging
-    normalise, weights = data.Normalization(known, channels, device), torch.tensor(class_weights(), device=device)
+    normalise, weights = dataset.Normalization(known, channels, device), torch.tensor(class_weights(), device=device)
 
     def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(network(normalise(x)), y, weights)
@@ -40,8 +41,8 @@ def main() -> None:
     config = OptimConfig(name=case.optimizer, eps=1e-6, weight_decay=0.01)
     training = Training(case, network, loss, config, counted(network, (case.height, case.width, case.channels)))
     if folder:
-        given = data.DataConfig(folder, height=case.height, width=case.width, format=folder.name)  # type: ignore[arg-type]
-        serve_reading(training, data.Dataset(folder / "train", given), data.batches)
+        given = dataset.DataConfig(folder, height=case.height, width=case.width, format=folder.name)  # type: ignore[arg-type]
+        serve_reading(training, dataset.Dataset(folder / "train", given), dataset.batches)
     else:
         serve_steps(training, *snapshots(case))
 

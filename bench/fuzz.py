@@ -30,13 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz_inputs import log_bytes, write_package
 
 from common.reference import ROUNDS
+from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
-from compliance.finding import ERROR, Finding
 from compliance.formats import FORMATS, Style
-from compliance.log import Log, LogReader, parse_log
-from compliance.references import REFERENCES
-from compliance.report import Report
+from compliance.logs.log import Log, LogReader, parse_log
+from compliance.model.finding import ERROR, Finding
+from compliance.model.report import Report
 from compliance.rule import PROFILES
 
 SLOW_SECONDS = 10

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compliance.log import TOKEN
-from compliance.references import REFERENCES
-from compliance.sample_package import SYSTEM, SamplePackage
-from compliance.samples import SETTINGS, SampleLog
+from compliance.benchmarks import REFERENCES
+from compliance.logs.log import TOKEN
+from compliance.samples.log import SETTINGS, SampleLog
+from compliance.samples.package import SYSTEM, SamplePackage
 
 WORDS = (
     "",

@@ -5,7 +5,7 @@
     python bench/oc20.py --full-size                    also 4 and 8 slabs of the published size, up to 10 GB of memory
     python bench/oc20.py --device auto --local-batch 16 an accelerator, against the published speed of an H100, with the
                                                         sums over triplets made by torch and by Triton
-    python bench/oc20.py -o docs/performance-oc20       also writes docs/performance-oc20.md and .json
+    python bench/oc20.py -o docs/performance/oc20       also writes docs/performance/oc20.md and .json
 
 A step starts from the joined graph of a batch: basis functions, forward, forces as the gradient of the energy, L1 loss
 of the forces, backward through both, AdamW. The peer (bench/oc20_plain.py) computes in float32 with a list of all
@@ -103,7 +103,7 @@ def said(met: bool) -> str:
 PAGE = TripletPage(
     title="OC20",
     script="bench/oc20.py",
-    output="docs/performance-oc20",
+    output="docs/performance/oc20",
     step="A step is basis functions, forward, forces, L1 loss of the forces, backward through both and AdamW.",
     peer="The peer is the same network written plainly in PyTorch with a list of all triplets, made before: float32, "
     "whatever our format, with the C library's own handling of freed memory. FLOP are those of the matrix products "

@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from workers import memory_mb
 
-from oc20 import extxyz
-from oc20.conversion import Published
+from oc20.data import extxyz
+from oc20.data.conversion import Published
 from oc20.graphs import Frame, count_triplets
-from oc20.synthesize import Recipe
+from oc20.simulation.recipe import Recipe
 
 
 def frames(case: Any) -> list[Frame]:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from workers import given_case
 
-from common.optim import OptimConfig
-from oc20 import data, model
+from common.training.optim import OptimConfig
+from oc20 import model
+from oc20.data import dataset as data
 from oc20.graphs import Graph, collate
 from oc20.train import FORCE_COEFFICIENT
 

@@ -1,4 +1,4 @@
-"""Steps of training in a worker, made as `common.loop` makes them, and the peak that they are held against.
+"""Steps of training in a worker, made as `common.training.loop` makes them, and the peak that they are held against.
 
 The parts for an accelerator (case.device) are written after torch's documentation: **untested**, for want of one.
 """
@@ -23,17 +23,17 @@ from workers import serve, took
 # Before the folder of this file, whose modules have names of packages.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common import flops, optim
-from common.device import keep_freed_memory
-from common.optim import OptimConfig
-from common.precision import DTYPES, Precision, PrecisionConfig
+from common.distributed.device import keep_freed_memory
+from common.training import flops, optim
+from common.training.optim import OptimConfig
+from common.training.precision import DTYPES, Precision, PrecisionConfig
 
 PEAK_SIDES = {"cpu": (1024, 2048)}
 PEAK_SIDES_ACCELERATOR = (8192,)
 
 
 class Training:
-    """A network with its optimizer, trained as by `common.loop`.
+    """A network with its optimizer, trained as by `common.training.loop`.
 
     loss: the sum of the losses of a batch. known: what is told beside the measurements, flops_per_sample too.
     """

@@ -2,7 +2,7 @@
 
     python bench/submission.py                             everything (about four minutes, most of it theirs)
     python bench/submission.py --quick                     the packages of one round, once: does it work?
-    python bench/submission.py -o docs/performance-submission
+    python bench/submission.py -o docs/performance/submission
 
 Each of our commands gets the tree of all rounds at once. The official package checker and result summarizer take one
 package each; they write into it, so they get a copy. They make no report. CPU seconds are user + system time of the
@@ -99,7 +99,7 @@ def page(results: dict[str, Any], machine: dict[str, Any], corpus: dict[str, int
         "",
         f"Measured by `bench/submission.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
         f"{versions}. The load average was {machine['load']:.1f} when it began, from other work. "
-        "The same again: `python bench/submission.py -o docs/performance-submission`.",
+        "The same again: `python bench/submission.py -o docs/performance/submission`.",
         f"Published results: {corpus['packages']} packages with {corpus['logs']} logs. Each of our commands is called "
         "once for all of them. CPU seconds are user + system of all processes of a command; medians of runs.",
         "",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from common.checkpoint import CheckpointError, read
 from common.files import whole_file
+from common.training.checkpoint import CheckpointError, read
 
 DESCRIPTION = """\
 Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.

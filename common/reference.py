@@ -246,6 +246,6 @@ def mini_of(reference: Reference, target: float, train_samples: int, eval_sample
             counts_checked=False,
         ),
         settings=free,
-        cite="docs/profiles.md (the mini round)",
+        cite="docs/reference/profiles.md (the mini round)",
         variant=MINI,
     )

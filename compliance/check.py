@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 
 from common.reference import ROUNDS
 from compliance import __version__
-from compliance.arguments import refuse_to_overwrite, round_name, write_text
+from compliance.benchmarks import REFERENCES
+from compliance.cli import refuse_to_overwrite, round_name, write_text
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
-from compliance.references import REFERENCES
-from compliance.report import Report
+from compliance.model.report import Report
 from compliance.rule import PROFILES, RULES
 
 EXAMPLES = """\

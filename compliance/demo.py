@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compliance.check import main as check
-from compliance.sample_package import SamplePackage
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 
 Story = tuple[str, str, Callable[[Path], str], int]
 

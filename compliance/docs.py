@@ -13,12 +13,12 @@ from pathlib import Path
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import OPEN_SETTINGS, Reference
+from compliance.benchmarks import MINIS, REFERENCES
 from compliance.explain import bad_findings, divisions_text, sentence
-from compliance.references import MINIS, REFERENCES
 from compliance.rule import PROFILES, RULES, Rule
 from compliance.setting_tables import differences, rounds_text, row, settings_by_row
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 NOTICE = "<!-- Written by `python -m compliance.docs` (make docs); changes here are lost. -->"
 NEW_PROFILES = f"""# Profiles

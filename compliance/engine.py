@@ -11,19 +11,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.reference import FULL, ROUNDS, is_number
-from compliance.contents import contents_of
+from compliance.benchmarks import benchmarks_of, reference_of
 from compliance.examine import Task, examine
-from compliance.finding import ERROR, Finding
-from compliance.layout import PackagePlace, Places, PowerPlace, SetPlace, discover, result_name, round_of_path
-from compliance.package import Package, Submissions
-from compliance.references import benchmarks_of, reference_of
-from compliance.report import Report
-from compliance.results import WEAK, ResultSet
+from compliance.model.finding import ERROR, Finding
+from compliance.model.layout import (
+    WEAK,
+    PackagePlace,
+    Places,
+    PowerPlace,
+    SetPlace,
+    discover,
+    result_name,
+    round_of_path,
+)
+from compliance.model.package import Package, Submissions
+from compliance.model.package_files import contents_of
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+from compliance.model.score import throughput, time_to_train
+from compliance.model.system import read_description
 from compliance.rule import STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 from compliance.rules.convergence import judge_convergence
-from compliance.run import Run
-from compliance.score import throughput, time_to_train
-from compliance.system import read_description
 
 PARALLEL_BYTES = 24 << 20
 

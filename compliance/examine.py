@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting, is_number
-from compliance.finding import SKIPPED, Finding
-from compliance.log import SUBMISSION, Log, read_log
-from compliance.power import read_power
-from compliance.references import benchmarks_of, reference_of
+from compliance.benchmarks import benchmarks_of, reference_of
+from compliance.logs.log import SUBMISSION, Log, read_log
+from compliance.logs.power import read_power
+from compliance.model.finding import SKIPPED, Finding
+from compliance.model.run import Run, clock, counted_evaluations, official_convergence, staging_ms, variant_of
 from compliance.rule import STRICT, Case, LogRule, rules_of
-from compliance.run import Run, clock, counted_evaluations, official_convergence, staging_ms, variant_of
 
 if TYPE_CHECKING:
-    from compliance.layout import PowerPlace
+    from compliance.model.layout import PowerPlace
 
 HEADER = ("init_start", "submission_benchmark")
 FINDINGS_KEPT = 100

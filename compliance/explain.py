@@ -13,13 +13,13 @@ from typing import Any
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
-from compliance.finding import SKIPPED, Finding
 from compliance.formats import Style
 from compliance.formats.words import clean, place
-from compliance.log import parse_log
+from compliance.logs.log import parse_log
+from compliance.model.finding import SKIPPED, Finding
 from compliance.rule import OFFICIAL, PROFILES, RULES, STRICT, LogRule, Rule
-from compliance.sample_package import SamplePackage
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 from compliance.setting_tables import rounds_text
 
 WIDTH = 100

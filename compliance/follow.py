@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from compliance.engine import Options
 from compliance.examine import Task, case_of, digest
-from compliance.finding import ERROR, Finding
-from compliance.layout import round_of_path
-from compliance.log import BLOCK_BYTES, Log, LogReader
-from compliance.run import Run, counted_evaluations
+from compliance.logs.log import BLOCK_BYTES, Log, LogReader
+from compliance.model.finding import ERROR, Finding
+from compliance.model.layout import round_of_path
+from compliance.model.run import Run, counted_evaluations
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")

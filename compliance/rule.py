@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from common.reference import ROUNDS, Reference, Setting
-from compliance.finding import ERROR, SKIPPED, WARNING, Finding
+from compliance.model.finding import ERROR, SKIPPED, WARNING, Finding
 
 if TYPE_CHECKING:
-    from compliance.log import Log
-    from compliance.package import Package, Submissions
-    from compliance.results import ResultSet
+    from compliance.logs.log import Log
+    from compliance.model.package import Package, Submissions
+    from compliance.model.result_set import ResultSet
 
 STRICT: Final = "strict"
 OFFICIAL: Final = "official"
@@ -50,7 +50,7 @@ class Rule:
 
     cite: where the rules say so. why: why it matters. mend: how to mend it.
     profiles: in which profiles the rule runs; differs: how its findings differ between them.
-    good, bad: examples, made by the functions of `compliance.samples`; a test demands that no bad one goes
+    good, bad: examples, made by the functions of `compliance.samples.log`; a test demands that no bad one goes
     unnoticed and that no good one is reported.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, ROUNDS, Reference, Setting
-from compliance.references import REFERENCES
+from compliance.benchmarks import REFERENCES
 from compliance.rule import show
 
 PROBES: tuple[Any, ...] = (

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from common.command import count, positive, run_command
-from common.datasets import Layout, add_crew, crew_of, origin
-from common.production import MENDABLE, Item, Plan, ProductionError, produce, report
-from cosmoflow.raw import UniverseError, open_universe
-from cosmoflow.samples import CHANNELS, FORMATS, SPLITS, SampleFormat
-from cosmoflow.splits import Split, SplitFile
+from common.datasets.build import MENDABLE, Item, Plan, ProductionError, produce, report
+from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
+from cosmoflow.data.raw import UniverseError, open_universe
+from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
+from cosmoflow.data.splits import Split, SplitFile
 
 DESCRIPTION: Final = """\
 Makes the CosmoFlow data from raw universes, and checks data that are there.

@@ -12,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import UsageError, count, positive
-from common.production import Item, Plan
+from common.datasets.build import Item, Plan
+from common.datasets.synthesize_command import Synthesis, given
 from common.reference import MINI
-from common.synthesis import Synthesis, given
-from cosmoflow import universe
-from cosmoflow.raw import write_universe
-from cosmoflow.samples import CHANNELS, FORMATS, SPLITS, SampleFormat
-from cosmoflow.universe import ORIGINAL, WIDE, Box
+from cosmoflow.data.raw import write_universe
+from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
+from cosmoflow.simulation import universe
+from cosmoflow.simulation.plot import draw
+from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
 DESCRIPTION: Final = """\
 Makes universes from physics: the linear spectrum of matter, displaced particles (2LPT), four redshifts, and four
@@ -38,45 +39,7 @@ examples:
                                                                 raw universes, input of cosmoflow.prepare convert
   python -m cosmoflow.synthesize --plot                         no data: slices and spectra in universes.png
 """
-PRIORS: Final = {"original": ORIGINAL, "wide": WIDE}
 RAW: Final = "hdf5"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Which universes there are. grid: voxels per side of a sample; a universe is cut into subvolumes³ samples."""
-
-    prior: str
-    grid: int
-    subvolumes: int
-    particles: int
-    length_mpc_h: float | None
-    train: int
-    validation: int
-
-    def __post_init__(self) -> None:
-        try:
-            _ = self.box
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-
-    @property
-    def box(self) -> Box:
-        """The box of a universe."""
-        return Box(self.grid * self.subvolumes, self.particles, self.length_mpc_h)
-
-    def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Universe i of a split: its counts, int16 (N, N, N, 4), and its labels, float32 (4,)."""
-        rng = np.random.default_rng([seed, split, i])
-        labels = universe.draw_labels(rng, 1)[0]
-        return universe.simulate(labels, PRIORS[self.prior], self.box, rng), labels
-
-
-# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
-PRESETS: Final = {
-    "mini": Recipe("wide", 32, 1, particles=48, length_mpc_h=256.0, train=2_048, validation=256),
-    "full-size": Recipe("original", 128, 1, particles=128, length_mpc_h=None, train=8, validation=4),
-}
 
 
 @dataclass(frozen=True)
@@ -157,12 +120,6 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> Plan:
     return synthesis(recipe, args.seed, samples)
 
 
-def _draw(recipe: Recipe, seed: int, path: Path) -> None:
-    from cosmoflow.plot import draw  # it imports this module
-
-    draw(recipe, seed, path)
-
-
 def _next(plan: Plan, folder: Path) -> str:
     if plan.facts["format"] == RAW:
         return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {plan.facts['sample_shape'][0]}"
@@ -184,7 +141,7 @@ SYNTHESIS: Final = Synthesis(
     _add_options,
     _changes,
     _plan,
-    _draw,
+    draw,
     _next,
 )
 main = SYNTHESIS.main

@@ -12,24 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import synthesis, trainer
-from common.dist import Dist
-from common.manifest import NAME as MANIFEST
-from common.prefetch import Batch
+from common.data.prefetch import Batch
+from common.data.sampling import sample_seed
+from common.datasets import synthesize_command
+from common.datasets.manifest import NAME as MANIFEST
+from common.distributed.dist import Dist
 from common.reference import FULL, MINI
-from common.sampling import sample_seed
-from common.schedule import EpochSchedule
-from common.task import SampleTask
-from cosmoflow import data, model, synthesize
-from cosmoflow.augment import augment
-from cosmoflow.data import DataConfig, Dataset
+from common.training import train_command
+from common.training.sample_task import SampleTask
+from common.training.schedule import EpochSchedule
+from cosmoflow import model, synthesize
+from cosmoflow.data import dataset, pipeline
+from cosmoflow.data.augment import augment
+from cosmoflow.data.dataset import DataConfig, Dataset
 from cosmoflow.model import ModelConfig
 from cosmoflow.reference import MINI as MINI_REFERENCE
 from cosmoflow.reference import REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(trainer.RunConfig):
+class Config(train_command.RunConfig):
     """The configuration of a CosmoFlow run.
 
     variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
@@ -42,7 +44,7 @@ class Config(trainer.RunConfig):
 
 
 class CosmoFlow(SampleTask[Batch]):
-    """Predict four cosmological parameters of a universe from its matter distribution. See `common.trainer.Problem`."""
+    """Predict four cosmological parameters of a universe from its matter distribution. See `Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
@@ -79,7 +81,7 @@ class CosmoFlow(SampleTask[Batch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
         """Yield batches of counts and labels."""
-        return data.batches(samples, indices, self.dist.device)
+        return pipeline.batches(samples, indices, self.dist.device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters."""
@@ -102,7 +104,7 @@ class CosmoFlow(SampleTask[Batch]):
         return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step))
 
     def _predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        x_BDHWC = data.to_input(batch.x, self.config.data.apply_log)
+        x_BDHWC = dataset.to_input(batch.x, self.config.data.apply_log)
         if (self.config.data.shift, self.config.data.scale) != (0.0, 1.0):
             x_BDHWC = (x_BDHWC - self.config.data.shift) / self.config.data.scale
         prediction: Tensor = model(x_BDHWC)
@@ -112,11 +114,11 @@ class CosmoFlow(SampleTask[Batch]):
 def provide(config: Config) -> None:
     """The data of the mini problem are there: generated now if they are not, or not complete."""
     if config.variant == MINI:
-        synthesis.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
+        synthesize_command.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
 
 
-BENCHMARK = trainer.Benchmark("cosmoflow", Config, provide, CosmoFlow)
-main = partial(trainer.main, BENCHMARK)
+BENCHMARK = train_command.Benchmark("cosmoflow", Config, provide, CosmoFlow)
+main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":
     sys.exit(main())

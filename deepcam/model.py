@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deepcam.snapshot import CLASSES
+from deepcam.data.snapshot import CLASSES
 
 SIDE_UNIT: Final = 16
 """Both sides of a snapshot must be divisible by this: the deepest features are that much coarser."""

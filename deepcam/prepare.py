@@ -16,15 +16,15 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import run_command
-from common.datasets import Layout, add_crew, crew_of, origin
+from common.datasets.build import MENDABLE, Crew, Item, Plan, ProductionError, produce, report
+from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from common.files import whole_file
 from common.processes import in_processes
-from common.production import MENDABLE, Crew, Item, Plan, ProductionError, produce, report
-from deepcam import snapshot, stats
-from deepcam.conversion import BLOCK, FORMATS, Format, Single, compare, verify_singles
-from deepcam.snapshot import CHANNELS, SnapshotError
+from deepcam.data import snapshot, stats
+from deepcam.data.conversion import BLOCK, FORMATS, Format, Single, compare, verify_singles
+from deepcam.data.snapshot import CHANNELS, SnapshotError
+from deepcam.data.stats import StatsError
 from deepcam.split import SPLITS
-from deepcam.stats import StatsError
 
 DESCRIPTION: Final = """\
 Converts the DeepCAM data, and checks data that are there. `python -m deepcam.split` and `python -m deepcam.summarize`

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.command import run_command
-from common.production import ProductionError
+from common.datasets.build import ProductionError
 
 SPLITS: Final = ("train", "validation", "test")
 SEED: Final = 12345

@@ -13,12 +13,12 @@ import numpy as np
 from tqdm import tqdm
 
 from common.command import run_command
-from common.dist import Dist, DistConfig, connect
+from common.datasets.build import MENDABLE, MOST_TOLD, ProductionError
+from common.distributed.dist import Dist, DistConfig, connect
 from common.processes import usable_cores
-from common.production import MENDABLE, MOST_TOLD, ProductionError
-from deepcam import snapshot, stats
-from deepcam.snapshot import CHANNELS, SnapshotError
-from deepcam.stats import Stats, StatsError
+from deepcam.data import snapshot, stats
+from deepcam.data.snapshot import CHANNELS, SnapshotError
+from deepcam.data.stats import Stats, StatsError
 
 WAIT_S: Final = 24 * 3600.0
 """How long a rank waits for the slowest: the published data are 8.8 TB."""

@@ -5,22 +5,19 @@ from __future__ import annotations
 import hashlib
 import sys
 from dataclasses import dataclass
-from datetime import date, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from common.command import UsageError, count, positive
-from common.dist import alone
-from common.production import Item, Plan
+from common.command import count, positive
+from common.datasets.build import Item, Plan
+from common.datasets.synthesize_command import Synthesis, given
+from common.distributed.dist import alone
 from common.reference import MINI
-from common.synthesis import Synthesis, given
-from deepcam import climate, detection, forecast, snapshot, weather
-from deepcam.climate import Planet
-from deepcam.forecast import DAYS
-from deepcam.snapshot import CHANNELS
+from deepcam.data import snapshot
+from deepcam.data.snapshot import CHANNELS
+from deepcam.simulation import detection, planet, snapshot_generator, weather
+from deepcam.simulation.plot import draw
+from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
 from deepcam.summarize import summarize
 
 DESCRIPTION: Final = """\
@@ -41,61 +38,6 @@ examples:
                                                             10 snapshots of 768 x 1152, as large as the published ones
   python -m deepcam.synthesize --plot                       no data: maps of the first snapshots in weather.png
 """
-SPLITS: Final = ("train", "validation", "test")
-FIRST_YEAR: Final = 1980
-STEPS: Final = 8  # a day
-STRIDE_DAYS: Final = 79  # shares no factor with DAYS: a year visits each day once, and 5 snapshots all seasons
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Which weather there is: cells of the grid, the Earth's radius by the planet's, and snapshots per split."""
-
-    height: int
-    width: int
-    size: float
-    train: int
-    validation: int
-    test: int
-
-    def __post_init__(self) -> None:
-        try:
-            Planet(self.height, self.width, self.size)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-
-    @property
-    def samples(self) -> dict[str, int]:
-        """Snapshots by split."""
-        return {split: getattr(self, split) for split in SPLITS}
-
-    def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Snapshot i of a split: its channels, float32 (height, width, 16), and its labels, uint8 (height, width)."""
-        rng = np.random.default_rng([seed, split, i])
-        return forecast.simulate(_planet(self.height, self.width, self.size), day_of(i), rng)
-
-
-@lru_cache(maxsize=1)
-def _planet(height: int, width: int, size: float) -> Planet:
-    return Planet(height, width, size)
-
-
-# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
-PRESETS: Final = {
-    "mini": Recipe(96, 144, size=3.0, train=512, validation=64, test=64),
-    "full-size": Recipe(snapshot.HEIGHT, snapshot.WIDTH, size=1.0, train=8, validation=1, test=1),
-}
-
-
-def day_of(i: int) -> int:
-    """The day of the year, from 1, of snapshot i of a split."""
-    return i * STRIDE_DAYS % DAYS + 1
-
-
-def name_of(split: int, i: int) -> str:
-    """The file of snapshot i of a split. A split is a simulation of its own, so that no name comes twice."""
-    day = date(1981, 1, 1) + timedelta(days=day_of(i) - 1)  # not a leap year
-    return f"{SPLITS[split]}/data-{FIRST_YEAR + i // DAYS:04d}-{day:%m-%d}-{i % STEPS:02d}-{split + 1}.h5"
 
 
 @dataclass(frozen=True)
@@ -125,7 +67,7 @@ def synthesis(recipe: Recipe, seed: int) -> Plan:
 def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
     """What a manifest says about synthetic data: everything that the content depends on."""
     sources = hashlib.sha256()
-    for module in (climate, detection, forecast, weather):
+    for module in (planet, detection, snapshot_generator, weather):
         sources.update(Path(str(module.__file__)).read_bytes())
     return {
         "generator": "deepcam.synthesize",
@@ -146,12 +88,6 @@ def _add_options(made: Any, _files: Any) -> None:
     )
     for split in SPLITS:
         made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
-
-
-def _draw(recipe: Recipe, seed: int, path: Path) -> None:
-    from deepcam.plot import draw  # it imports this module
-
-    draw(recipe, seed, path)
 
 
 def _next(plan: Plan, folder: Path) -> str:
@@ -179,7 +115,7 @@ SYNTHESIS: Final = Synthesis(
     _add_options,
     lambda args: given(args, "height", "width", "size", *SPLITS),
     lambda recipe, args: synthesis(recipe, args.seed),
-    _draw,
+    draw,
     _next,
     _finish,
 )

@@ -12,27 +12,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import batchnorm, optim, synthesis, trainer
-from common.dist import Dist
-from common.manifest import NAME as MANIFEST
-from common.prefetch import Batch
+from common.data.prefetch import Batch
+from common.data.sampling import sample_seed
+from common.datasets import synthesize_command
+from common.datasets.manifest import NAME as MANIFEST
+from common.distributed.dist import Dist
 from common.reference import FULL, MINI
-from common.sampling import sample_seed
-from common.schedule import StepSchedule
-from common.task import SampleTask
-from deepcam import data, model, stats, synthesize
-from deepcam.augment import augment
-from deepcam.data import DataConfig, Dataset, Normalization, Shuffle
+from common.training import batchnorm, optim, train_command
+from common.training.sample_task import SampleTask
+from common.training.schedule import StepSchedule
+from deepcam import model, synthesize
+from deepcam.data import dataset, pipeline, stats
+from deepcam.data.augment import augment
+from deepcam.data.dataset import DataConfig, Dataset, Normalization, Shuffle
+from deepcam.data.snapshot import CLASSES
 from deepcam.losses import class_weights, cross_entropy
 from deepcam.metrics import iou
 from deepcam.model import ModelConfig
 from deepcam.reference import MINI as MINI_REFERENCE
 from deepcam.reference import REFERENCE
-from deepcam.snapshot import CLASSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(trainer.RunConfig):
+class Config(train_command.RunConfig):
     """The configuration of a DeepCAM run.
 
     batchnorm_group_size: so many consecutive ranks normalise with the statistics of all their samples together.
@@ -55,7 +57,7 @@ class Config(trainer.RunConfig):
 
 
 class DeepCam(SampleTask[Batch]):
-    """Find cyclones and atmospheric rivers in a climate snapshot. See `common.trainer.Problem`."""
+    """Find cyclones and atmospheric rivers in a climate snapshot. See `common.training.train_command.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
@@ -96,7 +98,7 @@ class DeepCam(SampleTask[Batch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
         """Yield batches of snapshots, as in the files, and labels."""
-        return data.batches(samples, indices, self.dist.device)
+        return pipeline.batches(samples, indices, self.dist.device)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
@@ -104,11 +106,11 @@ class DeepCam(SampleTask[Batch]):
 
     def names(self) -> dict[str, Any]:
         """Return the files below the data's folder, each with the number of its sample."""
-        return data.to_stage(list(self.sets.values()), self.config.staging.mode)[0]
+        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[0]
 
     def counts(self) -> dict[str, int]:
         """Return how many samples there must be in each folder."""
-        return data.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
+        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
 
     def augmented(self, batch: Batch, epoch: int) -> Batch:
         """Return the batch under the epoch's random symmetries."""
@@ -145,11 +147,11 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
 def provide(config: Config) -> None:
     """The data of the mini problem are there: generated now if they are not, or not complete."""
     if config.variant == MINI:
-        synthesis.provide(config.data.data_dir, (MANIFEST, stats.NAME), synthesize.main)
+        synthesize_command.provide(config.data.data_dir, (MANIFEST, stats.NAME), synthesize.main)
 
 
-BENCHMARK = trainer.Benchmark("deepcam", Config, provide, DeepCam)
-main = partial(trainer.main, BENCHMARK)
+BENCHMARK = train_command.Benchmark("deepcam", Config, provide, DeepCam)
+main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":
     sys.exit(main())

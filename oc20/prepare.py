@@ -13,11 +13,11 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import positive, run_command
-from common.datasets import Layout, add_crew, crew_of, origin
+from common.datasets.build import MENDABLE, BadItemError, Crew, Item, Plan, ProductionError, produce, report
+from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from common.processes import in_processes, usable_cores
-from common.production import MENDABLE, BadItemError, Crew, Item, Plan, ProductionError, produce, report
-from oc20 import metadata
-from oc20.conversion import (
+from oc20.data import metadata
+from oc20.data.conversion import (
     FORMATS,
     GRAPH,
     SPLITS,
@@ -30,7 +30,7 @@ from oc20.conversion import (
     make_shard,
     names_of,
 )
-from oc20.metadata import Metadata
+from oc20.data.metadata import Metadata
 
 DESCRIPTION: Final = """\
 Makes the frames of Open Catalyst ready for training, converts them to formats that are read faster, and checks data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,13 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.command import UsageError, count, positive
-from common.production import Item, Plan
+from common.command import count, positive
+from common.datasets.build import Item, Plan
+from common.datasets.synthesize_command import Synthesis, given
 from common.reference import MINI
-from common.synthesis import Synthesis, given
-from oc20 import extxyz, surface
-from oc20.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
-from oc20.extxyz import Record
+from oc20.data import extxyz
+from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
+from oc20.simulation import surface
+from oc20.simulation.plot import draw
+from oc20.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
 Makes slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O or small molecules on them. One half of
@@ -45,42 +46,7 @@ examples:
 """
 RAW: Final = "raw"
 PER_PAIR: Final = 16  # trajectories
-FIRST_SYSTEM: Final = 1_000_000
-"""Systems of a split are numbered from this times the number of the split, so that no number comes twice."""
 BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Which systems there are: atoms of the slab along its sides and layers, trajectories per split, frames of each."""
-
-    size: tuple[int, int, int]
-    train: int
-    validation: int
-    frames: int
-
-    def __post_init__(self) -> None:
-        if min(self.size) < 2:
-            raise UsageError(f"a slab has at least 2 x 2 atoms and 2 layers, not {' x '.join(map(str, self.size))}")
-
-    @property
-    def trajectories(self) -> dict[str, int]:
-        """Trajectories by split."""
-        return {split: getattr(self, split) for split in SPLITS}
-
-    def simulate(self, seed: int, split: int, trajectory: int) -> Iterator[Record]:
-        """Yield the frames of a trajectory; those with an even number relax."""
-        rng = np.random.default_rng([seed, split, trajectory])
-        made = surface.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
-        for atoms, step in zip(made.frames, made.steps, strict=True):
-            yield Record(atoms, split * FIRST_SYSTEM + trajectory, step, made.reference)
-
-
-# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
-PRESETS: Final = {
-    "mini": Recipe((2, 2, 3), train=480, validation=64, frames=5),
-    "full-size": Recipe((4, 5, 4), train=16, validation=4, frames=4),
-}
 
 
 @dataclass(frozen=True)
@@ -150,12 +116,6 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
     return changes if args.slab is None else changes | {"size": tuple(args.slab)}
 
 
-def _draw(recipe: Recipe, seed: int, path: Path) -> None:
-    from oc20.plot import draw  # it imports this module
-
-    draw(recipe, seed, path)
-
-
 def _next(plan: Plan, folder: Path) -> str:
     form = plan.facts["format"]
     if form == RAW:
@@ -175,7 +135,7 @@ SYNTHESIS: Final = Synthesis(
     _add_options,
     _changes,
     lambda recipe, args: synthesis(recipe, args.seed, args.format),
-    _draw,
+    draw,
     _next,
 )
 main = SYNTHESIS.main

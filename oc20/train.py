@@ -12,18 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import synthesis, trainer
-from common.dist import Dist
-from common.manifest import NAME as MANIFEST
+from common.datasets import synthesize_command
+from common.datasets.manifest import NAME as MANIFEST
+from common.distributed.dist import Dist
 from common.reference import FULL, MINI
-from common.schedule import BoundarySchedule
-from common.task import SampleTask
-from oc20 import data, model
-from oc20.data import Batch, DataConfig, Dataset
+from common.training import train_command
+from common.training.sample_task import SampleTask
+from common.training.schedule import BoundarySchedule
+from oc20 import model
+from oc20.data import dataset
+from oc20.data.dataset import Batch, DataConfig, Dataset
+from oc20.data.sampler import BalancedBatching, partition
 from oc20.model import ModelConfig
 from oc20.reference import MINI as MINI_REFERENCE
 from oc20.reference import REFERENCE
-from oc20.sampler import BalancedBatching, partition
 from oc20.triplets import fused
 
 FORCE_COEFFICIENT: Final = 50.0
@@ -31,7 +33,7 @@ FORCE_COEFFICIENT: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(trainer.RunConfig):
+class Config(train_command.RunConfig):
     """The configuration of an OC20 run.
 
     variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
@@ -44,7 +46,7 @@ class Config(trainer.RunConfig):
 
 
 class Oc20(SampleTask[Batch]):
-    """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.trainer.Problem`."""
+    """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.training.train_command.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
@@ -90,7 +92,7 @@ class Oc20(SampleTask[Batch]):
 
     def names(self) -> dict[str, Any]:
         """Return the files below the data's folder; none belongs to one sample."""
-        return data.to_stage(list(self.sets.values()), self.config.staging.mode)
+        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)
 
     def counts(self) -> dict[str, int]:
         """Return nothing: files say how many samples they hold, not their number."""
@@ -98,7 +100,7 @@ class Oc20(SampleTask[Batch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
         """Yield batches of graphs."""
-        return data.batches(samples, indices, self.dist.device)
+        return dataset.batches(samples, indices, self.dist.device)
 
     def step_weight(self, epoch: int, step: int) -> float:
         """Return the free atoms of a global batch: ranks hold different numbers of them, and all count the same."""
@@ -142,11 +144,11 @@ def provide(config: Config) -> None:
     if config.variant == MINI:
         from oc20 import synthesize  # it needs ase, which training does not
 
-        synthesis.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
+        synthesize_command.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
 
 
-BENCHMARK = trainer.Benchmark("oc20", Config, provide, Oc20)
-main = partial(trainer.main, BENCHMARK)
+BENCHMARK = train_command.Benchmark("oc20", Config, provide, Oc20)
+main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":
     sys.exit(main())

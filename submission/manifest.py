@@ -18,13 +18,13 @@ import msgspec
 from tqdm import tqdm
 
 from common.command import UsageError, run_command
-from common.manifest import Entry, Manifest, ManifestError, describe_file, verify_files
+from common.datasets.manifest import Entry, Manifest, ManifestError, describe_file, verify_files
+from compliance.benchmarks import REFERENCES
 from compliance.formats.words import clean
-from compliance.layout import BENCHMARKS, IMPLEMENTATIONS, discover
-from compliance.references import REFERENCES
-from submission.implementation import suite_hash
-from submission.intake import files_below
-from submission.lineage import Lineage, digest, read_lineage, text_of
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
+from submission.assemble.implementation import suite_hash
+from submission.assemble.input_logs import files_below
+from submission.run_facts import Lineage, digest, read_lineage, text_of
 
 NAME: Final = "provenance.json"
 EXAMPLES: Final = f"""\

@@ -10,16 +10,16 @@ from typing import get_type_hints
 
 import pytest
 
-from common.launch import LAUNCHERS
-from common.staging import MODES
+from common.distributed.launch import LAUNCHERS
+from common.staging.stage import MODES
 from cosmoflow.train import Config as CosmoFlowConfig
 from deepcam.train import Config as DeepCamConfig
 from oc20.train import Config as Oc20Config
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = {"cosmoflow": CosmoFlowConfig, "deepcam": DeepCamConfig, "oc20": Oc20Config}
-TRAINING = ROOT / "docs" / "training.md"
-SUBMISSION = ROOT / "docs" / "submission.md"
+TRAINING = ROOT / "docs" / "guide" / "train.md"
+SUBMISSION = ROOT / "docs" / "guide" / "submit.md"
 PAGES = {
     **{ROOT / name / "README.md": [config] for name, config in CONFIGS.items()},
     **{page: [*CONFIGS.values()] for page in (TRAINING, SUBMISSION)},
@@ -49,7 +49,8 @@ def test_commands_can_be_typed(words, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     for name in re.findall(r"\$(\w+)", " ".join(arguments)):
         monkeypatch.setenv(name, "folder")
-    main = importlib.import_module(module).main
+    folder = (ROOT / module.replace(".", "/")).is_dir()
+    main = importlib.import_module(f"{module}.__main__" if folder else module).main
     if module.endswith(".train"):
         # Loads the configuration with all its overrides.
         assert main([*arguments, "--print-config"]) == 0, capsys.readouterr().err

@@ -27,8 +27,8 @@ import deepcam.train
 import oc20.evaluate
 import oc20.synthesize
 import oc20.train
-from common import manifest
 from common.config import load
+from common.datasets import manifest
 from tests.conformance import official
 
 ROOT = Path(__file__).parents[1]

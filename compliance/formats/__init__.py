@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from compliance.report import Report
+    from compliance.model.report import Report
 
 __all__ = ["FORMATS", "Style"]
 

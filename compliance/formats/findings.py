@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from compliance.finding import ERROR, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
 from compliance.formats import Style
 from compliance.formats.words import clean, counted, place
+from compliance.model.finding import ERROR, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.report import Report
-    from compliance.results import ResultSet
-    from compliance.run import Run
+    from compliance.model.report import Report
+    from compliance.model.result_set import ResultSet
+    from compliance.model.run import Run
 
 TOLERATED = "[tolerated: one run of a result may fail]"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from compliance.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.formats import Style
 from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
 from compliance.formats.words import clean, place, relative
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.report import Report
+    from compliance.model.report import Report
 
 COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice", SKIPPED: "notice"}
 

@@ -1,4 +1,4 @@
-"""The report for programs: one JSON object in ASCII. Its schema is docs/report.schema.json.
+"""The report for programs: one JSON object in ASCII. Its schema is docs/reference/report.schema.json.
 
 `schema` is 1; members may be added under that number, none changes its meaning or goes. Numbers are finite:
 what a log states as NaN or infinite is null here. Paths are relative to the folder the check was called in.
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from common.reference import is_number
 from compliance import __version__
-from compliance.finding import ERROR, Finding
 from compliance.formats import Style
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import relative
+from compliance.model.finding import ERROR, Finding
 
 if TYPE_CHECKING:
-    from compliance.rcp import Verdict
-    from compliance.report import Report
-    from compliance.results import ResultSet
-    from compliance.run import Run
-    from compliance.score import Throughput, TimeToTrain
+    from compliance.model.report import Report
+    from compliance.model.result_set import ResultSet
+    from compliance.model.run import Run
+    from compliance.model.score import Throughput, TimeToTrain
+    from compliance.rcp.judge import Verdict
 
 SCHEMA = 1
 LARGEST = 1 << 64

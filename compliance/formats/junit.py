@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
-from compliance.finding import ERROR, SKIPPED, Finding
 from compliance.formats import Style
 from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
 from compliance.formats.words import place, set_name, shown_path
+from compliance.model.finding import ERROR, SKIPPED, Finding
 from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule
 
 if TYPE_CHECKING:
-    from compliance.report import Report
-    from compliance.run import Run
+    from compliance.model.report import Report
+    from compliance.model.run import Run
 
 NUMBERED = ("tests", "failures", "errors", "skipped")
 

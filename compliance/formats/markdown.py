@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compliance.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.formats import Style
 from compliance.formats.findings import (
     Group,
@@ -34,10 +33,11 @@ from compliance.formats.words import (
     set_name,
     shown_path,
 )
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.report import Report
+    from compliance.model.report import Report
 
 SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "FAIL": "❌ FAIL"}
 HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from compliance import __version__
-from compliance.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.formats import Style
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.words import clean, relative
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.report import Report
+    from compliance.model.report import Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "none"}

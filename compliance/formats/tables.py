@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from compliance.formats.findings import many_rounds, shown_verdict
 from compliance.formats.words import clean, convergence_of, energy, matters, minutes, plain
-from compliance.results import ResultSet
-from compliance.score import Throughput, TimeToTrain
+from compliance.model.result_set import ResultSet
+from compliance.model.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
-    from compliance.report import Report
+    from compliance.model.report import Report
 
 NAMES = ("verdict", "round", "organisation", "system", "benchmark", "division")
 TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from compliance.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.formats import Style
 from compliance.formats.findings import (
     Group,
@@ -34,10 +33,11 @@ from compliance.formats.words import (
     set_name,
     shown_path,
 )
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.report import Report
+    from compliance.model.report import Report
 
 COLORS = {"PASS": 32, "WARN": 33, "FAIL": 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
 FEW = 3

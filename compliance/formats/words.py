@@ -6,14 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from common.reference import is_number
+from compliance.benchmarks import REFERENCES
 from compliance.formats import Style
-from compliance.references import REFERENCES
-from compliance.results import WEAK, ResultSet
-from compliance.score import Throughput, TimeToTrain
+from compliance.model.layout import WEAK
+from compliance.model.result_set import ResultSet
+from compliance.model.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
-    from compliance.rcp import Verdict
-    from compliance.run import Run
+    from compliance.model.run import Run
+    from compliance.rcp.judge import Verdict
 
 SHORTEST_STAGING = 0.005
 """Minutes; what is shorter would be shown as 0.00."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.reference import since
-from compliance.finding import ERROR, NOTE, WARNING, Finding
-from compliance.results import ResultSet
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.result_set import ResultSet
 from compliance.rule import STRICT, SetRule, show
 
 if TYPE_CHECKING:
-    from compliance.rcp import Verdict
+    from compliance.rcp.judge import Verdict
 
 RCP = "training_rules.adoc#rcps; hpc_training_rules.adoc#results; rcp_checker of mlcommons/logging"
 
@@ -120,7 +120,7 @@ class ReferenceSettings(SetRule):
         if verdict is None or verdict.point is None or verdict.case != "exact" or not results.runs:
             return
         run = results.runs[0]
-        from compliance.rcp import compare_hyperparameters  # only results pay for it, not single logs
+        from compliance.rcp.judge import compare_hyperparameters  # only results pay for it, not single logs
 
         for key, reference, logged in compare_hyperparameters(verdict.point, run.settings):
             message = f"{key} is {show(logged)}, the reference runs {verdict.point.name} had {show(reference)}"
@@ -153,18 +153,18 @@ def judge_convergence(results: ResultSet) -> None:
     """Fill in the verdicts of the convergence test, in both modes, where it applies."""
     if results.reference is None or results.judged_as != "closed" or not results.runs:
         return
-    from compliance import rcp  # only results pay for it, not single logs
+    from compliance.rcp import judge  # only results pay for it, not single logs
 
     reference = results.reference
-    points = rcp.load_points(reference.name, results.round, reference.runs, reference.variant)
+    points = judge.load_points(reference.name, results.round, reference.runs, reference.variant)
     if not points:
         return
     size = results.batch_size if isinstance(results.batch_size, int) else None
-    infinite = rcp.NOT_CONVERGED
+    infinite = judge.NOT_CONVERGED
     ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
     theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
-    results.convergence = rcp.judge(points, size, ours, reference.runs, "envelope")
-    results.official_convergence = rcp.judge(points, size, theirs, reference.runs, "official")
+    results.convergence = judge.judge(points, size, ours, reference.runs, "envelope")
+    results.official_convergence = judge.judge(points, size, theirs, reference.runs, "official")
 
 
 def _why_not(results: ResultSet) -> str:

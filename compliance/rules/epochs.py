@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import is_number
-from compliance.finding import Finding
-from compliance.log import Log
-from compliance.record import Record
-from compliance.references import REFERENCES
+from compliance.benchmarks import REFERENCES
+from compliance.logs.log import Log
+from compliance.logs.record import Record
+from compliance.model.finding import Finding
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import LOGGING, before, has_member
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compliance.finding import Finding
-from compliance.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
-from compliance.record import LONG_RECORD_BYTES
+from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
+from compliance.logs.record import LONG_RECORD_BYTES
+from compliance.model.finding import Finding
 from compliance.rule import STRICT, Case, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
@@ -145,7 +145,7 @@ class LineLength(LogRule):
     """No line is longer than 16 MiB, and long records are of the usual form."""
 
     id = "FRM07"
-    cite = "docs/profiles.md (a limit of this checker)"
+    cite = "docs/reference/profiles.md (a limit of this checker)"
     differs = "the official parser needs quadratic time on long lines: minutes for one megabyte"
     why = "No honest record comes near this length; reading such a line costs memory without bound."
     mend = "Find out what wrote the line; progress bars belong on standard error."

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from compliance.contents import FILE, FOLDER
-from compliance.finding import ERROR, NOTE, WARNING, Finding
-from compliance.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
-from compliance.package import Package
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
+from compliance.model.package import Package
+from compliance.model.package_files import FILE, FOLDER
+from compliance.model.system import read_description
 from compliance.rule import STRICT, PackageRule, show
-from compliance.system import read_description
 
 CONTENT = "submission_rules.adoc#submission-content, #directory-structure"
 NEVER_LOOKS = "the official tool never looks into benchmarks/"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compliance.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
-from compliance.power import EFFICIENCY, READING, START, STOP, TIME_BACK_MS, PowerLog
-from compliance.results import ResultSet
+from compliance.logs.power import EFFICIENCY, READING, START, STOP, TIME_BACK_MS, PowerLog
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
 from compliance.rule import STRICT, SetRule
 from compliance.rules.form import Parses
 from compliance.rules.power import RULES_OF_POWER, UNREAD
-from compliance.run import Run
 
 EDGE_MS = 2000
 """A measurement may begin or end so much inside the run: one reading and the rounding to whole seconds."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from operator import le
 
 from common.reference import is_number
-from compliance.finding import ERROR, WARNING, Finding
-from compliance.log import Log
-from compliance.record import Record
+from compliance.logs.log import Log
+from compliance.logs.record import Record
+from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.rule import STRICT, Case, LogRule
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 
 from common.reference import since
-from compliance.finding import ERROR, NOTE, WARNING, Finding
-from compliance.package import Package
-from compliance.references import benchmarks_of
-from compliance.results import STRONG, WEAK
+from compliance.benchmarks import benchmarks_of
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.package import Package
+from compliance.model.system import SystemDescription, is_placeholder
 from compliance.rule import STRICT, PackageRule, show
-from compliance.system import SystemDescription, is_placeholder
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"

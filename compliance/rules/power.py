@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import is_integer
-from compliance.finding import ERROR, WARNING, Finding
-from compliance.layout import POWER, PowerPlace, power_number, result_name
-from compliance.results import WEAK, ResultSet
+from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
 from compliance.rule import STRICT, SetRule, show
-from compliance.run import Run
 
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"

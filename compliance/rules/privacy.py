@@ -1,4 +1,4 @@
-"""Rules about personal data: mail addresses and home directories, as `compliance.personal` knows them.
+"""Rules about personal data: mail addresses and home directories, as `compliance.logs.personal_data` knows them.
 
 Of the 1,545 published logs 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
 records. The only mail addresses are those of the contact, which mlperf-logging has a key for, in 809 logs.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from compliance.contents import FILE, Entry
-from compliance.finding import NOTE, SKIPPED, WARNING, Finding
-from compliance.layout import RESULTS
-from compliance.log import Log
-from compliance.package import Package
-from compliance.personal import Mention, Watch
+from compliance.logs.log import Log
+from compliance.logs.personal_data import Mention, Watch
+from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding
+from compliance.model.layout import RESULTS
+from compliance.model.package import Package
+from compliance.model.package_files import FILE, Entry
 from compliance.rule import STRICT, Case, LogRule, PackageRule
 from compliance.rules.repository import few
 

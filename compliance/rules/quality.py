@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import Target, is_number
-from compliance.finding import NOTE, WARNING, Finding
-from compliance.log import Log
-from compliance.record import Record
+from compliance.logs.log import Log
+from compliance.logs.record import Record
+from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.model.run import counted_evaluations
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import has_member
-from compliance.run import counted_evaluations
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"

@@ -7,10 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compliance.contents import FILE, FOLDER, LINK, MOST, OTHER, Entry
-from compliance.finding import ERROR, WARNING, Finding
-from compliance.layout import MAX_FILE_BYTES, RESULTS
-from compliance.package import Package
+from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.layout import MAX_FILE_BYTES, RESULTS
+from compliance.model.package import Package
+from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, Entry
 from compliance.rule import STRICT, PackageRule
 
 REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import is_number, since
-from compliance.finding import ERROR, NOTE, WARNING, Finding
-from compliance.package import Submissions
-from compliance.results import STRONG, WEAK, ResultSet
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.package import Submissions
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
 from compliance.rule import STRICT, SetRule, SubmissionsRule, show
 from compliance.rules.settings import seed_number
-from compliance.run import Run
 
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"

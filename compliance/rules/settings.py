@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import ANY, Check, Setting, is_integer, one_of
-from compliance.finding import NOTE, Finding
-from compliance.log import Log
-from compliance.references import benchmarks_of
+from compliance.benchmarks import benchmarks_of
+from compliance.logs.log import Log
+from compliance.model.finding import NOTE, Finding
+from compliance.model.system import is_placeholder
 from compliance.rule import STRICT, Case, LogRule, show
-from compliance.system import is_placeholder
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from common.reference import is_number, since
-from compliance.finding import ERROR, NOTE, WARNING, Finding
-from compliance.package import Package
-from compliance.results import STRONG, WEAK, ResultSet
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.package import Package
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+from compliance.model.system import is_placeholder
 from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
-from compliance.run import Run
-from compliance.system import is_placeholder
 
 SYSTEM_TYPE = "system_type"
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from common.reference import FULL, MINI, VARIANTS
-from compliance.finding import ERROR, NOTE, Finding
-from compliance.log import Log
-from compliance.references import MINIS
-from compliance.results import ResultSet
+from compliance.benchmarks import MINIS
+from compliance.logs.log import Log
+from compliance.model.finding import ERROR, NOTE, Finding
+from compliance.model.result_set import ResultSet
+from compliance.model.run import variant_of
 from compliance.rule import STRICT, Case, LogRule, SetRule, show
-from compliance.run import variant_of
 
-MINI_ROUND = "docs/profiles.md (the mini round of this suite)"
+MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"
 UNKNOWN = "the official tool does not know the mini round"
 KEY = "dataset_variant"
 

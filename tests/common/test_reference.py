@@ -18,7 +18,7 @@ from common.reference import (
     number,
     since,
 )
-from compliance.references import MINIS, REFERENCES, benchmarks_of, reference_of
+from compliance.benchmarks import MINIS, REFERENCES, benchmarks_of, reference_of
 
 
 def test_rounds_and_their_benchmarks():

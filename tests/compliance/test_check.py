@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from compliance.check import main
-from compliance.sample_package import SamplePackage
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 
 GOOD, BAD = SampleLog().bytes(), SampleLog().last_evaluation(0.2).bytes()
 

@@ -1,7 +1,7 @@
 """The demonstration ends as its stories say."""
 
 from compliance.demo import STORIES, main
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
 
 
 def test_demo(tmp_path, capsys):

@@ -6,8 +6,8 @@ import compliance
 from compliance import engine
 from compliance.engine import Options, check_paths
 from compliance.rule import RULES, Case
-from compliance.sample_package import SamplePackage
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 
 
 def snapshot(folder):

@@ -6,8 +6,8 @@ import pytest
 
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
 from compliance import docs
+from compliance.benchmarks import REFERENCES
 from compliance.explain import bad_findings, explain, list_rules
-from compliance.references import REFERENCES
 from compliance.rule import PROFILES, RULES
 from compliance.setting_tables import differences, judged_apart, rounds_text
 

@@ -7,7 +7,7 @@ import pytest
 
 from compliance import follow as following
 from compliance.check import main
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
 
 
 @pytest.fixture(autouse=True)

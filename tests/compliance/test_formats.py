@@ -10,24 +10,24 @@ from xml.etree import ElementTree
 
 import pytest
 
-from compliance import score
+from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
-from compliance.finding import Finding
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS
 from compliance.formats.words import clean, minutes, plain, relative, shown_path
-from compliance.log import parse_log
-from compliance.package import Package
-from compliance.rcp import judge, load_points
-from compliance.references import REFERENCES
-from compliance.report import Report
-from compliance.results import ResultSet
+from compliance.logs.log import parse_log
+from compliance.model import score
+from compliance.model.finding import Finding
+from compliance.model.package import Package
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+from compliance.rcp.judge import judge, load_points
 from compliance.rule import RULES
-from compliance.run import Run
-from compliance.sample_package import SamplePackage
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 
 BASE = "/data/v3.0"
 STYLE = Style(base=BASE)
@@ -358,7 +358,7 @@ def test_json_shows_both_judgements_of_convergence():
 
 def test_json_keeps_its_schema(nasty, tolerated, tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(__file__).resolve().parents[2] / "docs/report.schema.json").read_text())
+    schema = json.loads((Path(__file__).resolve().parents[2] / "docs/reference/report.schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     package = SamplePackage(scaling="weak").with_time_to_train().prune(1).write(tmp_path / "Example")
     checked = check_paths([package], Options())

@@ -17,10 +17,10 @@ from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
 from compliance.formats import FORMATS, Style
-from compliance.log import LogReader, parse_log, read_log
+from compliance.logs.log import LogReader, parse_log, read_log
 from compliance.rule import PROFILES
-from compliance.sample_package import SamplePackage
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 
 ROOT = Path(__file__).resolve().parents[2]
 HONEST = SampleLog(epochs=2).bytes()

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compliance.references import benchmarks_of
-from compliance.samples import SampleLog
+from compliance.benchmarks import benchmarks_of
+from compliance.samples.log import SampleLog
 from tests.conformance.edits import FILE_EDITS, LINE_EDITS
 from tests.conformance.mutations import Mutation, mutations
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from compliance.log import STRUCTURE, SUBMISSION
-from compliance.references import REFERENCES
-from compliance.samples import SampleLog
+from compliance.benchmarks import REFERENCES
+from compliance.logs.log import STRUCTURE, SUBMISSION
+from compliance.samples.log import SampleLog
 
 NEIGHBOURS = ("init_start", "init_stop", "run_start", "run_stop", "epoch_start")
 JUDGED_IN_OPEN = (*SUBMISSION, *STRUCTURE, "train_samples", "eval_samples")

@@ -6,7 +6,7 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.rule import RULES
-from compliance.sample_package import SamplePackage
+from compliance.samples.package import SamplePackage
 
 # What a good message is about -> the rules of which one must be found.
 MUST_NAME = {

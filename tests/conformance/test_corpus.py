@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.finding import ERROR
-from compliance.package import Package
-from compliance.report import Report
-from compliance.results import WEAK, ResultSet
+from compliance.model.finding import ERROR
+from compliance.model.layout import WEAK
+from compliance.model.package import Package
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
 from compliance.rule import OFFICIAL
-from compliance.run import Run
 
 STRICT_REJECTS: dict[str, str] = {}
 """Unpruned published logs that strict rejects and the official tool accepts, with the reason: there is none."""

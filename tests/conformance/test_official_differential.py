@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from compliance.examine import Task, digest, examine
-from compliance.finding import ERROR
-from compliance.log import parse_log
+from compliance.logs.log import parse_log
+from compliance.model.finding import ERROR
+from compliance.model.run import Run
 from compliance.rule import OFFICIAL
 from compliance.rules import order
-from compliance.run import Run
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ for base in bases():
 STRIDE = 8
 SHOWN = 20
 STRICT_IS_LAXER = {"seed", "scheduler_t_max", "scheduler_decay_rate"}
-"""Settings of deepcam for which the written rules allow more than the official tool: see docs/profiles.md."""
+"""Settings of deepcam for which the written rules allow more than the official tool: see docs/reference/profiles.md."""
 
 
 class Comparison(NamedTuple):
@@ -116,7 +116,9 @@ def test_there_are_thousands_of_cases_with_names_of_their_own():
     names = [case.id for base in bases() for case in cases(base)]
     assert len(names) == len(set(names)) > 10_000
     told = f"{len(names):,} damaged logs"
-    assert told in (ROOT / "README.md").read_text() and told in (ROOT / "docs" / "profiles.md").read_text()
+    assert (
+        told in (ROOT / "README.md").read_text() and told in (ROOT / "docs" / "reference" / "profiles.md").read_text()
+    )
 
 
 def test_cases_are_the_same_in_every_run():

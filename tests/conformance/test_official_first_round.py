@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from compliance.examine import Task, digest
-from compliance.finding import ERROR
-from compliance.log import parse_log
+from compliance.logs.log import parse_log
+from compliance.model.finding import ERROR
 from compliance.rule import OFFICIAL
-from compliance.samples import SampleLog
+from compliance.samples.log import SampleLog
 
 COSMOFLOW, DEEPCAM = ("cosmoflow", "closed"), ("deepcam", "closed")
 OPEN_COSMOFLOW, OPEN_DEEPCAM = ("cosmoflow", "open"), ("deepcam", "open")

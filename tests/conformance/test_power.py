@@ -6,7 +6,7 @@ import os
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.sample_package import SamplePackage
+from compliance.samples.package import SamplePackage
 
 pytest.importorskip("mlperf_logging")
 pytest.importorskip("pandas")

@@ -1,4 +1,4 @@
-"""What strict says of the published results is what docs/profiles.md says it says."""
+"""What strict says of the published results is what docs/reference/profiles.md says it says."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.personal import HOME, MAIL, personal
+from compliance.logs.personal_data import HOME, MAIL, personal
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.report import Report
-from compliance.results import STRONG, WEAK
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.report import Report
 from compliance.rule import OFFICIAL
-from compliance.sample_package import SamplePackage
-from submission.evidence import gather
-from submission.summary import Row, rows
+from compliance.samples.package import SamplePackage
+from submission.run_timeline import gather
+from submission.summary.rows import Row, rows
 from tests.conformance.official import official_tool
 
 SMALL = ("v1.0/LBNL", "v2.0/Dell", "v3.0/Clemson", "v3.0/TACC")

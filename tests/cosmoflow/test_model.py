@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.flops import count
+from common.training.flops import count
 from cosmoflow.model import CosmoFlow, ModelConfig, build, pool_and_activate
 
 FULL = (128, 128, 128, 4)

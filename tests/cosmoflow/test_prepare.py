@@ -16,11 +16,12 @@ import h5py
 import numpy as np
 import pytest
 
-from common.ledger import Ledger
-from common.manifest import read_manifest
-from cosmoflow import prepare, tfrecord
-from cosmoflow.samples import SPLITS
-from cosmoflow.tfrecord import Sample
+from common.datasets.journal import Ledger
+from common.datasets.manifest import read_manifest
+from cosmoflow import prepare
+from cosmoflow.data import tfrecord
+from cosmoflow.data.sample_files import SPLITS
+from cosmoflow.data.tfrecord import Sample
 
 GRID = 8
 

@@ -9,11 +9,13 @@ import h5py
 import numpy as np
 import pytest
 
-from common.manifest import read_manifest
-from cosmoflow import prepare, synthesize, tfrecord
-from cosmoflow.samples import SampleFormat
-from cosmoflow.synthesize import PRESETS, Recipe, synthesis
-from cosmoflow.tfrecord import Sample
+from common.datasets.manifest import read_manifest
+from cosmoflow import prepare, synthesize
+from cosmoflow.data import tfrecord
+from cosmoflow.data.sample_files import SampleFormat
+from cosmoflow.data.tfrecord import Sample
+from cosmoflow.simulation.recipe import PRESETS, Recipe
+from cosmoflow.synthesize import synthesis
 
 SMALL = ["--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
 RECIPE = Recipe("wide", 8, 1, particles=8, length_mpc_h=256.0, train=4, validation=2)
@@ -145,7 +147,7 @@ def test_a_stopped_call_goes_on_where_it_stopped(tmp_path, number, code):
 
 
 def test_the_spectrum_of_a_plane_wave_is_measured_right():
-    from cosmoflow.plot import measured_power
+    from cosmoflow.simulation.plot import measured_power
 
     n, length_mpc_h, wave, amplitude = 16, 100.0, 3, 0.1
     phase = 2 * np.pi * wave * np.arange(n) / n

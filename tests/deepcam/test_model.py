@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.flops import count
+from common.training.flops import count
 from deepcam.model import DeepLab, ModelConfig, build
 
 SMALL = ModelConfig(width=0.125, middle_blocks=2)

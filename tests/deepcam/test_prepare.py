@@ -14,9 +14,10 @@ import pytest
 
 h5py = pytest.importorskip("h5py")
 
-from common.manifest import read_manifest  # noqa: E402
-from deepcam import conversion, prepare, single, snapshot, stats  # noqa: E402
-from deepcam.snapshot import CHANNELS  # noqa: E402
+from common.datasets.manifest import read_manifest  # noqa: E402
+from deepcam import prepare  # noqa: E402
+from deepcam.data import conversion, single_file, snapshot, stats  # noqa: E402
+from deepcam.data.snapshot import CHANNELS  # noqa: E402
 
 SHAPE = (16, 16, len(CHANNELS))
 TRAIN = 20
@@ -91,7 +92,7 @@ def test_every_sample_is_that_of_its_snapshot(source, tmp_path, form, capsys):
 
 def test_samples_of_a_big_file_lie_at_pages(source, tmp_path):
     assert convert(source, tmp_path / "out", "hdf5-single") == 0
-    file = single.locate(tmp_path / "out" / "train.h5")
+    file = single_file.locate(tmp_path / "out" / "train.h5")
     assert file.data_NHWC.offset % 4096 == 0 and file.labels_NHW.offset % 4096 == 0
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from common import optim
 from common.config import load
-from compliance.rcp_points import ReferencePoint, compare_hyperparameters
-from compliance.rcp_table import read_table
+from common.training import optim
+from compliance.rcp.points import ReferencePoint, compare_hyperparameters
+from compliance.rcp.table import read_table
 from deepcam.reference import REFERENCE
 from deepcam.train import Config
 

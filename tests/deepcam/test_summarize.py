@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("torch")
 h5py = pytest.importorskip("h5py")
 
-from common.launch import LAUNCHERS  # noqa: E402
-from deepcam import snapshot, stats, summarize  # noqa: E402
-from deepcam.snapshot import CHANNELS  # noqa: E402
+from common.distributed.launch import LAUNCHERS  # noqa: E402
+from deepcam import summarize  # noqa: E402
+from deepcam.data import snapshot, stats  # noqa: E402
+from deepcam.data.snapshot import CHANNELS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = (16, 32, len(CHANNELS))

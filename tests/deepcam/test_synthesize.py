@@ -10,12 +10,14 @@ import h5py
 import numpy as np
 import pytest
 
-from common.manifest import read_manifest
-from deepcam import stats, synthesize
-from deepcam.climate import Planet
-from deepcam.detection import detect
-from deepcam.snapshot import NAME
-from deepcam.synthesize import PRESETS, Recipe, name_of, synthesis
+from common.datasets.manifest import read_manifest
+from deepcam import synthesize
+from deepcam.data import stats
+from deepcam.data.snapshot import NAME
+from deepcam.simulation.detection import detect
+from deepcam.simulation.planet import Planet
+from deepcam.simulation.recipe import PRESETS, Recipe, name_of
+from deepcam.synthesize import synthesis
 
 SMALL = ["--height", "48", "--width", "72", "--train", "6", "--validation", "2", "--test", "1"]
 RECIPE = Recipe(48, 72, 3.0, train=6, validation=2, test=1)

@@ -17,9 +17,10 @@ from ase.calculators.singlepoint import SinglePointCalculator  # noqa: E402
 from ase.constraints import FixAtoms  # noqa: E402
 from ase.neighborlist import neighbor_list  # noqa: E402
 
-from common.manifest import read_manifest  # noqa: E402
-from oc20 import compact, conversion, extxyz, prepare, records  # noqa: E402
-from oc20.data import DataConfig, Dataset  # noqa: E402
+from common.datasets.manifest import read_manifest  # noqa: E402
+from oc20 import prepare  # noqa: E402
+from oc20.data import compact, conversion, extxyz, records  # noqa: E402
+from oc20.data.dataset import DataConfig, Dataset  # noqa: E402
 from oc20.graphs import Frame  # noqa: E402
 
 PAIRS = {"train": (0, 3, 11), "validation": (2,)}

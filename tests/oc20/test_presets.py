@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from common.config import load
-from compliance.rcp_points import ReferencePoint, compare_hyperparameters
-from compliance.rcp_table import read_table
+from compliance.rcp.points import ReferencePoint, compare_hyperparameters
+from compliance.rcp.table import read_table
 from oc20.reference import REFERENCE
 from oc20.train import Config
 

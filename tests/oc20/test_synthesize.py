@@ -18,9 +18,12 @@ pytest.importorskip("lmdb")
 import ase.io
 from ase.calculators.emt import EMT
 
-from common.manifest import read_manifest
-from oc20 import compact, surface, synthesize
-from oc20.synthesize import PRESETS, Recipe, synthesis
+from common.datasets.manifest import read_manifest
+from oc20 import synthesize
+from oc20.data import compact
+from oc20.simulation import surface
+from oc20.simulation.recipe import PRESETS, Recipe
+from oc20.synthesize import synthesis
 
 SMALL = ["--slab", "2", "2", "2", "--train", "4", "--validation", "2", "--frames", "2"]
 RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)

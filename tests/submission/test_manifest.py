@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.samples import SampleLog
-from submission.assemble import Assembly, assemble
+from compliance.samples.log import SampleLog
+from submission.assemble.__main__ import Assembly, assemble
 from submission.manifest import main
 
 LOG = "results/laptop/strong/cosmoflow/result_0.txt"

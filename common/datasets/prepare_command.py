@@ -1,0 +1,137 @@
+"""What the benchmarks' commands that prepare data share: who works, `manifest` and `verify`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from common.command import UsageError, count, positive
+from common.datasets.build import Crew, ProductionError
+from common.datasets.journal import PARTS, Ledger
+from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
+from common.distributed.launch import find_place
+from common.processes import usable_cores
+from common.reference import FULL
+
+VERIFY_HELP: Final = """\
+Compares all files with DATA_DIR/manifest.json, lists what is missing, changed or not part of the data, and then
+exits with 1.
+"""
+
+
+def add_crew(command: argparse.ArgumentParser) -> None:
+    """The command has the options that `crew_of` reads."""
+    share = command.add_argument_group("who works")
+    share.add_argument("--workers", type=positive, help="processes (default: the cores that this task may use)")
+    share.add_argument("--task", type=count, help="number of this task, from 0 (default: the rank)")
+    share.add_argument("--n-tasks", type=positive, help="how many tasks share the work (default: the ranks)")
+
+
+def crew_of(args: argparse.Namespace) -> Crew:
+    """Who works: as the arguments say, or the launcher that started this process."""
+    if args.n_tasks is not None or args.task is not None:
+        if args.n_tasks is None or args.task is None:
+            raise UsageError("--task and --n-tasks belong together")
+        return Crew(args.workers or usable_cores(), args.task, args.n_tasks)
+    place = find_place(os.environ)
+    if place.world_size is None:
+        raise ProductionError(f"{place.launcher} does not tell the number of ranks: give --task and --n-tasks")
+    workers = args.workers or max(1, usable_cores() // (place.local_size or 1))
+    return Crew(workers, place.rank, place.world_size)
+
+
+def origin(folder: Path) -> tuple[str, str | None]:
+    """The variant of the data from which others are made, and the digest of their manifest, None without one."""
+    manifest = read_manifest(folder / NAME) if (folder / NAME).exists() else None
+    return (manifest and manifest.variant) or FULL, manifest.digest() if manifest else None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which files below a dataset's folder belong to it: those in `folders`, and `files` where they are there.
+
+    module: of the command that prepares the data, as in cosmoflow.prepare. inside: finds what is wrong inside the
+    files beyond what their manifest tells, a line each; it gets the folder, the manifest and a number of threads.
+    """
+
+    module: str
+    folders: Sequence[str]
+    files: Sequence[str] = ()
+    inside: Callable[[Path, Manifest, int], list[str]] = lambda *_: []
+
+    def add_commands(self, commands: Any) -> None:
+        """The subcommands `manifest` and `verify` are there."""
+        raw = argparse.RawDescriptionHelpFormatter
+        listed = commands.add_parser("manifest", help="checksums of data that are there", formatter_class=raw)
+        listed.description = (
+            f"Reads all files of DATA_DIR in {_listed(self.folders)}, and writes sizes and checksums to "
+            f"DATA_DIR/{NAME}.\nWhere `convert` was at work with several tasks, it merges their records instead, "
+            f"and reads nothing.\n"
+        )
+        listed.set_defaults(run=self.describe)
+        listed.add_argument("--variant", default=FULL, help=f"what the data are (default {FULL})")
+        checked = commands.add_parser("verify", help="compare data with their manifest", formatter_class=raw)
+        checked.description = VERIFY_HELP
+        checked.set_defaults(run=self.verify)
+        checked.add_argument("--sizes-only", action="store_true", help="quick: sizes, without checksums")
+        for command in (listed, checked):
+            command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"has {_listed(self.folders)}")
+            command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")
+
+    def describe(self, args: argparse.Namespace) -> int:
+        """The manifest is there: merged from the records of tasks, or made from the files; returns the exit code."""
+        folder: Path = args.data_dir
+        if (folder / PARTS).exists():
+            manifest = Ledger(folder).complete()
+        elif (folder / NAME).exists():
+            raise ProductionError(f"{folder / NAME} is there already: python -m {self.module} verify {folder}")
+        else:
+            manifest = self._described(folder, args.workers or usable_cores(), args.variant)
+            write_manifest(folder / NAME, manifest)
+        print(f"{folder / NAME}: {len(manifest.files):,} files, digest {manifest.digest()}")
+        return 0
+
+    def _described(self, folder: Path, workers: int, variant: str) -> Manifest:
+        names = [
+            f"{part}/{entry.name}"
+            for part in self.folders
+            if (folder / part).is_dir()
+            for entry in os.scandir(folder / part)
+            if entry.is_file()
+        ]
+        if not names:
+            raise ProductionError(
+                f"{folder} has no files in {_listed(self.folders)}: expected a folder that holds these"
+            )
+        names += [name for name in self.files if (folder / name).exists()]
+        with ThreadPoolExecutor(workers) as pool:
+            entries = pool.map(describe_file, [folder / name for name in names])
+            files = dict(zip(names, tqdm(entries, total=len(names), unit=" files", disable=None), strict=True))
+        benchmark = self.module.partition(".")[0]
+        return Manifest(benchmark=benchmark, variant=variant, facts={"described_by": self.module}, files=files)
+
+    def verify(self, args: argparse.Namespace) -> int:
+        """The files have been compared with the manifest; returns the exit code."""
+        folder: Path = args.data_dir
+        manifest = read_manifest(folder / NAME)
+        workers = args.workers or usable_cores()
+        problems = verify_files(folder, manifest, checksum=not args.sizes_only, workers=workers)
+        if not args.sizes_only:
+            problems += self.inside(folder, manifest, workers)
+        for problem in problems:
+            print(f"error: {problem}", file=sys.stderr)
+        wrong = f"{len(problems):,} of them are not as they should be" if problems else "all as they should be"
+        print(f"{folder}: {len(manifest.files):,} files, digest {manifest.digest()}: {wrong}")
+        return 1 if problems else 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + f" and {names[-1]}"

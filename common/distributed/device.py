@@ -1,0 +1,78 @@
+"""Chooses the device of a rank through torch's accelerator interface (CUDA, ROCm, XPU), and counts its cores."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+import torch
+
+from common.distributed.launch import LaunchError, Place
+
+# Numbers of glibc's malloc.h.
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
+
+
+def device_type(wanted: str) -> str:
+    """Return `wanted`, or for `auto` the type of the accelerator here, `cpu` without one; LaunchError if not here."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    here = accelerator.type if accelerator else "cpu"
+    if wanted not in ("auto", "cpu", here):
+        raise LaunchError(
+            f"dist.device is {wanted!r}, but torch {torch.__version__} on {socket.gethostname()} has "
+            f"{here if accelerator else 'no accelerator'}: expected auto, cpu" + (f" or {here}" if accelerator else "")
+        )
+    return here if wanted == "auto" else wanted
+
+
+def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()) -> torch.device:
+    """Return this rank's device, now the current one.
+
+    only_devices: what `only_device` says on each rank of this host. LaunchError when ranks would share a device.
+    """
+    if kind == "cpu":
+        return torch.device("cpu")
+    count = torch.accelerator.device_count()
+    _, local_rank, local_size, _, _ = place.known()
+    if local_size > count:
+        # Launchers can show each rank one device only, which is then number 0 for all.
+        if count != 1 or len(set(only_devices)) < local_size:
+            raise LaunchError(
+                f"{local_size} ranks on {socket.gethostname()}, but {count} device(s) of type {kind}: "
+                f"start at most one rank per device, or choose dist.device=cpu"
+            )
+        local_rank = 0
+    torch.accelerator.set_device_index(local_rank)
+    return torch.device(kind, local_rank)
+
+
+def only_device(kind: str) -> tuple[str, ...] | None:
+    """Return what tells the only device that this process sees from the others of the node; None when it sees more."""
+    if kind == "cpu" or torch.accelerator.device_count() != 1:
+        return None
+    properties = torch.get_device_module(kind).get_device_properties(0)
+    masks = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+    return str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in masks)
+
+
+def keep_freed_memory() -> None:
+    """Large blocks that are freed stay with this process, for the next step to take, where the C library is glibc.
+
+    Otherwise each activation of a network on the CPU costs a round of page faults: up to half of a step's time.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def usable_cores() -> frozenset[int]:
+    """Return the cores that the launcher has bound this process to, all without a binding."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))

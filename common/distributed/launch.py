@@ -1,0 +1,294 @@
+"""Finds out who this process is among its ranks, from the environment variables of the launcher that started it.
+
+Nothing is imported or asked: what a launcher does not tell stays None, and `dist` fills it in. The variables
+are those documented by torchrun, Open MPI, MPICH (Hydra), Flux, HPE PALS, Slurm and PMIx. Hydra and torchrun were run;
+for the others, a real Slurm included, there was no machine: their tables are tested with recorded environments only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+
+class LaunchError(RuntimeError):
+    """The ranks cannot be told or brought together: the message names the variables and says how to mend it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who this process is: its rank among all, on its node, and its node among the nodes.
+
+    None: the launcher does not tell. address: host and port where the ranks meet, None when nobody named one.
+    """
+
+    launcher: str
+    rank: int
+    world_size: int | None
+    local_rank: int | None = None
+    local_size: int | None = None
+    node_rank: int | None = None
+    nodes: int | None = None
+    address: tuple[str, int] | None = None
+
+    def known(self) -> tuple[int, int, int, int, int]:
+        """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError when one is not known."""
+        facts = (self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes)
+        told = tuple(fact for fact in facts if fact is not None)
+        if len(told) != 5:
+            raise LaunchError(f"{self.launcher} does not tell the place of this process: {self}")
+        return told
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The variables of one launcher; of several names for one fact the first that is set counts.
+
+    marks: it has started this process when one of them is set. within: launchers in whose jobs it starts ranks of its
+    own, so that theirs are left over from the process around it and may differ.
+    """
+
+    name: str
+    marks: str
+    rank: str
+    size: str = ""
+    local_rank: str = ""
+    local_size: str = ""
+    node_rank: str = ""
+    nodes: str = ""
+    within: str = ""
+
+
+# The order is the precedence: the first one here that has started this process decides, and those after it fill gaps.
+LAUNCHERS: Final = (
+    Launcher(
+        "torchrun",
+        marks="TORCHELASTIC_RUN_ID",
+        rank="RANK",
+        size="WORLD_SIZE",
+        local_rank="LOCAL_RANK",
+        local_size="LOCAL_WORLD_SIZE",
+        node_rank="GROUP_RANK",
+        nodes="GROUP_WORLD_SIZE",
+        within="openmpi pmi flux pals slurm pmix",
+    ),
+    # The names of torchrun, set by hand: whoever does that must agree with the launcher around it.
+    Launcher(
+        "environment",
+        marks="RANK WORLD_SIZE",
+        rank="RANK",
+        size="WORLD_SIZE",
+        local_rank="LOCAL_RANK",
+        local_size="LOCAL_WORLD_SIZE",
+    ),
+    # OMPI_COMM_WORLD_NODE_RANK is no rank of the node: it counts processes of all jobs on this node.
+    Launcher(
+        "openmpi",
+        marks="OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE",
+        rank="OMPI_COMM_WORLD_RANK",
+        size="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+        within="flux pals slurm",
+    ),
+    # Hydra (MPICH, Intel MPI) uses the MPI_ names, Cray's library the PMI_ ones. Slurm, Flux and PALS can set PMI_RANK
+    # too; then they agree, and give what PMI does not tell.
+    Launcher(
+        "pmi",
+        marks="PMI_RANK PMI_SIZE",
+        rank="PMI_RANK",
+        size="PMI_SIZE",
+        local_rank="MPI_LOCALRANKID PMI_LOCAL_RANK",
+        local_size="MPI_LOCALNRANKS PMI_LOCAL_SIZE",
+        within="flux pals slurm",
+    ),
+    Launcher(
+        "flux",
+        marks="FLUX_TASK_RANK",
+        rank="FLUX_TASK_RANK",
+        size="FLUX_JOB_SIZE",
+        local_rank="FLUX_TASK_LOCAL_ID",
+        nodes="FLUX_JOB_NNODES",
+        within="pals slurm",
+    ),
+    Launcher(
+        "pals",
+        marks="PALS_RANKID",
+        rank="PALS_RANKID",
+        local_rank="PALS_LOCAL_RANKID",
+        local_size="PALS_LOCAL_SIZE",
+        node_rank="PALS_NODEID",
+    ),
+    # In a batch script without srun SLURM_PROCID and SLURM_NTASKS are set as well; the count of a step's tasks is not.
+    Launcher(
+        "slurm",
+        marks="SLURM_STEP_NUM_TASKS",
+        rank="SLURM_PROCID",
+        size="SLURM_STEP_NUM_TASKS",
+        local_rank="SLURM_LOCALID",
+        node_rank="SLURM_NODEID",
+        nodes="SLURM_STEP_NUM_NODES",
+    ),
+    Launcher("pmix", marks="PMIX_RANK", rank="PMIX_RANK"),
+)
+
+
+def find_place(environ: Mapping[str, str]) -> Place:
+    """Return the place of this process; without a launcher's variables it is the only one.
+
+    LaunchError when variables are half-set, impossible (rank 4 of 4), or when two launchers disagree.
+    """
+    found = [(launcher, _read(launcher, environ)) for launcher in LAUNCHERS if _first(environ, launcher.marks)]
+    if not found:
+        return Place("single", 0, 1, 0, 1, 0, 1)
+    (first, place), *others = found
+    slurm = first.name == "slurm"
+    for other, told in others:
+        if _agree(place, told):
+            place = _fill(place, told)
+            slurm |= other.name == "slurm"
+        elif other.name not in first.within.split():
+            raise LaunchError(
+                f"two launchers disagree: {_said(first, environ)}, but {_said(other, environ)}; "
+                f"unset the variables that another launch has left over"
+            )
+    place = _derive(place)
+    _check(place, first, environ)
+    return replace(place, address=None if place.world_size == 1 else _address(environ, slurm))
+
+
+def settle(place: Place, hosts: Sequence[str]) -> Place:
+    """Return the place with nothing unknown: what the launcher did not tell follows from the hosts of all ranks."""
+    place = replace(place, world_size=len(hosts))
+    if None not in (place.local_rank, place.local_size, place.node_rank, place.nodes):
+        return place
+    nodes = list(dict.fromkeys(hosts))
+    host = hosts[place.rank]
+    return replace(
+        place,
+        local_rank=hosts[: place.rank].count(host),
+        local_size=hosts.count(host),
+        node_rank=nodes.index(host),
+        nodes=len(nodes),
+    )
+
+
+def first_host(nodes: str) -> str:
+    """Return the first host of a Slurm node list: `nid001` of `nid[001-004,007],login1`."""
+    name = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", name.group() if name else "")
+
+
+def tasks_per_node(counts: str) -> list[int]:
+    """Return the tasks on each node of a Slurm step: [4, 4, 3] for `4(x2),3`.
+
+    Raises ValueError for another form.
+    """
+    return list(_counts(counts))
+
+
+def _counts(counts: str) -> Iterator[int]:
+    for part in counts.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
+            raise ValueError(f"{counts!r} is no list of tasks per node, like 4(x2),3")
+        yield from [int(match[1])] * int(match[2] or 1)
+
+
+def _first(environ: Mapping[str, str], names: str) -> str | None:
+    """Return the first name that is set; an empty value counts as not set."""
+    return next((name for name in names.split() if environ.get(name)), None)
+
+
+def _number(environ: Mapping[str, str], names: str) -> int | None:
+    name = _first(environ, names)
+    if name is None:
+        return None
+    if not re.fullmatch(r"[0-9]+", environ[name]):
+        raise LaunchError(f"{name} is {environ[name]!r}, expected a whole number: set it by the launcher or unset it")
+    return int(environ[name])
+
+
+def _read(launcher: Launcher, environ: Mapping[str, str]) -> Place:
+    rank, size = _number(environ, launcher.rank), _number(environ, launcher.size)
+    if rank is None or (size is None and launcher.size):
+        lost = launcher.rank if rank is None else launcher.size
+        there = _first(environ, launcher.marks)
+        raise LaunchError(
+            f"{there} is set, but {lost} is not: start all ranks by one launcher that sets both, "
+            f"or unset {there} to run as a single process"
+        )
+    place = Place(
+        launcher.name,
+        rank,
+        size,
+        local_rank=_number(environ, launcher.local_rank),
+        local_size=_number(environ, launcher.local_size),
+        node_rank=_number(environ, launcher.node_rank),
+        nodes=_number(environ, launcher.nodes),
+    )
+    tasks = environ.get("SLURM_STEP_TASKS_PER_NODE")
+    if launcher.name == "slurm" and tasks and place.node_rank is not None:
+        try:
+            place = replace(place, local_size=tasks_per_node(tasks)[place.node_rank])
+        except (ValueError, IndexError):
+            raise LaunchError(
+                f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, which tells no tasks of node SLURM_NODEID={place.node_rank}: "
+                f"unset it, and the host names tell the ranks on each node"
+            ) from None
+    return place
+
+
+def _said(launcher: Launcher, environ: Mapping[str, str]) -> str:
+    names = [launcher.rank, *([launcher.size] if launcher.size else [])]
+    return f"{launcher.name} says " + ", ".join(f"{name}={environ[name]}" for name in names)
+
+
+def _agree(place: Place, other: Place) -> bool:
+    sizes = {place.world_size, other.world_size} - {None}
+    return place.rank == other.rank and len(sizes) < 2
+
+
+def _fill(place: Place, other: Place) -> Place:
+    """Return the place, its gaps filled from another launcher that agrees about the rank."""
+    gaps = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
+    return replace(place, **{name: getattr(other, name) for name in gaps if getattr(place, name) is None})
+
+
+def _derive(place: Place) -> Place:
+    """Return the place, its gaps filled where all ranks are on one node."""
+    if place.world_size is None or not (place.nodes == 1 or place.local_size == place.world_size):
+        return place
+    local_rank = place.rank if place.local_rank is None else place.local_rank
+    return replace(place, local_rank=local_rank, local_size=place.world_size, node_rank=0, nodes=1)
+
+
+def _check(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None:
+    pairs = (
+        ("rank", place.rank, place.world_size),
+        ("local rank", place.local_rank, place.local_size),
+        ("node", place.node_rank, place.nodes),
+    )
+    for what, number, count in pairs:
+        if number is not None and count is not None and number >= count:
+            raise LaunchError(
+                f"{what} {number} of {count} cannot be, counted from 0: {_said(launcher, environ)}; "
+                f"correct these variables or those of the local ranks and nodes, or start through the launcher alone"
+            )
+
+
+def _address(environ: Mapping[str, str], slurm: bool) -> tuple[str, int] | None:
+    """Return where the ranks meet: MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step."""
+    host, port = environ.get("MASTER_ADDR"), _number(environ, "MASTER_PORT")
+    if host and port is not None:
+        return host, port
+    if host or port is not None:
+        raise LaunchError("of MASTER_ADDR and MASTER_PORT only one is set: set both, or unset both")
+    nodes, job = environ.get("SLURM_STEP_NODELIST"), _number(environ, "SLURM_JOB_ID")
+    if not slurm or not nodes or job is None:
+        return None
+    # Below the ports that the system hands out (32768 and up); jobs and steps that share a node get different ones.
+    step = _number(environ, "SLURM_STEP_ID") or 0
+    return first_host(nodes), 10_000 + (job + 7919 * step) % 20_000

@@ -1,0 +1,169 @@
+"""The ranks at work together: threads on each, one progress bar, and an error on one rank stops all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import accumulate
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from common.distributed.dist import Dist
+from common.staging.plan import Piece, SourceFile, StagingError, pieces
+from common.staging.source import Source
+from common.staging.stage_dir import StageDir, crc32
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TICK_S: Final = 0.2
+"""How often ranks that work on their own agree on progress and errors."""
+
+
+class Crew:
+    """All ranks, with so many threads on each. Every method but `advance` is a collective call."""
+
+    def __init__(self, dist: Dist, workers: int) -> None:
+        self.dist, self.workers = dist, workers
+        self._advanced = 0
+        self._lock = Lock()
+        self._bar: Any = None
+
+    @contextmanager
+    def bar(self, title: str, total: int, unit: str) -> Iterator[None]:
+        """Show a progress bar on rank 0, when there is a terminal; `total` is over all ranks."""
+        hidden = None if self.dist.is_main else True  # None: shown on a terminal only
+        self._advanced = 0
+        with tqdm(total=total, desc=title, unit=unit, unit_scale=True, leave=False, disable=hidden) as self._bar:
+            yield
+        self._bar = None
+
+    def advance(self, amount: int) -> None:
+        """Move the bar on; threads may call it at once."""
+        with self._lock:
+            self._advanced += amount
+
+    def agree(self, unfinished: int = 0, error: BaseException | None = None) -> int:
+        """Return the sum of `unfinished` over the ranks; if some rank has an error, StagingError on all ranks.
+
+        No rank is past it before all are in it, and ranks that only wait come here too, often enough for no timeout.
+        """
+        state = torch.tensor([unfinished, int(error is not None), self._advanced])
+        unfinished, failed, advanced = self.dist.all_reduce(state).tolist()
+        if self._bar is not None:
+            self._bar.update(advanced - self._bar.n)
+        if failed:
+            where = f"node {self.dist.node_rank}: " if self.dist.nodes > 1 else ""
+            what = str(error) if isinstance(error, (StagingError, OSError)) else repr(error)
+            texts = self.dist.gather_objects(None if error is None else where + what)
+            raise StagingError(next(text for text in texts if text is not None)) from error
+        return int(unfinished)
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Return what a function makes of this rank's items, in their order; threads work on them."""
+        queue = deque(enumerate(items))
+        results: dict[int, R] = {}
+
+        def work() -> None:
+            while True:
+                try:
+                    i, item = queue.popleft()
+                except IndexError:
+                    return
+                results[i] = function(item)
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            running = {pool.submit(work) for _ in range(self.workers)}
+            error: BaseException | None = None
+            try:
+                unfinished = 1
+                while unfinished:
+                    done, running = wait(running, TICK_S, FIRST_EXCEPTION)
+                    error = error or first_error(done)
+                    unfinished = self.agree(len(running), error)
+            finally:
+                queue.clear()  # after an error the threads end with the item that they have
+        return [results[i] for i in range(len(items))]
+
+
+def first_error(futures: Iterable[Future[Any]]) -> BaseException | None:
+    """Wait for all and return an exception, if there was one."""
+    errors = [future.exception() for future in futures]
+    return next((error for error in errors if error is not None), None)
+
+
+def copy(crew: Crew, files: Sequence[SourceFile], source: Source, stage: StageDir) -> None:
+    """Each rank has copied its files to its node."""
+
+    def copy_one(file: SourceFile) -> None:
+        for piece in pieces(file):
+            data = memoryview(bytearray(piece.length))
+            source.read_into(piece, data)
+            stage.write(piece, data)
+            crew.advance(piece.length)
+
+    crew.map(copy_one, files)
+
+
+class Load:
+    """A chunk in memory: the CRC-32 of each piece as it was read, then the bytes of all pieces."""
+
+    def __init__(self, chunk: Sequence[Piece]) -> None:
+        self.chunk = chunk
+        ends = list(accumulate(piece.length for piece in chunk))
+        head = 4 * len(chunk)
+        self.tensor = torch.empty(head + ends[-1], dtype=torch.uint8)
+        buffer = self.tensor.numpy()
+        self._sums = buffer[:head].view(np.uint32)
+        data = memoryview(buffer)[head:]
+        self._views = [data[end - piece.length : end] for piece, end in zip(chunk, ends, strict=True)]
+
+    def read(self, i: int, source: Source) -> None:
+        """Fill in a piece from shared storage."""
+        source.read_into(self.chunk[i], self._views[i])
+        self._sums[i] = crc32(self._views[i])
+
+    def write(self, i: int, stage: StageDir) -> None:
+        """Put a piece into the node's folder; StagingError if it is not what its reader has read."""
+        if crc32(self._views[i]) != self._sums[i]:
+            raise StagingError(f"{self.chunk[i].file.name}: damaged on the way between two nodes; start again")
+        stage.write(self.chunk[i], self._views[i])
+
+
+def relay(crew: Crew, packed: Sequence[Sequence[Piece]], source: Source, stage: StageDir, wanted: set[str]) -> None:
+    """Each chunk has been read by one node, and each node has the files that it wanted.
+
+    The nodes take turns in reading. While a chunk is broadcast, its reader reads its next one, and all write the last.
+    """
+    leaders = crew.dist.leaders()
+    if leaders is None:
+        for _ in range(len(packed) + 1):
+            crew.agree()
+        return
+    with ThreadPoolExecutor(crew.workers) as pool:
+        reading: dict[int, tuple[Load, list[Future[None]]]] = {}
+
+        def read(number: int) -> None:
+            if number < len(packed):
+                load = Load(packed[number])
+                reading[number] = load, [pool.submit(load.read, i, source) for i in range(len(load.chunk))]
+
+        read(leaders.rank)
+        writes: list[Future[None]] = []
+        for number, chunk in enumerate(packed):
+            reader = number % leaders.world_size
+            load, reads = reading.pop(number) if number in reading else (Load(chunk), [])
+            error = first_error(reads)
+            if reader == leaders.rank:
+                read(number + leaders.world_size)
+                crew.advance(sum(piece.length for piece in chunk))
+            leaders.broadcast(load.tensor, reader)  # after an error too, for the others wait for it
+            crew.agree(error=error or first_error(writes))
+            writes = [pool.submit(load.write, i, stage) for i, piece in enumerate(chunk) if piece.file.name in wanted]
+        crew.agree(error=first_error(writes))

@@ -1,0 +1,182 @@
+"""Which file goes to which node, and in which pieces it is read: pure functions of files and number of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from common.data.sampling import shard_assignment, share
+from common.datasets.build import readable_bytes
+
+CHUNK_BYTES: Final = 64 * 2**20
+"""What is read, held in memory and broadcast at once: thousands of small files together, a part of a large one."""
+
+
+class StagingError(RuntimeError):
+    """Staging cannot start or go on; the message says where, with which numbers, and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file on shared storage.
+
+    name: relative to the dataset's folder, with `/`.
+    size: bytes as stored there.
+    sample: number, from 0, of the sample in its folder that the file belongs to; None: every node gets it, and with
+        shards each reads it for itself.
+    sha256: of the stored bytes, in hexadecimal, if known.
+    raw_size: bytes after inflating; None: unknown, or not compressed.
+    mtime_ns: when it was changed; staging looks it up.
+    """
+
+    name: str
+    size: int
+    sample: int | None = None
+    sha256: str | None = None
+    raw_size: int | None = None
+    mtime_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.name.startswith("/") or ".." in self.name.split("/"):
+            raise ValueError(f"{self.name!r}: expected a name below the dataset's folder")
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder, such as `train`."""
+        return str(PurePosixPath(self.name).parent)
+
+    @property
+    def staged_size(self) -> int:
+        """Bytes that the file takes on a node."""
+        return self.size if self.raw_size is None else self.raw_size
+
+    @property
+    def identity(self) -> str:
+        """What changes when the content does."""
+        return self.sha256 or f"{self.size} bytes of {self.mtime_ns}"
+
+
+class Piece(NamedTuple):
+    """A part of a file."""
+
+    file: SourceFile
+    start: int
+    length: int
+
+    @property
+    def is_last(self) -> bool:
+        """No other piece of the file comes after it."""
+        return self.start + self.length == self.file.size
+
+
+def pieces(file: SourceFile) -> Iterator[Piece]:
+    """Yield a file in pieces of at most CHUNK_BYTES; an empty file is one empty piece."""
+    for start in range(0, max(file.size, 1), CHUNK_BYTES):
+        yield Piece(file, start, min(CHUNK_BYTES, file.size - start))
+
+
+def chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
+    """Return all pieces of the files in order, packed into chunks of at most CHUNK_BYTES."""
+    packed: list[list[Piece]] = [[]]
+    filled = 0
+    for file in files:
+        for piece in pieces(file):
+            if packed[-1] and filled + piece.length > CHUNK_BYTES:
+                packed.append([])
+                filled = 0
+            packed[-1].append(piece)
+            filled += piece.length
+    return packed if packed[-1] else []
+
+
+def samples_by_folder(files: Iterable[SourceFile]) -> dict[str, int]:
+    """Return how many samples each folder holds."""
+    found: dict[str, set[int]] = {}
+    for file in files:
+        if file.sample is not None:
+            found.setdefault(file.folder, set()).add(file.sample)
+    return {folder: len(samples) for folder, samples in found.items()}
+
+
+def size_of(files: Iterable[SourceFile]) -> int:
+    """Return the bytes that files take on shared storage."""
+    return sum(file.size for file in files)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the files go. on_node: the files that each node is to get, in the order of `files`."""
+
+    mode: str
+    files: tuple[SourceFile, ...]
+    on_node: tuple[tuple[SourceFile, ...], ...]
+
+    def without(self, present: Sequence[Collection[str]]) -> Plan:
+        """Return the plan less what each node has: for each node, the names that are there already."""
+        left = (
+            tuple(file for file in files if file.name not in names) if names else files
+            for files, names in zip(self.on_node, present, strict=True)
+        )
+        return replace(self, on_node=tuple(left))
+
+    @property
+    def wanted(self) -> list[SourceFile]:
+        """The files that at least one node is to get."""
+        different = {id(files): files for files in self.on_node}  # replicate has one and the same for all nodes
+        names = {file.name for files in different.values() for file in files}
+        return [file for file in self.files if file.name in names]
+
+    @property
+    def text(self) -> str:
+        """The plan in one line."""
+        wanted, nodes = self.wanted, len(self.on_node)
+        count, size = len(wanted), readable_bytes(size_of(wanted))
+        on_nodes = f"{nodes} node{'s'[: nodes > 1]}"
+        if self.mode == "none":
+            return f"none: {len(self.files):,} files, {readable_bytes(size_of(self.files))}, are read where they are"
+        if not wanted:
+            return f"{self.mode}: nothing to copy"
+        if self.mode == "shard":
+            largest = readable_bytes(max(map(size_of, self.on_node)))
+            text = f"shard: {count:,} files, {size} over {on_nodes}; {largest} read per node"
+        else:
+            per_node = readable_bytes(size_of(wanted) / nodes)
+            text = f"{self.mode}: {count:,} files, {size} to each of {on_nodes}; {per_node} read per node"
+        raw = sum(file.staged_size for file in wanted)
+        return text if raw == size_of(wanted) else f"{text}; {readable_bytes(raw)} after inflating"
+
+
+def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: int) -> Plan:
+    """Return where the files go.
+
+    none: nowhere; replicate, memory: to every node; shard: the samples of each folder are dealt to the nodes by
+    `sampling.shard_assignment`, and files that belong to no sample go to every node.
+    """
+    everything = tuple(files)
+    if mode == "none":
+        return Plan(mode, everything, ((),) * nodes)
+    if mode != "shard":
+        return Plan(mode, everything, (everything,) * nodes)
+    last: dict[str, int] = {}
+    for file in files:
+        if file.sample is not None:
+            last[file.folder] = max(file.sample, last.get(file.folder, 0))
+    holders = {folder: _holders(n + 1, nodes, shard_seed) for folder, n in last.items()}
+    dealt: list[list[SourceFile]] = [[] for _ in range(nodes)]
+    for file in files:
+        for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
+            dealt[node].append(file)
+    return Plan(mode, everything, tuple(map(tuple, dealt)))
+
+
+def _holders(n: int, nodes: int, shard_seed: int) -> list[int]:
+    """Return the node that holds each of n samples."""
+    assignment = shard_assignment(n, shard_seed)
+    holders: np.ndarray = np.empty(n, np.int64)
+    for node in range(nodes):
+        holders[share(assignment, node, nodes)] = node
+    return [int(node) for node in holders]

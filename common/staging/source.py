@@ -1,0 +1,62 @@
+"""The dataset on shared storage, whose every read is counted."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from common.staging.plan import Piece, SourceFile, StagingError
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_LEAST: Final = 18  # bytes of header and trailer
+
+
+class Source:
+    """The dataset's folder on shared storage. bytes_read: what was read from it by this rank."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.bytes_read = 0
+        self._lock = threading.Lock()
+
+    def read_into(self, piece: Piece, view: memoryview) -> None:
+        """Fill `view` with a piece of a file. The only place of staging that reads from shared storage."""
+        path = self.root / piece.file.name
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(piece.start)
+                filled = 0
+                while filled < len(view) and (got := file.readinto(view[filled:])):
+                    filled += got
+        except OSError as error:
+            raise StagingError(f"{path}: cannot be read: {error.strerror or error}") from error
+        with self._lock:
+            self.bytes_read += filled
+        if filled < len(view):
+            raise StagingError(
+                f"{path}: ends after {piece.start + filled:,} of {piece.file.size:,} bytes; fetch it again"
+            )
+
+    def look_up(self, file: SourceFile, inflate: bool) -> SourceFile:
+        """Return the file with its time of change, and with its raw size if it is to be inflated.
+
+        Raises StagingError if it is missing or has another size. The raw size of a gzip file without one is taken
+        from its trailer (RFC 1952, section 2.3.1: ISIZE), which costs 6 bytes of reading.
+        """
+        path = self.root / file.name
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise StagingError(f"{path}: {error.strerror}; it is in the list of files to stage") from error
+        if found.st_size != file.size:
+            raise StagingError(f"{path}: has {found.st_size:,} bytes, not {file.size:,} as listed; fetch it again")
+        raw_size = file.raw_size if inflate else None
+        if inflate and raw_size is None and file.size >= GZIP_LEAST:
+            magic, trailer = bytearray(2), bytearray(4)
+            self.read_into(Piece(file, 0, 2), memoryview(magic))
+            if magic == GZIP_MAGIC:
+                self.read_into(Piece(file, file.size - 4, 4), memoryview(trailer))
+                raw_size = int.from_bytes(trailer, "little")
+        return replace(file, raw_size=raw_size, mtime_ns=found.st_mtime_ns)

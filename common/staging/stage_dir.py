@@ -1,0 +1,211 @@
+"""A node's stage_dir: which files are there, and how new ones come in whole and right."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+import threading
+import zlib
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from common.datasets.build import readable_bytes
+from common.datasets.manifest import describe_file
+from common.staging.plan import Piece, SourceFile, StagingError
+from common.staging.source import GZIP_MAGIC
+
+try:  # several times faster, with the same functions
+    inflater: Any = import_module("isal.isal_zlib")
+except ImportError:
+    inflater = zlib
+
+GZIP_WINDOW: Final = 31  # 32 KiB, with gzip's header and trailer
+SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the cache
+OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+RECORD: Final = "staging.jsonl"
+
+
+def crc32(data: Any, before: int = 0) -> int:
+    """Return the CRC-32 of bytes that follow those with the CRC-32 `before`."""
+    return int(inflater.crc32(data, before))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the record says of a staged file: which source it has, its size and the CRC-32 of its bytes."""
+
+    name: str
+    identity: str
+    size: int
+    crc32: int | None
+
+
+class StageDir:
+    """A node's stage_dir, with a record of the files that staging has put there.
+
+    source: the dataset's folder, for messages. checksum: compare contents, not only sizes. inflate: gzip files are
+    written raw. bytes_written: what this rank wrote.
+    The record is a line of JSON per file, so that ranks and threads can add to it at once. A line is written before
+    its file gets its name: a file without a line is none of ours.
+    """
+
+    def __init__(self, root: Path, source: Path, checksum: bool, inflate: bool) -> None:
+        self.root, self.source, self.checksum, self.inflate = root, source, checksum, inflate
+        self.bytes_written = 0
+        self._lock = threading.Lock()
+        self._landings: dict[str, Landing] = {}
+        self._record: dict[str, Entry] = {}
+
+    def open(self) -> None:
+        """Make the folder and read the record; a line that was cut off when a run was killed says nothing."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lines = (self.root / RECORD).read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise StagingError(f"staging.stage_dir {self.root}: {error.strerror}; choose another") from error
+        for line in lines:
+            with suppress(ValueError, TypeError):
+                entry = Entry(**json.loads(line))
+                self._record[entry.name] = entry
+
+    def holds(self, file: SourceFile) -> bool:
+        """Tell whether the file is there, whole and right.
+
+        Raises StagingError for a file of that name with other content that staging has not put there.
+        """
+        path = self.root / file.name
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            return False
+        right_size = size == file.staged_size
+        entry = self._record.get(file.name)
+        if entry is not None:
+            same = right_size and entry.size == size and entry.identity == file.identity
+            return same and (not self.checksum or entry.crc32 == _crc32_of(path))
+        # Of a raw file made of a gzip file no checksum is known.
+        comparable = file.sha256 is not None and file.raw_size is None
+        if right_size and (not self.checksum or (comparable and describe_file(path).sha256 == file.sha256)):
+            return True
+        raise StagingError(
+            f"{path}: is there, not put there by staging, and not known to be equal to the source; "
+            "nothing is overwritten: move it away or choose another staging.stage_dir"
+        )
+
+    def write(self, piece: Piece, data: memoryview) -> None:
+        """Add the next piece of a file; with the last one the file is verified and gets its name."""
+        file = piece.file
+        path = self.root / file.name
+        try:
+            if piece.start == 0:
+                self._landings[file.name] = Landing(file, path, self)
+            landing = self._landings[file.name]
+            landing.write(data)
+            if piece.is_last:
+                self._add(landing.finish())
+                landing.part.replace(path)
+                del self._landings[file.name]
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise StagingError(f"{path}: cannot be written: {error.strerror or error}") from error
+            raise StagingError(
+                f"{path}: no space left for its {readable_bytes(file.staged_size)}, "
+                f"{readable_bytes(shutil.disk_usage(self.root).free)} are free; finished files are kept: "
+                "make room and start again, or choose another staging.stage_dir"
+            ) from error
+
+    def abandon(self) -> None:
+        """Remove the files that are not finished."""
+        for landing in self._landings.values():
+            landing.remove()
+        self._landings.clear()
+
+    def clear(self) -> None:
+        """Remove all that staging has put into the folder, by its record."""
+        self.open()
+        for name in self._record:
+            (self.root / name).unlink(missing_ok=True)
+            for folder in Path(name).parents[:-1]:
+                with suppress(OSError):  # there is more in it
+                    (self.root / folder).rmdir()
+        (self.root / RECORD).unlink(missing_ok=True)
+
+    def _add(self, entry: Entry) -> None:
+        line = json.dumps(asdict(entry))
+        with self._lock, (self.root / RECORD).open("ab", buffering=0) as record:
+            record.write(f"\n{line}".encode())  # begins a line, for the last one may have been cut off
+            self._record[entry.name] = entry
+            self.bytes_written += entry.size
+
+
+class Landing:
+    """A file on its way, still under the name `NAME.part`."""
+
+    def __init__(self, file: SourceFile, path: Path, stage: StageDir) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file, self.stage = file, stage
+        self.part = path.with_name(f"{path.name}.part")
+        self._source = stage.source / file.name
+        self._output = self.part.open("wb")
+        self._sha256 = hashlib.sha256()
+        self._crc32 = 0
+        self._size = 0
+        self._inflate: Any = None
+
+    def write(self, data: memoryview) -> None:
+        """Take the next bytes, as they are on shared storage."""
+        if self._size == 0 and self._inflate is None and self.stage.inflate and bytes(data[:2]) == GZIP_MAGIC:
+            self._inflate = inflater.decompressobj(wbits=GZIP_WINDOW)
+        for start in range(0, len(data), SLICE_BYTES):
+            part: memoryview | bytes = data[start : start + SLICE_BYTES]
+            if self.stage.checksum and self.file.sha256 is not None:
+                self._sha256.update(part)
+            if self._inflate is not None:
+                try:
+                    part = self._inflate.decompress(part)
+                except inflater.error as error:
+                    raise StagingError(f"{self._source}: damaged gzip data ({error}); fetch it again") from error
+            if self.stage.checksum:
+                self._crc32 = crc32(part, self._crc32)
+            self._size += self._output.write(part)
+
+    def finish(self) -> Entry:
+        """Close the file and return its line of the record; StagingError if it is not what was expected."""
+        self._output.close()
+        file = self.file
+        checked = self.stage.checksum and file.sha256 is not None
+        if checked and self._sha256.hexdigest() != file.sha256:
+            raise StagingError(
+                f"{self._source}: damaged: its sha256 is {self._sha256.hexdigest()}, "
+                f"the manifest says {file.sha256}; fetch it again"
+            )
+        if self._inflate is not None and (not self._inflate.eof or self._inflate.unused_data):
+            raise StagingError(
+                f"{self._source}: damaged gzip data: it does not end where the file ends; fetch it again"
+            )
+        if self._size != file.staged_size or self._size != self.part.stat().st_size:
+            raise StagingError(
+                f"{self.part}: {self._size:,} bytes after {self._source}, not {file.staged_size:,} as the source says"
+            )
+        return Entry(file.name, file.identity, self._size, self._crc32 if self.stage.checksum else None)
+
+    def remove(self) -> None:
+        """Leave nothing of the file."""
+        with suppress(OSError):  # the disk may be full, and then closing fails
+            self._output.close()
+        self.part.unlink(missing_ok=True)
+
+
+def _crc32_of(path: Path) -> int:
+    found = 0
+    with path.open("rb") as file:
+        while data := file.read(SLICE_BYTES):
+            found = crc32(data, found)
+    return found

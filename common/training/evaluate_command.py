@@ -1,0 +1,58 @@
+"""The command behind every benchmark's `evaluate.py`: the quality of a checkpoint on the whole validation set."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from common.command import run_command
+from common.config import rebuild
+from common.distributed.dist import connect
+from common.training.checkpoint import read
+from common.training.precision import Precision
+from common.training.train_command import MENDABLE, Benchmark
+
+
+def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
+    given = _arguments(benchmark.name, argv)
+    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), MENDABLE)
+
+
+def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) -> int:
+    content = read(checkpoint, benchmark.name)
+    config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
+    with connect(config.dist) as dist:
+        problem = benchmark.open(config, dist, content["state"]["seed"])
+        problem.model.load_state_dict(content["state"]["model"])
+        problem.model.eval()
+        with torch.inference_mode(), Precision(config.precision, dist.device).autocast():
+            quality = problem.evaluate()
+        target = problem.reference.target
+        if dist.is_main:
+            print(
+                f"{target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
+                f"{content['position'][0]} epochs; target {target.range_text}: "
+                f"{'met' if target.met(quality) else 'not met'}"
+            )
+    return 0 if target.met(quality) else 1
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {name}.evaluate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"""\
+Evaluate a checkpoint on the whole validation set, with the configuration that is in it. torchrun, mpirun and srun
+share the work among ranks, as in training.
+
+  python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
+  python -m {name}.evaluate CHECKPOINT data.data_dir=/data/{name}     where the data are on this machine""",
+        epilog="Exit status: 0 the target is met, 1 it is not or there was an error, 2 wrong use.",
+    )
+    parser.add_argument("checkpoint", type=Path, help="a file in the checkpoints/ folder of a run")
+    parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the checkpoint's")
+    return parser.parse_args(argv)

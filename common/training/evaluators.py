@@ -1,0 +1,105 @@
+"""Who evaluates the network: the ranks that train it, between two epochs, or others, meanwhile.
+
+Evaluations take a good part of a large run: for OC20 they have half as many samples as an epoch of training. With
+`train.eval_ranks` the last ranks do nothing else: after each epoch they get the weights, and training goes on.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from common.distributed.dist import Dist, Link
+from common.training.precision import Precision
+from common.training.stop import StopRequest
+
+
+class Evaluated(Protocol):
+    """What is evaluated: the part of `common.training.loop.Task` that matters here."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The network."""
+
+    def evaluate(self) -> float:
+        """Return the quality on the whole validation set, the same on all ranks. A collective call."""
+
+
+class Evaluator:
+    """The quality of the network, by the ranks that train it, at once."""
+
+    def __init__(self, task: Evaluated, precision: Precision) -> None:
+        self.task, self.precision = task, precision
+        self._quality = float("nan")
+
+    def begin(self) -> None:
+        """Evaluate the network as it is now; a collective call."""
+        self.task.model.eval()
+        with torch.inference_mode(), self.precision.autocast():
+            self._quality = self.task.evaluate()
+
+    def quality(self, wait: bool) -> float | None:
+        """Return the quality of what was last begun, the same on all ranks; None if it is not known yet.
+
+        wait: until it is known. A collective call.
+        """
+        return self._quality
+
+    def close(self) -> None:
+        """Nothing will be evaluated any more."""
+
+
+class RemoteEvaluator(Evaluator):
+    """The quality of the network, by ranks of their own, which run `serve`; `link` is None on all ranks but 0."""
+
+    def __init__(self, task: Evaluated, precision: Precision, dist: Dist, link: Link | None) -> None:
+        super().__init__(task, precision)
+        self.dist, self.link = dist, link
+        # gloo cannot be asked whether something has come, but a thread can wait for it.
+        self._thread = ThreadPoolExecutor(1)
+        self._answer: Future[float] = Future()
+
+    def begin(self) -> None:
+        if self.link is not None:
+            self.link.broadcast(torch.tensor(True))
+            _send(self.task.model, self.link)
+            self._answer = self._thread.submit(_answer, self.link)
+
+    def quality(self, wait: bool) -> float | None:
+        known = None
+        if self.link is not None and (wait or self._answer.done()):
+            known = self._answer.result()
+        quality: float | None = self.dist.broadcast_object(known)
+        return quality
+
+    def close(self) -> None:
+        self._thread.shutdown()  # after the last answer
+        if self.link is not None:
+            self.link.broadcast(torch.tensor(False))
+
+
+def serve(task: Evaluated, precision: Precision, link: Link) -> None:
+    """All that the training ranks sent is evaluated, and they need no more; called by each rank that only evaluates."""
+    local = Evaluator(task, precision)
+    with StopRequest():  # signals are for the training ranks: they finish, and say so
+        while link.broadcast(torch.tensor(False)):
+            _send(task.model, link)
+            local.begin()
+            _answer(link, local.quality(wait=True))
+
+
+def _send(model: nn.Module, link: Link) -> None:
+    """The network of all ranks of the link has the weights and statistics of rank 0."""
+    for tensor in model.state_dict().values():
+        there = tensor.detach().cpu()
+        link.broadcast(there)
+        if link.rank:
+            tensor.copy_(there)
+
+
+def _answer(link: Link, quality: float | None = None) -> float:
+    """Return the quality that the ranks of `serve` found, which they give."""
+    return float(link.broadcast(torch.tensor(quality or 0.0, dtype=torch.float64), 1))

@@ -1,0 +1,313 @@
+"""fit(): the only training loop, and the only place that logs run, epoch and evaluation events."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from common.distributed.dist import Dist
+from common.mllog import ResultLog
+from common.reference import Target
+from common.training.batchnorm import average_statistics
+from common.training.checkpoint import Checkpoints, Position, Saved
+from common.training.evaluators import Evaluator
+from common.training.optim import set_rate
+from common.training.precision import Precision
+from common.training.progress import Epoch, Progress
+from common.training.stop import StopRequest
+
+POLL_STEPS = 10
+"""How often several ranks agree on loss and stop requests: a small all-reduce, which waits for the device."""
+
+
+START: Final = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """How long and on how many samples at a time a run trains.
+
+    epochs: at most so many; the run ends when the target is met.
+    global_batch_size: samples per optimizer step over all ranks.
+    accumulation: parts in which each rank computes its share of a step; the result is the same, the memory smaller.
+    target: quality that ends the run; null takes the benchmark's own.
+    seed: null draws one from the system's randomness.
+    eval_ranks: so many ranks, the last ones, only evaluate while the others go on training; 0: all do both, in turn.
+    tail: what happens to the samples that fill no global batch at the end of an epoch: "keep" makes a smaller last
+        step of them, "drop" leaves them out of this epoch (each epoch others, since the order is new).
+    """
+
+    epochs: int = 128
+    global_batch_size: int = 64
+    accumulation: int = 1
+    target: float | None = None
+    seed: int | None = None
+    eval_ranks: int = 0
+    tail: str = "keep"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "global_batch_size", "accumulation"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.eval_ranks < 0:
+            raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
+        if self.tail not in ("keep", "drop"):
+            raise ValueError(f"tail is {self.tail!r}; expected 'keep' or 'drop'")
+
+
+class Batch(Protocol):
+    """A part of a step on one rank; may hold no samples."""
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that its consumer waited for it."""
+
+
+class Task(Protocol):
+    """What a benchmark gives to the loop. Epochs and steps count from 0."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The network, on this rank's device."""
+
+    def steps(self, epoch: int) -> int:
+        """Return the number of optimizer steps of an epoch."""
+
+    def step_samples(self, epoch: int, step: int) -> int:
+        """Return the samples of a step over all ranks."""
+
+    def step_weight(self, epoch: int, step: int) -> float:
+        """Return what the sum of the losses of a step is divided by: usually its samples."""
+
+    def batches(self, epoch: int, first_step: int) -> Generator[Any]:
+        """Yield this rank's batches from a step on, `accumulation` per step."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the sum (not the mean) of the losses of a batch."""
+
+    def penalty(self) -> Tensor | None:
+        """Return what is added to the mean loss of a step, such as L2 regularisation."""
+
+    def evaluate(self) -> float:
+        """Return the quality on the whole validation set, the same on all ranks. A collective call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: the target was met, a signal stopped it, or all epochs are done."""
+
+    target_met: bool
+    history: list[Epoch]
+    stopped_by: str = ""
+
+
+@dataclass(slots=True)
+class Fit:
+    """One run: its parts, and where it is.
+
+    rate: the learning rate for (epoch, step, steps per epoch).
+    constants: what a checkpoint holds beside the state, such as seed and configuration.
+    """
+
+    task: Task
+    config: TrainConfig
+    target: Target
+    optimizer: torch.optim.Optimizer
+    precision: Precision
+    rate: Callable[[int, int, int], float]
+    dist: Dist
+    log: ResultLog
+    checkpoints: Checkpoints
+    progress: Progress
+    evaluator: Evaluator
+    constants: Mapping[str, Any]
+    position: Position = START
+    history: list[Epoch] = field(default_factory=list)
+    _loss: tuple[float, float] = (0.0, 0.0)
+    _module: nn.Module = field(init=False)
+    _evaluating: bool = False
+    _eval_began: float = 0.0
+
+    def meets_target(self) -> bool:
+        """Tell whether the latest evaluation met the target."""
+        return bool(self.history) and self.target.met(self.history[-1].quality)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a checkpoint must hold beside position and generators."""
+        return {
+            "model": self.task.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.precision.state_dict(),
+            "history": [asdict(epoch) for epoch in self.history],
+            "loss": list(self._loss),
+            "evaluating": self._evaluating,
+            "log_bytes": self.log.position(),
+            **self.constants,
+        }
+
+    def load(self, saved: Saved) -> None:
+        """Set the run to a checkpoint's state, this rank's generators included."""
+        state = saved.state
+        self.task.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.precision.load_state_dict(state["precision"])
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        self._loss = (state["loss"][0], state["loss"][1])
+        self._evaluating = state["evaluating"]
+        self.position = saved.position
+        saved.restore_generators(self.dist.device)
+
+
+def fit(run: Fit) -> Outcome:
+    """Train until the target is met, a signal asks to stop, or the epochs are done.
+
+    Raises FloatingPointError when the loss is no finite number.
+    """
+    # The wrapper has buffers of its own, so it lives as long as the run.
+    run._module = run.dist.wrap(run.task.model)
+    with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator):
+        if run._evaluating:  # when the checkpoint was written
+            _begin_evaluation(run)
+            _take_quality(run, wait=True)
+        while run.position.epoch < run.config.epochs and not run.meets_target():
+            stopped_by = _epoch(run, stop) or _stop_asked(run, stop)
+            last = run.position.epoch == run.config.epochs
+            _take_quality(run, wait=last or bool(stopped_by))
+            ends = last or run.meets_target()
+            stopped_by = "" if ends else stopped_by
+            if stopped_by or (run.position.step == 0 and run.checkpoints.due(run.position.epoch, ends)):
+                average_statistics(run.task.model, run.dist)  # the checkpoint has those of rank 0 for all
+                path = run.checkpoints.save(run.position, run.state())
+            if stopped_by:
+                run.progress.say(f"stopped by {stopped_by}; all is saved in {path}: go on with --resume")
+                return Outcome(False, run.history, stopped_by)
+    return Outcome(run.meets_target(), run.history)
+
+
+def _epoch(run: Fit, stop: StopRequest) -> str:
+    """Train one epoch, or what is left of it, and evaluate it; return the signal that stopped it, if one did."""
+    epoch, first_step = run.position.epoch, run.position.step
+    number = epoch + 1
+    if first_step == 0:
+        run._loss = (0.0, 0.0)
+        run.log.start("epoch_start", epoch_num=number)
+    begin = time.perf_counter()
+    samples, wait_s, stopped_by = _train(run, stop)
+    train_s = time.perf_counter() - begin
+    if stopped_by:
+        return stopped_by
+    if run.meets_target():
+        return ""  # by the weights of the epoch before: those of now were not evaluated
+    run.log.end("epoch_stop", epoch_num=number)
+    _take_quality(run, wait=True)  # of the epoch before
+    if run.meets_target():
+        return ""
+    samples_per_s = samples / train_s
+    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=run.task.steps(epoch))
+    loss = run._loss[0] / run._loss[1]
+    rate = float(run.optimizer.param_groups[0]["lr"])
+    run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
+    run.position = Position(number, 0)
+    run.progress.evaluation_begins()
+    run.log.start("eval_start", epoch_num=number)
+    _begin_evaluation(run)
+    return ""
+
+
+def _begin_evaluation(run: Fit) -> None:
+    """The network is evaluated, or will be while training goes on."""
+    run._evaluating, run._eval_began = True, time.perf_counter()
+    average_statistics(run.task.model, run.dist)
+    run.evaluator.begin()
+
+
+def _take_quality(run: Fit, wait: bool) -> None:
+    """The quality of the latest epoch is logged, if it is known by now and was not yet; wait: until it is known."""
+    quality = run.evaluator.quality(wait) if run._evaluating else None
+    if quality is None:
+        return
+    run._evaluating = False
+    latest = run.history[-1]
+    run.log.end("eval_stop", epoch_num=latest.epoch)
+    run.log.event(run.target.key, quality, epoch_num=latest.epoch)
+    run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
+    run.progress.epoch_done(run.history)
+
+
+def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
+    """Make the steps that are left of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
+    epoch, first_step = run.position.epoch, run.position.step
+    steps = run.task.steps(epoch)
+    run.task.model.train()
+    run.progress.epoch_begins(epoch + 1, steps, first_step)
+    samples, wait_s, unseen = 0, 0.0, 0.0
+    summed = torch.zeros((), dtype=torch.float64, device=run.dist.device)
+    poll = 1 if run.dist.world_size == 1 and run.dist.device.type == "cpu" else POLL_STEPS
+    with contextlib.closing(run.task.batches(epoch, first_step)) as batches:
+        for step in range(first_step, steps):
+            weight = run.task.step_weight(epoch, step)
+            set_rate(run.optimizer, run.rate(epoch, step, steps))
+            loss, waited = _step(run, itertools.islice(batches, run.config.accumulation), weight)
+            summed += loss
+            samples += run.task.step_samples(epoch, step)
+            wait_s, unseen = wait_s + waited, unseen + weight
+            run.position = Position(epoch, step + 1)
+            known = None
+            if (step + 1) % poll == 0 or step + 1 == steps:
+                stopped_by, known = _agree(run, stop, summed, unseen)
+                summed, unseen = torch.zeros_like(summed), 0.0
+                if stopped_by and step + 1 < steps:
+                    return samples, wait_s, stopped_by
+                _take_quality(run, wait=False)
+                if run.meets_target():
+                    break
+            run.progress.step_done(known)
+    return samples, wait_s, ""
+
+
+def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, float]:
+    """Make one optimizer step; return this rank's sum of losses and the seconds it waited for data."""
+    run.optimizer.zero_grad()
+    total, waited = torch.zeros((), device=run.dist.device), 0.0
+    for part in range(run.config.accumulation):
+        batch = next(batches)
+        waited += batch.wait_s
+        last = part + 1 == run.config.accumulation
+        with contextlib.nullcontext() if last else run.dist.no_sync(run._module):
+            with run.precision.autocast():
+                summed = run.task.loss(run._module, batch)
+            # The ranks' gradients are averaged, and each rank holds only its share of the sum.
+            loss = summed * (run.dist.world_size / weight)
+            penalty = run.task.penalty() if last else None
+            run.precision.backward(loss if penalty is None else loss + penalty)
+        total += summed.detach()
+    run.precision.step(run.optimizer)
+    return total, waited
+
+
+def _agree(run: Fit, stop: StopRequest, summed: Tensor, weight: float) -> tuple[str, float]:
+    """Return the signal that some rank got, and the mean loss of the last steps; both are the same on all ranks."""
+    loss = float(run.dist.all_reduce(summed))
+    run._loss = (run._loss[0] + loss, run._loss[1] + weight)
+    if not math.isfinite(loss):
+        epoch, step = run.position.epoch + 1, run.position.step
+        raise FloatingPointError(
+            f"the loss is {loss} at epoch {epoch}, step {step}: lower schedule.base_lr or lengthen the warm-up; "
+            f"the checkpoints in {run.checkpoints.folder} are from before"
+        )
+    return _stop_asked(run, stop), loss / weight
+
+
+def _stop_asked(run: Fit, stop: StopRequest) -> str:
+    """Return the signal that some rank got, "" if none did; the same on all ranks."""
+    return StopRequest.name_of(int(run.dist.all_reduce(torch.tensor(stop.number), "max")))

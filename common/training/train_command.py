@@ -1,0 +1,324 @@
+"""The command behind every benchmark's `train.py`: configuration in, trained model and result log out.
+
+A benchmark says what its configuration, data and task are (`Benchmark`, `Problem`); the order of events is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from common import mllog
+from common.command import run_command
+from common.config import load, to_dict, to_yaml
+from common.datasets.prepare_command import origin
+from common.distributed.device import keep_freed_memory
+from common.distributed.dist import Dist, DistConfig, connect
+from common.distributed.launch import LaunchError
+from common.mllog import ResultLog, SubmissionConfig
+from common.provenance import provenance, shown_path
+from common.reference import MINI, Reference, Target
+from common.staging.stage import Staged, StagingConfig, StagingError
+from common.training import optim
+from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Saved
+from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.loop import Fit, Outcome, Task, TrainConfig, fit
+from common.training.optim import OptimConfig
+from common.training.precision import Precision, PrecisionConfig
+from common.training.progress import Progress, duration
+from common.training.schedule import Schedule
+
+MENDABLE: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
+"""Errors about what the user gave; the others are ours and come with a traceback."""
+FREE_ON_RESUME: Final = (
+    *("output_dir", "drop_page_cache", "staging.", "checkpoint.", "dist.", "submission."),
+    *("train.epochs", "train.target", "train.seed", "train.eval_ranks"),
+    *("data.data_dir", "data.workers", "data.prefetch", "data.pipeline", "data.cache", "data.verify_crc"),
+)
+"""Settings that may differ in a resumed run: where, how fast and how long, not what is computed."""
+LOG_NAME: Final = "result_0.txt"
+NEWEST: Final = Path("newest")
+STOPPED: Final = 3
+"""Exit code of a run that a signal stopped."""
+STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
+"""Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What the configurations of all benchmarks share; a benchmark adds `data` and `model`, and says which schedule.
+
+    drop_page_cache: empty the nodes' page caches before the run (needs root); else the job's prologue has to.
+    """
+
+    output_dir: Path
+    schedule: Schedule
+    data: Any
+    drop_page_cache: bool = False
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    staging: StagingConfig = field(default_factory=StagingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
+    dist: DistConfig = field(default_factory=DistConfig)
+
+
+class Problem(Task, Protocol):
+    """A benchmark's configuration made real: data found, model built, ready to be staged and trained."""
+
+    reference: Reference
+    train_samples: int
+    eval_samples: int
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Hyperparameters by their keys in the log."""
+
+    def describe(self) -> str:
+        """Return a line for the user: data and model."""
+
+    def stage(self) -> Staged:
+        """Bring the data to where it is read from. A collective call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What a benchmark gives to `main`.
+
+    provide: makes data that are missing, if the configuration asks for it; called by one process, before the log is.
+    open: finds the data and builds the model for a seed; raises ValueError or OSError with the key or file at fault.
+    """
+
+    name: str
+    config: type[RunConfig]
+    provide: Callable[[Any], None]
+    open: Callable[[Any, Dist, int], Problem]
+
+
+def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if the target was met, 1 if not or after an error, 2 for wrong use, 3 if stopped."""
+    given = _arguments(benchmark.name, argv)
+
+    def train() -> int:
+        config = load(benchmark.config, given.config, given.override)
+        if given.print_config:
+            print(to_yaml(config), end="")
+            return 0
+        with connect(config.dist) as dist:
+            if dist.device.type == "cpu":
+                keep_freed_memory()
+            return _Training(benchmark, config, dist).run(given.resume)
+
+    return run_command(train, MENDABLE)
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    module = f"python -m {name}.train"
+    parser = argparse.ArgumentParser(
+        prog=module,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"""\
+Train {name} until its quality target is met, and write an MLPerf result log that `python -m compliance.check` judges.
+
+  {module} {name}/mini.yaml                         the mini problem, on a laptop
+  {module} {name}/mini.yaml train.seed=7            with a value of the configuration changed
+  {module} {name}/mini.yaml --resume                go on with the run that was interrupted
+  torchrun --nproc-per-node 2 -m {name}.train {name}/mini.yaml
+  mpirun -n 2 {module} {name}/mini.yaml
+  srun -n 512 {module} {name}/config.yaml           the full problem, on a cluster""",
+        epilog="""\
+In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboard/ if TensorBoard is installed.
+Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; go on with --resume.
+Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong use, 3 stopped by a signal.""",
+    )
+    parser.add_argument("config", type=Path, help="YAML file; --print-config shows all its keys")
+    parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the file's")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and stop")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const=NEWEST,
+        type=Path,
+        metavar="CHECKPOINT",
+        help="go on from a checkpoint (the newest)",
+    )
+    return parser.parse_intermixed_args(argv)
+
+
+class _Training:
+    """One call of the command, on one rank."""
+
+    def __init__(self, benchmark: Benchmark, config: RunConfig, all_ranks: Dist) -> None:
+        self.benchmark, self.config, self.all_ranks = benchmark, config, all_ranks
+        self.resolved = to_dict(config, shown_path)
+        all_ranks.same(self.resolved, "the configuration")
+        evaluating = config.train.eval_ranks
+        try:
+            self.dist, self.link = all_ranks.split(evaluating)
+        except ValueError as error:
+            raise ValueError(f"train.eval_ranks: {error}") from None
+        self.evaluates = all_ranks.rank >= all_ranks.world_size - evaluating
+        kinds = set(all_ranks.gather_objects((all_ranks.node_rank, self.evaluates)))
+        if config.staging.mode != "none" and len(kinds) > all_ranks.nodes:
+            raise ValueError(
+                f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
+                "there: take all ranks of a node, or staging.mode=none"
+            )
+        self.checkpoints = Checkpoints(config.output_dir / "checkpoints", benchmark.name, config.checkpoint, self.dist)
+
+    def run(self, resume: Path | None) -> int:
+        """Train, or evaluate for those who train; return the exit code."""
+        return self._serve() if self.evaluates else self._run(resume)
+
+    def _serve(self) -> int:
+        assert self.link is not None
+        self.all_ranks.barrier()  # now the data are there
+        problem = self.benchmark.open(self.config, self.dist, 0)  # whatever the seed: the weights will come
+        with contextlib.closing(problem.stage()):
+            serve(problem, Precision(self.config.precision, self.dist.device), self.link)
+        return 0
+
+    def _run(self, resume: Path | None) -> int:
+        saved = None
+        if resume is not None:
+            saved = self.checkpoints.load(None if resume == NEWEST else resume)
+            _check_unchanged(saved.state["config"], self.resolved)
+        self._say(f"{self.benchmark.name}: {_ranks(self.all_ranks, self.config.train.eval_ranks)}")
+        if self.dist.is_main:
+            self.benchmark.provide(self.config)
+        self.all_ranks.barrier()
+        keep_bytes = saved.state["log_bytes"] if saved else None
+        log = mllog.open_log(self.config.output_dir / LOG_NAME, self.dist.is_main, keep_bytes)
+        try:
+            return self._train(log, saved)
+        finally:
+            log.close()
+
+    def _train(self, log: ResultLog, saved: Saved | None) -> int:
+        if saved is None:
+            cleared = mllog.clear_cache(self.config.drop_page_cache and self.dist.local_rank == 0)
+            data = origin(self.config.data.data_dir)[1] if self.dist.is_main else None
+            evidence = {**provenance(("common", self.benchmark.name)), "data_sha256": data, "config": self.resolved}
+            mllog.begin(log, self.benchmark.name, self.config.submission, cleared, evidence)
+        seed = self._seed(saved)
+        torch.manual_seed(seed)
+        problem = self.benchmark.open(self.config, self.dist, seed)
+        self._say(problem.describe())
+        run = self._fit(log, problem, seed)
+        if saved:
+            run.load(saved)
+        else:
+            mllog.describe(log, self._facts(problem, seed), {**problem.settings, "precision": run.precision.name})
+            log.end("init_stop")
+            torch.manual_seed(seed + 1 + self.dist.rank)  # dropout masks differ between ranks
+        staging_timed = self.config.submission.round in STAGING_TIMED
+        with contextlib.ExitStack() as after_the_run:
+            if not staging_timed:
+                after_the_run.callback(self._stage(log, problem).close)
+            begin = time.perf_counter()
+            with log.run() as record:
+                if staging_timed:
+                    after_the_run.callback(self._stage(log, problem).close)
+                outcome = fit(run)
+                if outcome.target_met:
+                    record.succeed(outcome.history[-1].epoch)
+        mini = problem.reference.variant == MINI
+        return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
+
+    def _seed(self, saved: Saved | None) -> int:
+        """Return the seed of the run, the same on all ranks; drawn from the system's randomness if none is given."""
+        seed = saved.state["seed"] if saved else self.config.train.seed
+        return int(self.dist.broadcast_object(mllog.draw_seed() if seed is None else seed))
+
+    def _facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
+        accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
+        return mllog.RunFacts(
+            seed=seed,
+            number_of_ranks=self.all_ranks.world_size,
+            number_of_nodes=self.all_ranks.nodes,
+            accelerators_per_node=accelerators,
+            train_samples=problem.train_samples,
+            eval_samples=problem.eval_samples,
+            dataset_variant=problem.reference.variant,
+        )
+
+    def _stage(self, log: ResultLog, problem: Problem) -> Staged:
+        log.start("staging_start")
+        staged = problem.stage()
+        log.end("staging_stop", **staged.facts())
+        return staged
+
+    def _fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
+        config, dist = self.config, self.dist
+        target = problem.reference.target
+        if config.train.target is not None:
+            target = replace(target, value=config.train.target)
+        batch_size = config.train.global_batch_size
+        precision = Precision(config.precision, dist.device)
+        evaluator = Evaluator(problem, precision)
+        if config.train.eval_ranks:
+            evaluator = RemoteEvaluator(problem, precision, dist, self.link)
+        return Fit(
+            task=problem,
+            config=config.train,
+            target=target,
+            optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
+            precision=precision,
+            evaluator=evaluator,
+            rate=partial(config.schedule.rate, batch_size),
+            dist=dist,
+            log=log,
+            checkpoints=self.checkpoints,
+            progress=Progress(config.output_dir, target, config.train.epochs, quiet=not dist.is_main),
+            constants={"seed": seed, "config": self.resolved},
+        )
+
+    def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> int:
+        """Tell the user how the run ended and what to do next; return the exit code."""
+        if outcome.stopped_by:
+            return STOPPED
+        log = self.config.output_dir / LOG_NAME
+        how = "reached" if outcome.target_met else "NOT reached"
+        epochs = len(outcome.history)
+        self._say(f"target {target.range_text} {how} after {epochs} epochs, {duration(seconds)}; log: {log}")
+        self._say(f"check it: python -m compliance.check{' --allow-mini' if mini else ''} {log}")
+        return 0 if outcome.target_met else 1
+
+    def _say(self, text: str) -> None:
+        if self.dist.is_main:
+            print(text, flush=True)
+
+
+def _ranks(dist: Dist, evaluating: int) -> str:
+    """Return in words who computes."""
+    device = dist.device.type
+    if device == "cpu":
+        device += f" with {torch.get_num_threads()} thread(s)"
+    if dist.world_size == 1:
+        return f"one process on {device}"
+    ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
+    return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
+
+
+def _check_unchanged(before: dict[str, Any], now: dict[str, Any], section: str = "") -> None:
+    """Raise CheckpointError if a setting that a run must keep is another than when the checkpoint was written."""
+    for key, value in now.items():
+        name = f"{section}{key}"
+        if name.startswith(FREE_ON_RESUME):
+            continue
+        if isinstance(value, dict) and isinstance(before.get(key), dict):
+            _check_unchanged(before[key], value, f"{name}.")
+        elif before.get(key) != value:
+            raise CheckpointError(
+                f"{name} was {before.get(key)!r} when the checkpoint was written and is {value!r} now; a run keeps its "
+                "settings: restore it, or start anew in another output_dir"
+            )

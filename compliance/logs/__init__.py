@@ -1,0 +1,1 @@
+"""Read result logs and power files, line by line, without trusting them."""

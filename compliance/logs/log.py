@@ -1,0 +1,413 @@
+"""Reads result logs: the only place that knows the line format of mlperf-logging.
+
+A record is the JSON object after the token `:::MLLOG ` on a line; everything before the (last) token of the
+line is a launcher's prefix. Nothing in a log can stop the reader: what is wrong becomes a `Problem` with its
+line, and reading goes on. Memory stays bounded: only the records that a rule may ask for are kept.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from common.reference import COMMON_SETTINGS, is_number
+from compliance.benchmarks import REFERENCES
+from compliance.logs.personal_data import Mention, Watch
+from compliance.logs.record import (
+    FILE_ORDER,
+    LONG_RECORD_BYTES,
+    MAX_DEPTH,
+    Record,
+    decode,
+    decode_long,
+    depth,
+    memory_bytes,
+    parse_json,
+    repeated_member,
+    shown,
+)
+
+TOKEN: Final = b":::MLLOG "
+BLOCK_BYTES: Final = 1 << 20
+GZIP_BLOCK_BYTES: Final = 64 << 10
+MAX_LINE_BYTES: Final = 16 << 20
+MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
+UNWEIGHED_BYTES: Final = 512 << 10  # records up to this length together are not worth weighing
+MAX_LOG_BYTES: Final = 2 << 30
+EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
+LATEST_MS: Final = 4_100_000_000_000  # 2099
+PROBLEMS_KEPT: Final = 100
+OTHER_KEYS_KEPT: Final = 500
+LONGEST_KEY: Final = 80
+
+STRUCTURE: Final = (
+    "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop "
+    "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
+).split()
+SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
+SETTINGS: Final = (
+    *COMMON_SETTINGS,
+    *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
+)
+KEYS: Final = frozenset(
+    (*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", "provenance", *(setting.key for setting in SETTINGS))
+)
+"""The keys that a rule or the recorder of reference runs asks for; other records are checked for form and dropped."""
+
+
+class Problem(NamedTuple):
+    """Something wrong with the form of the file. `kind` is one of the words that `rules/form.py` knows."""
+
+    kind: str
+    line: int
+    detail: str
+
+
+class Log:
+    """What a log file says: the records by key, in file order, and the problems found in its form.
+
+    personal: the first mail addresses and home directories, of all lines, records or not.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.records: dict[str, list[Record]] = {}
+        self.problems: list[Problem] = []
+        self.personal: list[Mention] = []
+        self.other_keys: set[str] = set()
+        self.record_count = 0
+        self.line_count = 0
+        self._problem_counts: Counter[str] = Counter()
+        self._events: list[Record] | None = None
+        self._numbered: dict[tuple[str, str], list[tuple[float, Record]]] = {}
+
+    def __getitem__(self, key: str) -> list[Record]:
+        return self.records.get(key, [])
+
+    def first(self, key: str) -> Record | None:
+        """Return the first record of a key, or None."""
+        found = self.records.get(key)
+        return found[0] if found else None
+
+    def last(self, key: str) -> Record | None:
+        """Return the last record of a key, or None."""
+        found = self.records.get(key)
+        return found[-1] if found else None
+
+    def value(self, key: str) -> Any:
+        """Return the value of the first record of a key, or None."""
+        found = self.records.get(key)
+        return found[0].value if found else None
+
+    def in_order(self, *keys: str) -> list[Record]:
+        """Return the records of several keys, in file order."""
+        found = [record for key in keys for record in self.records.get(key, ())]
+        found.sort(key=FILE_ORDER)
+        return found
+
+    @property
+    def events(self) -> list[Record]:
+        """The records of structural keys (run, epoch, eval, …), in file order."""
+        if self._events is None:
+            self._events = self.in_order(*STRUCTURE)
+        return self._events
+
+    def numbered(self, key: str, member: str = "epoch_num") -> list[tuple[float, Record]]:
+        """Return (number, record) for each record of a key whose metadata hold a finite number there."""
+        found = self._numbered.get((key, member))
+        if found is None:
+            found = [(number, record) for record in self[key] if is_number(number := record.meta(member))]
+            self._numbered[key, member] = found
+        return found
+
+    def problem(self, kind: str, line: int, detail: str = "") -> None:
+        """Note a problem; of each kind the first hundred are kept."""
+        self._problem_counts[kind] += 1
+        if self._problem_counts[kind] <= PROBLEMS_KEPT:
+            self.problems.append(Problem(kind, line, detail))
+
+
+class LogReader:
+    """Turns bytes, fed in pieces of any size, into a `Log`. Never raises on any bytes."""
+
+    def __init__(self, path: str, keys: Iterable[str] = KEYS) -> None:
+        self.log = Log(path)
+        self._watch = Watch(self.log.personal)
+        self._carry = bytearray()
+        self._skipping = False
+        self._kept_bytes = 0
+        self._slots: dict[str, list[Record]] = {key: [] for key in keys}
+        self._open_slots = self._slots  # none when there are too many records
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the file; complete lines are read at once."""
+        if self._skipping:
+            # What is left of the long line is dropped; its line end stays and ends an empty line.
+            ends = [at for at in (data.find(b"\n"), data.find(b"\r")) if at >= 0]
+            if not ends:
+                return
+            self._skipping = False
+            data = data[min(ends) :]
+        # A last carriage return may be the first half of CRLF: it waits for the next byte.
+        if self._carry.endswith(b"\r"):
+            data = b"\r" + data
+            del self._carry[-1:]
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        if cut:
+            complete = data[:cut]
+            if self._carry:
+                complete = b"".join((self._carry, complete))
+                self._carry = bytearray()
+            self._read_lines(complete)
+        self._carry += data[cut:]
+        if len(self._carry) > MAX_LINE_BYTES + 1:  # the carriage return of CRLF is no part of the line
+            self.log.problem("long line", self.log.line_count + 1)
+            self._carry, self._skipping = bytearray(), True
+
+    def close(self) -> Log:
+        """Read what is left (a last line without line end) and return the log."""
+        if self._carry or self._skipping:
+            carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
+            self._read_lines(carry + b"\n")
+        self.log.records = {key: found for key, found in self._slots.items() if found}
+        return self.log
+
+    def snapshot(self) -> Log:
+        """Return the log as far as it was fed; feeding may go on."""
+        log = Log(self.log.path)
+        log.records = {key: list(found) for key, found in self._slots.items() if found}
+        log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
+        log.personal = list(self.log.personal)
+        log.record_count, log.line_count = self.log.record_count, self.log.line_count
+        return log
+
+    def take(self) -> list[Record]:
+        """Return the records kept so far, in file order, and forget them, so that any number can be read."""
+        taken = sorted((record for slot in self._slots.values() for record in slot), key=FILE_ORDER)
+        for slot in self._slots.values():
+            slot.clear()
+        self._kept_bytes = 0
+        return taken
+
+    def _read_lines(self, data: bytes) -> None:
+        """Read complete lines: `data` ends with a line end."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first = self.log.line_count + 1
+        if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
+            self.log.line_count += data.count(b"\n")
+        else:
+            self._read_records(self._lines_of(data))
+        self._watch.look(data, first)
+
+    def _read_records(self, lines: list[bytes]) -> None:
+        log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
+        earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
+        order = log.record_count
+        others = set()
+        for line, text in enumerate(lines, log.line_count + 1):
+            prefix, token, text = text.rpartition(TOKEN)
+            if not token:
+                continue
+            if prefix and TOKEN in prefix:
+                log.problem("two records", line)
+            if shallow_bytes < len(text) <= LONG_RECORD_BYTES and depth(text) > MAX_DEPTH:
+                log.problem("deep", line)
+                continue
+            try:
+                record = decode(text) if len(text) <= LONG_RECORD_BYTES else decode_long(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                slow = self._decode_slowly(text, line)
+                if slow is None:
+                    continue
+                record = slow
+            if not earliest < record.time_ms < latest:
+                if self._time(record.time_ms, line) is None:
+                    continue
+                log.problem("time", line, repr(record.time_ms))
+            slot = slots.get(record.key)
+            if slot is None:
+                others.add(record.key)
+            else:
+                kept_bytes += self._weight(record, text, line)
+                record.line = line
+                record.order = order
+                slot.append(record)
+            order += 1
+        log.line_count += len(lines) - 1
+        log.record_count = order
+        if len(log.other_keys) < OTHER_KEYS_KEPT:
+            log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
+        self._weigh(kept_bytes)
+
+    def _weight(self, record: Record, text: bytes, line_number: int) -> int:
+        """Return about how many bytes a record takes that is kept, once it is seen that no member is repeated."""
+        # The usual six members and those of the metadata have one colon each: more of them means a repeated or
+        # nested member, or a colon in a string.
+        if record.event_type is msgspec.UNSET or text.count(b":") != 6 + len(record.metadata):
+            self._find_repeated_member(text, line_number)
+        return len(text) if self._kept_bytes < UNWEIGHED_BYTES else memory_bytes(text)
+
+    def _weigh(self, kept_bytes: int) -> None:
+        """Keep no more records when those that are kept take too much memory."""
+        self._kept_bytes = kept_bytes
+        if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
+            self.log.problem("too many records", self.log.line_count, str(sum(map(len, self._slots.values()))))
+            self._open_slots = {}
+
+    def _lines_of(self, data: bytes) -> list[bytes]:
+        """Return the lines, with nothing in the place of those that are too long to decode."""
+        lines = data.split(b"\n")
+        if len(data) > MAX_LINE_BYTES:
+            for at, text in enumerate(lines):
+                if len(text) > MAX_LINE_BYTES:
+                    self.log.problem("long line", self.log.line_count + at + 1)
+                    lines[at] = b""
+        return lines
+
+    def _find_repeated_member(self, text: bytes, line_number: int) -> None:
+        try:
+            name = repeated_member(text)
+        except ValueError:
+            self.log.problem("long record", line_number)
+        else:
+            if name:
+                self.log.problem("repeated member", line_number, name)
+
+    def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
+        """Read a record that the typed decoder refuses, as the official parser would; None with a problem."""
+        log = self.log
+        if len(text) > LONG_RECORD_BYTES:
+            log.problem("long record", line_number)
+            return None
+        try:
+            members = parse_json(text)
+        except RecursionError:
+            log.problem("deep", line_number)
+            return None
+        except ValueError as error:
+            log.problem("json", line_number, str(error))
+            return None
+        if not isinstance(members, dict):
+            log.problem("no object", line_number, type(members).__name__)
+            return None
+        missing = [name for name in ("time_ms", "key", "value", "metadata") if name not in members]
+        if missing:
+            log.problem("missing member", line_number, missing[0])
+            return None
+        time_ms = self._time(members["time_ms"], line_number)
+        key, value, metadata = members["key"], members["value"], members["metadata"]
+        if time_ms is None:
+            return None
+        if not isinstance(key, str):
+            log.problem("member type", line_number, f"key is {shown(key)}")
+            key = ""
+        if not isinstance(metadata, dict):
+            log.problem("member type", line_number, f"metadata is {shown(metadata)}")
+        return Record(time_ms, key, value, metadata, None, msgspec.UNSET)
+
+    def _time(self, raw: Any, line_number: int) -> float | None:
+        if type(raw) in (int, float):
+            try:
+                return float(raw)
+            except OverflowError:
+                self.log.problem("time type", line_number, "too large")
+                return None
+        if isinstance(raw, (str, bool)):
+            try:
+                time_ms = float(raw)
+            except ValueError:
+                self.log.problem("json", line_number, f"time_ms is {shown(raw)}, no number")
+                return None
+            self.log.problem("time text", line_number, shown(raw))
+            return time_ms
+        self.log.problem("time type", line_number, shown(raw))
+        return None
+
+
+def read_log(path: str) -> Log:
+    """Return what the log file says; `-` is standard input, gzip is recognised by its first bytes.
+
+    A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log
+    with the problem "unreadable" and what could be read before.
+    """
+    return read_with(LogReader(path))
+
+
+def read_with(reader: LogReader) -> Log:
+    """Feed the reader with its file and return its log, as `read_log` does."""
+    path = reader.log.path
+    try:
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
+            _feed_all(reader, stream)
+    except (OSError, EOFError, zlib.error) as error:
+        reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))
+    return reader.close()
+
+
+def parse_log(data: bytes, path: str = "<bytes>") -> Log:
+    """Return what these bytes say, read as a file with this contents would be."""
+    reader = LogReader(path)
+    try:
+        _feed_all(reader, io.BytesIO(data))
+    except (EOFError, zlib.error) as error:
+        reader.log.problem("unreadable", 0, str(error))
+    return reader.close()
+
+
+def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
+    block = stream.read(BLOCK_BYTES)
+    total = 0
+    for piece in _gunzip(block, stream) if block.startswith(b"\x1f\x8b") else _blocks(block, stream):
+        encoding = None if total else _foreign_encoding(piece)
+        if encoding:
+            reader.log.problem("encoding", 1, encoding)
+            return
+        reader.feed(piece)
+        total += len(piece)
+        if total > MAX_LOG_BYTES:
+            reader.log.problem("too large", reader.log.line_count, f"{MAX_LOG_BYTES >> 30} GiB")
+            return
+
+
+def _blocks(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    while block:
+        yield block
+        block = stream.read(BLOCK_BYTES)
+
+
+def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the contents of a gzip file in pieces of bounded size; zeros after a member are passed over."""
+    while block:
+        inflate = zlib.decompressobj(wbits=31)
+        while not inflate.eof:
+            yield inflate.decompress(block, BLOCK_BYTES)
+            block = inflate.unconsumed_tail or (b"" if inflate.eof else stream.read(GZIP_BLOCK_BYTES))
+            if not block and not inflate.eof:
+                raise EOFError("the gzip file ends in the middle")
+        block = inflate.unused_data.lstrip(b"\0")
+        while not block:
+            read = stream.read(GZIP_BLOCK_BYTES)
+            if not read:
+                return
+            block = read.lstrip(b"\0")
+
+
+def _foreign_encoding(block: bytes) -> str | None:
+    """Return the name of the encoding if the text is none of ASCII, UTF-8 or Latin-1."""
+    if TOKEN in block:
+        return None
+    for mark, name in ((b"\xff\xfe\0\0", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16")):
+        if block.startswith(mark):
+            return name
+    head = block[:4096]
+    if head.count(b"\0") > len(head) // 3:
+        return "UTF-16 or UTF-32 without a byte order mark, or binary data"
+    return None

@@ -1,0 +1,225 @@
+"""Reads the power files of a run: what its nodes drew, what its switches are estimated to draw, and the energy.
+
+A power file is a log of mlperf-logging. That of a node holds power_measurement_start, conversion_eff, a
+power_reading (watts) at least every second, and power_measurement_stop; that of a switch interconnect_power_est
+(watts). Readings are folded as they are read: memory does not grow with the length of a measurement.
+
+Energy of a run: of each node the sum of a reading times the duration since the previous one, over the time from
+run_start to run_stop; of each switch its estimate times that duration; both times the conversion efficiency
+(power_measurement.adoc#scoring in mlcommons/training_policies). Where readings do not reach to both ends of the
+run, their mean stands for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from common.reference import is_number
+from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log, LogReader, Problem, read_with
+from compliance.logs.record import Record, shown
+
+START, STOP = "power_measurement_start", "power_measurement_stop"
+READING, ESTIMATE, EFFICIENCY = "power_reading", "interconnect_power_est", "conversion_eff"
+KEYS: Final = (START, STOP, READING, ESTIMATE, EFFICIENCY)
+GAP_MS: Final = 2000
+"""A longer time without a reading is a gap: meters that give whole seconds may honestly show a step of two."""
+TIME_BACK_MS: Final = 1000
+"""A larger step back of the time is no jitter: the order of the readings is lost, and with it the energy."""
+VALUES_KEPT: Final = 3
+
+
+@dataclass(slots=True)
+class Spot:
+    """How often something was seen, where first or worst, and what it was there."""
+
+    count: int = 0
+    line: int = 0
+    value: Any = None
+
+    def first(self, line: int, value: Any = None) -> None:
+        """Count it; the first one is kept."""
+        self.count += 1
+        if self.count == 1:
+            self.line, self.value = line, value
+
+    def largest(self, line: int, value: float) -> None:
+        """Count it; the largest one is kept."""
+        self.count += 1
+        if self.count == 1 or value > self.value:
+            self.line, self.value = line, value
+
+
+@dataclass(slots=True)
+class PowerLog:
+    """What one power file says of the run's time, from run_start to run_stop.
+
+    starts, stops: how many records, and the time of the first. estimates, efficiencies: the first different values
+    and their lines; what is no number as text. Readings count from start to stop.
+    end_ms: the stop, or the last reading where there is none. timed_readings, timed_ms, watt_ms: readings inside
+    the run, how much of it readings stand for, and the sum of watts times milliseconds. gaps, backward: of the
+    clock, in ms. invalid: values that are no power. pattern: equal for copies of one measurement.
+    joules: None where the file does not give it, as with any problem of form.
+    """
+
+    path: str
+    of_node: bool = True
+    problems: list[Problem] = field(default_factory=list)
+    records: int = 0
+    starts: Spot = field(default_factory=Spot)
+    stops: Spot = field(default_factory=Spot)
+    estimates: dict[Any, int] = field(default_factory=dict)
+    efficiencies: dict[Any, int] = field(default_factory=dict)
+    direct_current: bool = False
+    end_ms: float | None = None
+    readings: int = 0
+    lowest: float = float("inf")
+    highest: float = 0.0
+    timed_readings: int = 0
+    timed_ms: float = 0.0
+    watt_ms: float = 0.0
+    gaps: Spot = field(default_factory=Spot)
+    backward: Spot = field(default_factory=Spot)
+    invalid: Spot = field(default_factory=Spot)
+    pattern: int = 0
+    joules: float | None = None
+
+    @property
+    def start_ms(self) -> float | None:
+        """When the measurement began, in ms since 1970, or None."""
+        start_ms: float | None = self.starts.value
+        return start_ms
+
+    @property
+    def efficiency(self) -> float | None:
+        """The factor from what was read to what counts, 1 where none is logged; None if it is nonsense."""
+        value = next(iter(self.efficiencies), 1.0)
+        return value if len(self.efficiencies) <= 1 and is_number(value) and 0 < value <= 1 else None
+
+    @property
+    def estimate(self) -> float | None:
+        """The estimated power of a switch in watts: the first that is logged, as the official summary takes it."""
+        value = next(iter(self.estimates), None)
+        return float(value) if value is not None and is_number(value) and value >= 0 else None
+
+
+@dataclass(slots=True)
+class RunPower:
+    """The power files of one run."""
+
+    nodes: tuple[PowerLog, ...]
+    switches: tuple[PowerLog, ...]
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of all nodes and switches, from run_start to run_stop; None if a file does not give its part."""
+        parts = [log.joules for log in (*self.nodes, *self.switches)]
+        known = [part for part in parts if part is not None]
+        total = sum(known)
+        return total if self.nodes and len(known) == len(parts) and is_number(total) else None
+
+
+def read_power(
+    nodes: Sequence[str], switches: Sequence[str], start_ms: float | None, stop_ms: float | None
+) -> RunPower:
+    """Return what the power files of a run say. Damaged files give problems, never an exception.
+
+    start_ms, stop_ms: run_start and run_stop of the run, in ms since 1970; without them there is no energy.
+    """
+    window = (start_ms, stop_ms) if start_ms is not None and stop_ms is not None else (0.0, 0.0)
+    return RunPower(
+        tuple(_read(path, window, of_node=True) for path in nodes),
+        tuple(_read(path, window, of_node=False) for path in switches),
+    )
+
+
+def _read(path: str, window: tuple[float, float], of_node: bool) -> PowerLog:
+    reader = _PowerReader(PowerLog(path, of_node), window)
+    read_with(reader)
+    power, efficiency = reader.power, reader.power.efficiency
+    watts: float | None = power.estimate
+    if of_node:
+        broken = power.invalid.count or (power.backward.value or 0) > TIME_BACK_MS
+        watts = power.watt_ms / power.timed_ms if power.timed_ms and not broken else None
+    seconds = (window[1] - window[0]) / 1000
+    if watts is not None and efficiency is not None and seconds > 0 and not power.problems:
+        joules = efficiency * watts * seconds
+        power.joules = joules if is_number(joules) else None
+    return power
+
+
+class _PowerReader(LogReader):
+    """Folds the records of a power file into a `PowerLog`, a piece of the file at a time."""
+
+    def __init__(self, power: PowerLog, window: tuple[float, float]) -> None:
+        super().__init__(power.path, KEYS)
+        self.power = power
+        self._window = window
+        self._latest_ms = float("-inf")  # of any record so far
+        self._until_ms = 0.0  # up to where the time is accounted for
+
+    def feed(self, data: bytes) -> None:
+        super().feed(data)
+        self._fold()
+
+    def close(self) -> Log:
+        log = super().close()
+        self._fold()
+        self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
+        self.power.records = log.record_count
+        return log
+
+    def _fold(self) -> None:
+        for record in self.take():
+            if record.key == EFFICIENCY:
+                self._note(self.power.efficiencies, record)
+                self.power.direct_current = record.meta("measurement_type") == "DC"
+            elif record.key == ESTIMATE:
+                self._note(self.power.estimates, record)
+            elif EARLIEST_MS < record.time_ms < LATEST_MS:  # others are a problem of form already
+                self._fold_timed(record)
+
+    def _note(self, values: dict[Any, int], record: Record) -> None:
+        value = record.value if is_number(record.value) else shown(record.value)
+        if len(values) < VALUES_KEPT:
+            values.setdefault(value, record.line)
+
+    def _fold_timed(self, record: Record) -> None:
+        power, time_ms = self.power, record.time_ms
+        if time_ms < self._latest_ms:
+            power.backward.largest(record.line, self._latest_ms - time_ms)
+        self._latest_ms = max(self._latest_ms, time_ms)
+        if record.key == START:
+            power.starts.first(record.line, time_ms)
+            self._until_ms = self._until_ms or time_ms
+        elif record.key == STOP:
+            power.stops.first(record.line, time_ms)
+            if power.starts.count and power.stops.count == 1:
+                self._account(record, None)
+        elif power.starts.count and not power.stops.count:
+            self._read_power(record)
+
+    def _read_power(self, record: Record) -> None:
+        power, watts = self.power, record.value
+        if not is_number(watts) or watts < 0:
+            power.invalid.first(record.line, watts if isinstance(watts, float) else shown(watts))
+            return
+        power.readings += 1
+        power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
+        power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
+        power.pattern = hash((power.pattern, record.time_ms - (power.start_ms or 0), watts))
+        self._account(record, watts)
+
+    def _account(self, record: Record, watts: float | None) -> None:
+        """Let the reading, if there is one, stand for the time since the one before, as far as the run lasts."""
+        power = self.power
+        begin, end = max(self._until_ms, self._window[0]), min(record.time_ms, self._window[1])
+        timed_ms = max(end - begin, 0.0)
+        if timed_ms > GAP_MS:
+            power.gaps.largest(record.line, timed_ms)
+        if watts is not None:
+            power.timed_ms += timed_ms
+            power.watt_ms += watts * timed_ms
+        self._until_ms = max(self._until_ms, record.time_ms)
+        power.end_ms = self._until_ms

@@ -1,0 +1,294 @@
+"""Finds logs: the only place that knows the folder and file names of a submission.
+
+Round 0.7:  <organisation>/results/<system>/<benchmark>/result_<i>.txt
+Since 1.0:  <organisation>/results/<system>/{strong,weak}/<benchmark>/result_<i>.txt [pruned_results/result_<i>.txt]
+All:        …/<benchmark>/power/result_<i>/{node,sw}_<j>.txt, where power was measured
+            <organisation>/systems/<system>.json, <organisation>/benchmarks/<benchmark>/implementations/<name>/…
+            <organisation>/benchmarks/<benchmark>/<system>/{<system>_<name>.json, README.md, setup.sh, …}
+Source: submission_rules.adoc#submission-structure, hpc_training_rules.adoc#results; for power the README of
+mlperf_logging/mllog/examples/power.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+STRONG, WEAK = "strong", "weak"
+RESULTS, SYSTEMS, BENCHMARKS, PRUNED = "results", "systems", "benchmarks", "pruned_results"
+POWER = "power"
+IMPLEMENTATIONS = "implementations"
+README_FILE = "README.md"
+SCRIPTS = ("setup.sh", "init_datasets.sh", "run_and_time.sh")
+SCALING_FILE = "scaling.json"
+PARAMETERS_FILE = "package_checker_params"
+KNOWN_FILES = (SCALING_FILE, PARAMETERS_FILE, POWER)
+RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
+POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
+LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
+ROUND_NAME = re.compile(r"(?:^|[^0-9.])(0\.7|1\.0|2\.0|3\.0)(?:\.0)?$")
+MAX_FILE_BYTES = 50 << 20
+MAX_DEPTH = 12
+REPOSITORY_DEPTH = 4
+
+
+@dataclass(slots=True)
+class PowerPlace:
+    """A folder with the power files of one run: of its nodes, of its switches, and what has another name."""
+
+    folder: str
+    nodes: list[str] = field(default_factory=list)
+    switches: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SetPlace:
+    """A folder with the logs of one result. `power`: by result (result_1, …); None if no power was measured."""
+
+    folder: str
+    system: str = ""
+    scaling: str = STRONG
+    benchmark: str = ""
+    logs: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    scaling_file: str = ""
+    parameters: str = ""
+    power: dict[str, PowerPlace] | None = None
+
+
+@dataclass(slots=True)
+class PackagePlace:
+    """An organisation's folder. `strange`: folders that fit no layout, and what was expected there."""
+
+    root: str
+    organisation: str
+    flat: bool = False
+    sets: list[SetPlace] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
+    strange: list[tuple[str, str]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Places:
+    """What the given paths hold: single logs, loose folders of logs, packages."""
+
+    logs: list[str] = field(default_factory=list)
+    folders: list[SetPlace] = field(default_factory=list)
+    packages: list[PackagePlace] = field(default_factory=list)
+
+
+def discover(paths: list[str]) -> Places:
+    """Return where the logs are. A path that does not exist counts as a log that cannot be read."""
+    places = Places()
+    seen: set[str] = set()
+    for path in paths:
+        real = os.path.realpath(path) if path != "-" else path
+        if real in seen:
+            continue
+        seen.add(real)
+        if path == "-" or not os.path.isdir(path):
+            places.logs.append(path)
+        else:
+            _discover_folder(path.rstrip("/") or path, places)
+    return places
+
+
+def round_of_path(path: str) -> str | None:
+    """Return the round that a folder above says in its name (v1.0, hpc_results_v3.0, …), the nearest first."""
+    folder = os.path.dirname(os.path.abspath(path)) if os.path.isfile(path) else os.path.abspath(path)
+    for part in reversed(folder.split(os.sep)):
+        found = ROUND_NAME.search(part)
+        if found:
+            return found.group(1)
+    return None
+
+
+def _discover_folder(path: str, places: Places) -> None:
+    packages = list(_packages_below(path, REPOSITORY_DEPTH, set()))
+    if packages:
+        places.packages += [_package(root) for root in packages]
+        return
+    root = _package_above(path)
+    if root is not None:
+        package = _package(root)
+        inside = os.path.realpath(path)
+        package.sets = [place for place in package.sets if _within(os.path.realpath(place.folder), inside)]
+        package.strange = [pair for pair in package.strange if _within(os.path.realpath(pair[0]), inside)]
+        if package.sets:
+            places.packages.append(package)
+            return
+    found = list(_log_folders(path))
+    places.folders += found or [SetPlace(path)]
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep) or folder.startswith(path + os.sep)
+
+
+def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
+    real = os.path.realpath(path)
+    if real in seen:
+        return
+    seen.add(real)
+    folders = _subfolders(path)
+    names = {os.path.basename(folder) for folder in folders}
+    if SYSTEMS in names or (RESULTS in names and _subfolders(os.path.join(path, RESULTS))):
+        yield path
+    elif depth:
+        for folder in folders:
+            yield from _packages_below(folder, depth - 1, seen)
+
+
+def _package_above(path: str) -> str | None:
+    parts = os.path.abspath(path).split(os.sep)
+    for at in range(len(parts) - 1, 0, -1):
+        if parts[at] == RESULTS and len(parts) - at <= 5:
+            return os.sep.join(parts[:at]) or os.sep
+    return None
+
+
+def _package(root: str) -> PackagePlace:
+    name = os.path.basename(os.path.abspath(root))
+    place = PackagePlace(root, name)
+    results, systems = os.path.join(root, RESULTS), os.path.join(root, SYSTEMS)
+    place.missing = [folder for folder in (results, systems) if not os.path.isdir(folder)]
+    place.systems = [path for path in _files(systems) if path.endswith(".json")]
+    _read_results(results, place)
+    return place
+
+
+def _read_results(results: str, place: PackagePlace) -> None:
+    systems = _subfolders(results)
+    scalings = [folder for system in systems for folder in _subfolders(system)]
+    place.flat = any(_result_files(folder) for folder in scalings) and not any(
+        os.path.basename(folder) in (STRONG, WEAK) for folder in scalings
+    )
+    for system in systems:
+        parameters = os.path.join(system, PARAMETERS_FILE)
+        if os.path.isfile(parameters):
+            place.parameters.append(parameters)
+        for folder in _subfolders(system):
+            name = os.path.basename(folder)
+            if place.flat:
+                place.sets.append(_set(folder, system, STRONG))
+            elif name in (STRONG, WEAK):
+                place.sets += [_set(benchmark, system, name) for benchmark in _subfolders(folder)]
+            else:
+                place.strange.append((folder, "strong or weak"))
+                place.sets += [_set(benchmark, system, STRONG) for benchmark in _subfolders(folder)]
+
+
+def _set(folder: str, system: str, scaling: str) -> SetPlace:
+    place = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder))
+    place.logs = _result_files(folder)
+    pruned = os.path.join(folder, PRUNED)
+    place.pruned = _result_files(pruned)
+    known = {*place.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
+    place.others = [path for path in _entries(folder) if path not in known]
+    place.power = _power(folder)
+    scaling_file, parameters = (os.path.join(folder, name) for name in (SCALING_FILE, PARAMETERS_FILE))
+    place.scaling_file = scaling_file if os.path.isfile(scaling_file) else ""
+    place.parameters = parameters if os.path.isfile(parameters) else ""
+    return place
+
+
+def _power(folder: str) -> dict[str, PowerPlace] | None:
+    power = os.path.join(folder, POWER)
+    if not os.path.exists(power):
+        return None
+    return {os.path.basename(run): _power_files(run) for run in _subfolders(power)}
+
+
+def _power_files(folder: str) -> PowerPlace:
+    place = PowerPlace(folder)
+    for path in _entries(folder):
+        name = POWER_NAME.fullmatch(os.path.basename(path))
+        kinds = {"node": place.nodes, "sw": place.switches}
+        (kinds[name[1]] if name and _is_file(path) else place.others).append(path)
+    return place
+
+
+def result_name(path: str) -> str:
+    """Return what the power folder of a run is called: `result_3` for `…/result_3.txt`."""
+    return os.path.basename(path).removesuffix(".gz").removesuffix(".txt")
+
+
+def power_number(path: str) -> int:
+    """Return the number in the name of a power file: 3 for `…/node_3.txt`; -1 if it has another name."""
+    name = POWER_NAME.fullmatch(os.path.basename(path))
+    return int(name[2]) if name else -1
+
+
+def _log_folders(path: str) -> Iterator[SetPlace]:
+    """Yield each folder below that holds logs; in a folder with result_* files only these count."""
+    measured: tuple[str, ...] = ()
+    for folder, names in _walk(path):
+        if os.path.join(folder, "").startswith(measured):
+            continue
+        results = [name for name in names if RESULT_NAME.fullmatch(name)]
+        logs = results or [name for name in names if LOG_NAME.fullmatch(name)]
+        if logs:
+            place = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
+            paths = [os.path.join(folder, name) for name in sorted(logs, key=natural)]
+            place.logs = [path for path in paths if _is_file(path)]
+            if results:
+                place.power = _power(folder)
+                measured += (os.path.join(folder, POWER, ""),)
+            yield place
+
+
+def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield (folder, file names) like os.walk, sorted, following links but no loops."""
+    seen: set[str] = set()
+    stack = [(path, 0)]
+    while stack:
+        folder, depth = stack.pop()
+        real = os.path.realpath(folder)
+        if real in seen or depth > MAX_DEPTH:
+            continue
+        seen.add(real)
+        entries = _entries(folder)
+        below = [entry for entry in entries if os.path.isdir(entry)]
+        yield folder, [os.path.basename(entry) for entry in entries if entry not in set(below)]
+        stack += [(entry, depth + 1) for entry in reversed(below)]
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key by which result_2 comes before result_10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in sorted(names, key=natural)]
+
+
+def _subfolders(folder: str) -> list[str]:
+    return [path for path in _entries(folder) if os.path.isdir(path)]
+
+
+def _files(folder: str) -> list[str]:
+    return [path for path in _entries(folder) if _is_file(path)]
+
+
+def _is_file(path: str) -> bool:
+    """Tell whether there is a file to read, or a broken link to report; no pipe, which would be waited for."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True
+
+
+def _result_files(folder: str) -> list[str]:
+    return [path for path in _files(folder) if RESULT_NAME.fullmatch(os.path.basename(path))]

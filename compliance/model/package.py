@@ -1,0 +1,56 @@
+"""An organisation's submission folder as the rules see it: system descriptions, result sets, what is wrong."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from compliance.model.finding import Finding, worst
+from compliance.model.package_files import Entry
+from compliance.model.result_set import ResultSet
+from compliance.model.system import SystemDescription
+
+
+@dataclass(slots=True)
+class Package:
+    """One organisation's folder.
+
+    flat: results/<system>/<benchmark> as in round 0.7. strange: folders that fit no layout, with what was
+    expected there. contents: every file, folder and link below the root.
+    """
+
+    root: str
+    organisation: str
+    round: str
+    profile: str
+    flat: bool
+    sets: list[ResultSet] = field(default_factory=list)
+    descriptions: dict[str, SystemDescription] = field(default_factory=dict)
+    strange: list[tuple[str, str]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    contents: list[Entry] = field(default_factory=list)
+    parameters: list[tuple[str, int, str]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def path(self, entry: Entry) -> str:
+        """Return where an entry of the contents is."""
+        return os.path.join(self.root, entry.path)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the written rules count."""
+        return self.profile == "strict"
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL of the folder's own findings and its result sets."""
+        return worst([*self.findings, *(f for results in self.sets for f in results.findings)])
+
+
+@dataclass(slots=True)
+class Submissions:
+    """Everything that is checked in one call: packages, perhaps of several rounds."""
+
+    packages: list[Package]
+    sets: list[ResultSet]
+    profile: str

@@ -1,0 +1,68 @@
+"""What a submission folder holds: every file, folder and link below it, without following the links."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final, NamedTuple
+
+from compliance.model.layout import natural
+
+FILE: Final = "file"
+FOLDER: Final = "folder"
+LINK: Final = "link"
+OTHER: Final = "other"
+MOST: Final = 100_000
+"""Entries that are listed at most; published packages have some hundreds."""
+
+
+class Entry(NamedTuple):
+    """One name in a folder.
+
+    path: below the package, with "/" between the parts. kind: file, folder, link, or other (a pipe, say).
+    size: bytes of a file, else 0. target: what a link says.
+    """
+
+    path: str
+    kind: str
+    size: int = 0
+    target: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder that holds it; "" for the package's own."""
+        return self.path.rpartition("/")[0]
+
+
+def contents_of(root: str) -> list[Entry]:
+    """Return what is below the folder, in natural order of the names; what cannot be read is left out."""
+    found: list[Entry] = []
+    folders = [""]
+    while folders and len(found) < MOST:
+        entries = _entries(root, folders.pop())
+        found += entries
+        folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
+    return found
+
+
+def _entries(root: str, folder: str) -> list[Entry]:
+    try:
+        with os.scandir(os.path.join(root, folder)) as scan:
+            items = sorted(scan, key=lambda item: natural(item.name))
+            return [_entry(item, f"{folder}/{item.name}" if folder else item.name) for item in items]
+    except OSError:
+        return []
+
+
+def _entry(item: os.DirEntry[str], path: str) -> Entry:
+    status = item.stat(follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        return Entry(path, LINK, target=os.readlink(item.path))
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(path, FOLDER)
+    return Entry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else Entry(path, OTHER)

@@ -1,0 +1,82 @@
+"""What a check found: the data that every output format shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from compliance.model.finding import ERROR, SEVERITIES, WARNING, Finding, worst
+from compliance.model.layout import STRONG
+from compliance.model.package import Package
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of one check.
+
+    rounds: what each input was judged by: (path, round, why that round).
+    runs: every log, with its own findings in `run.findings`; sets, packages: as found.
+    own: findings about no single log, set or package. ignored: findings that --ignore took out, with the reason.
+    """
+
+    profile: str
+    rounds: list[tuple[str, str, str]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    sets: list[ResultSet] = field(default_factory=list)
+    packages: list[Package] = field(default_factory=list)
+    own: list[Finding] = field(default_factory=list)
+    ignored: list[tuple[Finding, str]] = field(default_factory=list)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings: of logs, sets, packages, and between them; in that order."""
+        return [finding for _, findings in self.groups() for finding in findings]
+
+    def groups(self) -> Iterator[tuple[str, list[Finding]]]:
+        """Yield (path, findings) for each log, set, package and for the whole, in order."""
+        for run in self.runs:
+            yield run.path, run.findings
+        for results in self.sets:
+            yield results.folder, results.findings
+        for package in self.packages:
+            yield package.root, package.findings
+        yield "", self.own
+
+    @property
+    def tolerated(self) -> set[str]:
+        """Paths of failing runs that a result may have: one of a time-to-train result.
+
+        The official tool allows one of a throughput result too, and never reads pruned logs.
+        """
+        paths = set()
+        for results in self.sets:
+            if not results.loose and len(results.failing) == 1 and (results.scaling == STRONG or not results.strict):
+                paths.add(results.failing[0].path)
+            if not results.strict:
+                paths.update(run.path for run in results.pruned)
+        return paths
+
+    def counts(self) -> Counter[str]:
+        """Return how many findings there are of each severity."""
+        counts = Counter(dict.fromkeys(SEVERITIES, 0))
+        counts.update(finding.severity for finding in self.findings)
+        return counts
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL; errors inside a tolerated run count as warnings."""
+        tolerated = self.tolerated
+        deciding = [
+            finding._replace(severity=WARNING) if finding.severity == ERROR and path in tolerated else finding
+            for path, findings in self.groups()
+            for finding in findings
+        ]
+        return worst(deciding)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nothing fails, else 1."""
+        return 1 if self.verdict == "FAIL" else 0

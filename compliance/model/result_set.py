@@ -1,0 +1,109 @@
+"""A result set: the runs of one system and benchmark, what is known of the system, and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from common.reference import FULL, MINI, Reference
+from compliance.model.finding import Finding, worst
+from compliance.model.layout import STRONG, PowerPlace
+from compliance.model.run import Run
+from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.system import SystemDescription
+
+if TYPE_CHECKING:
+    from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
+
+
+@dataclass(slots=True)
+class ResultSet:
+    """The runs of one system and benchmark in one folder.
+
+    scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
+    benchmark, division: what rules apply: by the folder and the system description, else by the logs.
+    variant: of most of its logs, "mini" or "full".
+    loose: the folder is no part of a submission; then the number of runs and the like are only notes.
+    power: the power files by result (result_1, …), None if no power was measured.
+    committee_factor: from scaling.json, read and shown, never written. waiver: reason of an RCP waiver.
+    """
+
+    folder: str
+    round: str
+    profile: str
+    scaling: str = STRONG
+    organisation: str = ""
+    system: str = ""
+    folder_benchmark: str = ""
+    benchmark: str | None = None
+    division: str | None = None
+    variant: str = FULL
+    reference: Reference | None = None
+    runs: list[Run] = field(default_factory=list)
+    pruned: list[Run] = field(default_factory=list)
+    other_files: list[str] = field(default_factory=list)
+    description: SystemDescription | None = None
+    loose: bool = False
+    power: dict[str, PowerPlace] | None = None
+    committee_factor: float | None = None
+    waiver: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    convergence: Verdict | None = None
+    official_convergence: Verdict | None = None
+    score: TimeToTrain | Throughput | None = None
+
+    @property
+    def name(self) -> str:
+        """How a report calls the set: system/scaling/benchmark."""
+        parts = (self.organisation, self.system, self.scaling if self.system else "", self.folder_benchmark)
+        return "/".join(part for part in parts if part) or self.folder
+
+    @property
+    def strict(self) -> bool:
+        """Whether the written rules count."""
+        return self.profile == "strict"
+
+    @property
+    def mini(self) -> bool:
+        """Whether it is a result on the mini problem, which is no MLPerf result."""
+        return self.variant == MINI
+
+    @property
+    def judged_as(self) -> str | None:
+        """The division whose rules about runs hold: mini runs are compared with reference runs as closed ones are."""
+        return "closed" if self.strict and self.mini else self.division
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL of the set as a whole; one failing run of a time-to-train result is allowed."""
+        return worst(self.findings)
+
+    @property
+    def failing(self) -> list[Run]:
+        """The runs whose own log fails."""
+        return [run for run in self.runs if run.verdict == "FAIL"]
+
+    @property
+    def batch_size(self) -> Any:
+        """The global batch size if all runs agree on it, else None."""
+        sizes = {repr(run.batch_size): run.batch_size for run in self.runs}
+        return next(iter(sizes.values())) if len(sizes) == 1 else None
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy that belongs to the score, in joules; None without score or measurement."""
+        return self.score.energy_joules if self.score else None
+
+    @property
+    def system_scale(self) -> int | None:
+        """Accelerators of the system, or its host processors if it has none; None if unknown."""
+        return self.description.scale if self.description else None
+
+    @property
+    def instance_scale(self) -> int | None:
+        """Accelerators of one run (host processors of a system without accelerators), if all runs agree."""
+        scales = {run.scale for run in self.runs}
+        scale = scales.pop() if len(scales) == 1 else None
+        if scale is None or not self.strict or self.description is None or self.runs[0].accelerators_per_node:
+            return scale
+        return scale * (self.description.count("host_processors_per_node") or 1)

@@ -1,0 +1,120 @@
+"""The command line of the convergence points: show the tables, record a table from reference runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from common.reference import ROUNDS, VARIANTS
+from compliance.benchmarks import REFERENCES
+from compliance.cli import round_name
+from compliance.rcp.points import ROOT, Mode, ReferencePoint, load_points_from, prune
+from compliance.rcp.record import record
+from compliance.rcp.table import read_table
+
+DESCRIPTION: Final = """\
+Reference convergence points (RCP): how long reference runs train until they meet the quality target.
+A result that converges faster than chance allows does not pass.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m compliance.rcp show                              all tables of the newest round
+  python -m compliance.rcp show oc20 --round 1.0             one table
+  python -m compliance.rcp show cosmoflow --variant mini     the points of its mini problem
+  python -m compliance.rcp show --table my.yaml --mode both  a table of your own
+  python -m compliance.rcp record runs/ -o my.yaml           make it, or add new runs to it
+"""
+RECORD_HELP: Final = """\
+Reads all result_*.txt under RUNS: one log per reference run. Runs of one batch size make one point; the
+convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
+A point needs 2 x as many runs as a result has (cosmoflow 20, deepcam 10), each with another seed. Runs on
+the mini problem (dataset_variant mini) make points of their own.
+
+Call it again when more runs are there: logs that are in the table already (same sha256) are left alone,
+nothing is ever removed, and an interrupted call leaves the old table. Runs without run_stop are not
+taken yet; runs that did not converge are listed in the table and do not count.
+"""
+FOOTNOTE: Final = """
+mean: without the lowest and the highest run. std: of all runs. min mean: a result below it does not pass.
+max speedup: mean / min mean. kept: results are compared with this point. Those not kept converge later than
+a larger batch does, or than the line between their neighbours says."""
+
+
+def _rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list[list[str]]:
+    kept = {mode: {point.batch_size for point in prune(points, mode)} for mode in modes}
+    heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup"]
+    rows = [heads + [f"kept {mode}" for mode in modes]]
+    for point in points:
+        numbers = [f"{number:.3f}" for number in (point.mean, point.std, point.min_mean)]
+        marks = ["yes" if point.batch_size in kept[mode] else "no" for mode in modes]
+        cells = [str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}"]
+        rows.append(cells + marks)
+    return rows
+
+
+def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> None:
+    if not points:
+        print("  no reference points")
+        return
+    rows = _rows(points, modes)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
+    """Print the points of a table file that hold in a round; all variants unless one is named."""
+    table = read_table(path)
+    runs = REFERENCES[table.benchmark].runs
+    for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
+        print(f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs")
+        _print_points(load_points_from(path, runs, round_, name), modes)
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m compliance.rcp", formatter_class=raw)
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    shown = commands.add_parser("show", help="print tables of convergence points", formatter_class=raw)
+    shown.epilog = EXAMPLES
+    what = shown.add_mutually_exclusive_group()
+    what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
+    what.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
+    shown.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
+    shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: what is there)")
+    shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
+
+    recorded = commands.add_parser("record", help="make or extend a table", formatter_class=raw)
+    recorded.description, recorded.epilog = RECORD_HELP, EXAMPLES
+    recorded.add_argument("runs", type=Path, metavar="RUNS", help="folder with result_*.txt, or one log")
+    recorded.add_argument("-o", "--output", type=Path, required=True, metavar="TABLE.yaml")
+    recorded.add_argument("--name", help="points are called NAME_<batch size> (default: <benchmark>_ref, _mini)")
+    recorded.add_argument("--benchmark", choices=tuple(REFERENCES), help="take runs of this benchmark only")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0, or 1 after an error (wrong use exits with 2)."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    path: Path | None = given.table if given.command == "show" else given.runs
+    if path and not path.exists():
+        parser.error(f"{path}: there is no such file or folder")
+    try:
+        if given.command == "record":
+            record(given.runs, given.output, given.name, given.benchmark)
+        else:
+            names = [given.benchmark] if given.benchmark else REFERENCES
+            modes: tuple[Mode, ...] = ("official", "envelope") if given.mode == "both" else (given.mode,)
+            for table in [path] if path else [ROOT / REFERENCES[name].points for name in names]:
+                show(table, given.round, given.variant, modes)
+            print(FOOTNOTE)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,183 @@
+"""Judges convergence: does a result converge about as the reference does, neither by luck nor by trick?
+
+A point holds how long several reference runs at one batch size took to the quality target. A result passes
+if its olympic mean (without the lowest and the highest run) is not below what chance explains; if it is
+faster than the reference mean and passes, its score is multiplied by reference mean / result mean.
+
+Source: mlperf-logging 4.1.68, rcp_checker (behaviour), hpc_training_rules.adoc. Two modes:
+"official" repeats the official tool, digit by digit; "envelope" mends two defects of it: points above the
+lower convex envelope are all left out (official: only some, issue #368), and an interpolated point counts
+2R - 2 reference runs, the number that olympic statistics keep of 2R (official: 2R).
+
+Command line: `python -m compliance.rcp --help` (see rcp_cli.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from common.reference import is_integer, is_number
+from compliance.rcp.points import (
+    Mode,
+    ReferencePoint,
+    compare_hyperparameters,
+    interpolate,
+    load_points,
+    load_points_from,
+    prune,
+)
+from compliance.rcp.stats import min_acceptable_mean, olympic_mean, t_quantile
+
+__all__ = [
+    "Case",
+    "Mode",
+    "ReferencePoint",
+    "Verdict",
+    "compare_hyperparameters",
+    "judge",
+    "load_points",
+    "load_points_from",
+    "min_acceptable_mean",
+    "olympic_mean",
+    "prune",
+    "t_quantile",
+]
+
+Case = Literal[
+    "exact",
+    "interpolated",
+    "smaller batch",
+    "missing",
+    "no table",
+    "no batch size",
+    "insufficient convergence",
+    "too few runs",
+]
+NOT_CONVERGED: Final = 1e9
+"""The official tool's number for a run that did not converge."""
+ROUNDING: Final = 1e-9
+"""Relative room for rounding: with a spread of zero, a result equal to the reference must pass."""
+RUNS_FOR_MEAN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of the test of one result.
+
+    point: what the result was compared with. submission_mean: olympic, in the unit of the point.
+    normalization: factor >= 1 on the result's time; 1 where it did not pass. message: for people.
+    official_message: the phrase of the official tool for this case.
+    """
+
+    passed: bool
+    case: Case
+    official_message: str
+    message: str
+    point: ReferencePoint | None = None
+    submission_mean: float | None = None
+    normalization: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """What a result is compared with, and a sentence that says why."""
+
+    case: Case
+    point: ReferencePoint
+    introduction: str
+
+
+def _match(points: Sequence[ReferencePoint], batch_size: int, required_runs: int, mode: Mode) -> _Match | None:
+    """Return what a batch size is compared with; None if it is larger than all points."""
+    below = [point for point in points if point.batch_size <= batch_size]
+    above = [point for point in points if point.batch_size > batch_size]
+    if below and below[-1].batch_size == batch_size:
+        return _Match("exact", below[-1], f"There are reference runs at global_batch_size {batch_size}.")
+    if not below:
+        text = (
+            f"No reference has a global_batch_size of {batch_size} or less, the smallest stands in "
+            f"({above[0].batch_size}): a smaller batch must not converge faster."
+        )
+        return _Match("smaller batch", above[0], text)
+    if not above:
+        return None
+    low, high = below[-1], above[0]
+    text = f"global_batch_size {batch_size} lies between the points at {low.batch_size} and {high.batch_size}."
+    return _Match("interpolated", interpolate(low, high, batch_size, required_runs, mode), text)
+
+
+def _converged(value: float) -> bool:
+    return is_number(value) and value < NOT_CONVERGED
+
+
+def _missing(batch_size: int) -> str:
+    return f"Missing RCP, please submit RCP with BS = {batch_size}"
+
+
+def judge(
+    points: Sequence[ReferencePoint],
+    batch_size: int | None,
+    epochs: Sequence[float],
+    required_runs: int,
+    mode: Mode = "envelope",
+) -> Verdict:
+    """Return whether a result converges in accordance with the reference; prunes the points itself.
+
+    points: the whole table of the round, by batch size. batch_size: None if the logs do not say it, or
+    disagree. epochs: convergence of each run, in the unit of the points; 1e9, infinity or what is no number
+    where it did not converge. required_runs: runs of a time-to-train result (also for throughput results).
+    """
+    if not points:
+        text = "There are no reference points to compare with."
+        return Verdict(False, "no table", "Cannot find any RCPs", text)
+    if not is_integer(batch_size) or batch_size is None or batch_size < 1:
+        text = "The batch size is unknown: every log of a result must state the same global_batch_size."
+        return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
+    failed = sum(not _converged(value) for value in epochs)
+    if failed > 1:
+        text = f"{failed} of {len(epochs)} runs did not reach the quality target; one at most may fail."
+        return Verdict(False, "insufficient convergence", "Insufficient convergence", text)
+    kept = prune(points, mode)
+    match = _match(kept, batch_size, required_runs, mode)
+    if match is None:
+        text = (
+            f"No reference has a global_batch_size of {batch_size} or more (the largest is "
+            f"{kept[-1].batch_size}), so nobody can say how fast it should converge. Submit "
+            f"{2 * required_runs} reference runs at this batch size."
+        )
+        return Verdict(False, "missing", _missing(batch_size), text)
+    return _compare(match, batch_size, epochs, mode)
+
+
+def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode) -> Verdict:
+    """Return the verdict for a result whose reference is known."""
+    point, accepted = match.point, match.point.accepts_from(mode)
+    phrase = "RCP found" if match.case == "exact" else "RCP Interpolation"
+    if len(epochs) < RUNS_FOR_MEAN:
+        text = f"{len(epochs)} runs; at least 3 are needed, as fastest and slowest are left out of the mean."
+        return Verdict(False, "too few runs", phrase, text, point)
+    mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
+    passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
+    if match.case == "smaller batch":
+        phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing(batch_size)
+    factor = max(1.0, point.mean / mean) if passed else 1.0
+    text = f"{match.introduction} {_explain(point, accepted, mean, passed, factor)}"
+    return Verdict(passed, match.case, phrase, text, point, mean, factor)
+
+
+def _explain(point: ReferencePoint, accepted: float, mean: float, passed: bool, factor: float) -> str:
+    numbers = (
+        f"The result converges in {mean:.6g} {point.unit} on average (fastest and slowest run left out), the "
+        f"reference in {point.mean:.6g}, and down to {accepted:.6g} is explained by chance."
+    )
+    if not passed:
+        return (
+            f"{numbers} It is too fast: training or evaluation seems to differ from the reference. Compare "
+            "data, model and hyperparameters, or submit reference runs that converge as fast."
+        )
+    if factor == 1:
+        return f"{numbers} It passes without normalization."
+    return f"{numbers} It passes; the time is multiplied by {point.mean:.6g} / {mean:.6g} = {factor:.6f}."

@@ -1,0 +1,184 @@
+"""Reference convergence points: their statistics, where they come from, which of them count.
+
+Source: mlperf-logging 4.1.68, rcp_checker (behaviour).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from common.reference import FULL, ROUNDS
+from compliance.benchmarks import REFERENCES
+from compliance.rcp.stats import bisected, min_acceptable_mean, olympic_mean
+from compliance.rcp.table import Entry, TableError, read_table
+
+Mode = Literal["official", "envelope"]
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePoint:
+    """Reference runs at one batch size and their statistics, all in `unit` ("epochs" or "samples").
+
+    epochs: ascending. mean: olympic. std: population, over all runs. min_mean: the lowest acceptable mean of
+    a result (closed form). max_speedup: mean / min_mean, without unit.
+    """
+
+    name: str
+    batch_size: int
+    epochs: tuple[float, ...]
+    hyperparameters: Mapping[str, Any] = field(hash=False)
+    mean: float
+    std: float
+    min_mean: float
+    max_speedup: float
+    unit: str = "epochs"
+    interpolated: bool = False
+
+    @classmethod
+    def from_runs(cls, entry: Entry, unit: str, required_runs: int) -> ReferencePoint:
+        """Return the point of a table entry; ValueError if it has too few runs for the statistics."""
+        count, mean = len(entry.epochs), olympic_mean(entry.epochs)
+        centre = math.fsum(entry.epochs) / count
+        std = math.sqrt(math.fsum((value - centre) ** 2 for value in entry.epochs) / count)
+        minimum = min_acceptable_mean(mean, std, count - 2, required_runs)
+        speedup = mean / minimum if minimum else math.inf
+        epochs = tuple(sorted(entry.epochs))
+        return cls(entry.name, entry.batch_size, epochs, entry.hyperparameters, mean, std, minimum, speedup, unit)
+
+    def accepts_from(self, mode: Mode) -> float:
+        """Return the lowest mean that passes: the closed form, or the digits of the official bisection."""
+        if mode == "envelope" or self.std == 0:
+            return self.min_mean
+        return bisected(self.mean, self.min_mean)
+
+
+def _line(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:
+    left, right = getattr(low, name), getattr(high, name)
+    slope = (right - left) / (high.batch_size - low.batch_size)
+    return float(slope * (batch_size - low.batch_size) + left)
+
+
+def interpolate(
+    low: ReferencePoint, high: ReferencePoint, batch_size: int, required_runs: int, mode: Mode
+) -> ReferencePoint:
+    """Return the point on the straight line between two others (mean and std by batch size)."""
+    mean, std = (_line(low, high, batch_size, name) for name in ("mean", "std"))
+    runs_counted = 2 * required_runs - (0 if mode == "official" else 2)
+    minimum = min_acceptable_mean(mean, std, runs_counted, required_runs)
+    speedup = mean / minimum if minimum else math.inf
+    name = f"{low.name} .. {high.name}"
+    return ReferencePoint(name, batch_size, (), {}, mean, std, minimum, speedup, low.unit, interpolated=True)
+
+
+def load_points_from(
+    path: Path, required_runs: int, round_: str = ROUNDS[-1], variant: str = FULL
+) -> tuple[ReferencePoint, ...]:
+    """Return a table file's points of a round and variant, by batch size.
+
+    ValueError names file, point and key, what was expected and how to mend it.
+    """
+    table = read_table(path)
+    points = []
+    for entry in table.entries:
+        if entry.variant == variant and entry.holds_in(round_):
+            try:
+                points.append(ReferencePoint.from_runs(entry, table.unit, required_runs))
+            except ValueError as error:
+                raise TableError(f"{path}: point {entry.name!r}, key 'epochs': {error}") from error
+    return tuple(sorted(points, key=lambda point: point.batch_size))
+
+
+@lru_cache(maxsize=64)
+def load_points(
+    benchmark: str, round_: str, required_runs: int | None = None, variant: str = FULL
+) -> tuple[ReferencePoint, ...]:
+    """Return a benchmark's points of a round ("3.0" or "3.0.0"), by batch size; () where it has none (0.7).
+
+    required_runs: runs of a time-to-train result; None takes the reference's number. ValueError for an
+    unknown benchmark or a broken table.
+    """
+    if benchmark not in REFERENCES:
+        known = ", ".join(REFERENCES)
+        raise ValueError(f"no reference table for benchmark {benchmark!r}; there is one for {known}")
+    reference = REFERENCES[benchmark]
+    short = ".".join(round_.split(".")[:2])
+    return load_points_from(ROOT / reference.points, required_runs or reference.runs, short, variant)
+
+
+def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
+    """Return the points that results are compared with: from the fastest on, those that converge early.
+
+    points: by batch size, each size once. "envelope": the lower convex envelope of (batch size, mean).
+    "official": one walk that removes a point above the line through its neighbours and then goes on with the
+    next without testing the previous one again, so some points above the envelope stay.
+    """
+    if not points:
+        return ()
+    fastest = min(points, key=lambda point: point.mean)
+    rest = [point for point in points if point.batch_size >= fastest.batch_size]
+    return tuple(_walk(rest) if mode == "official" else _lower_hull(rest))
+
+
+def _above(low: ReferencePoint, point: ReferencePoint, high: ReferencePoint) -> bool:
+    return point.mean > _line(low, high, point.batch_size, "mean")
+
+
+def _walk(points: list[ReferencePoint]) -> list[ReferencePoint]:
+    kept, i = list(points), 1
+    while i < len(kept) - 1:
+        if _above(kept[i - 1], kept[i], kept[i + 1]):
+            del kept[i]
+        else:
+            i += 1
+    return kept
+
+
+def _lower_hull(points: list[ReferencePoint]) -> list[ReferencePoint]:
+    hull: list[ReferencePoint] = []
+    for point in points:
+        while len(hull) > 1 and _above(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+LOGGED_AS: Final = {"batchnorm_groupsize": "batchnorm_group_size"}
+"""Keys that the tables spell otherwise than the logs do."""
+NO_INFLUENCE: Final = frozenset({"num_workers"})
+"""Keys of the tables that say how a run was made and not how it converges."""
+
+
+def compare_hyperparameters(point: ReferencePoint, logged: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return (key as logged, reference value, logged value) where a log differs from the reference.
+
+    Keys that the log lacks are left out. Numbers agree to 1e-6, also as strings; lists member by member;
+    the letter case of opt_name does not matter.
+    """
+    pairs = [
+        (LOGGED_AS.get(key, key), value) for key, value in point.hyperparameters.items() if key not in NO_INFLUENCE
+    ]
+    return [(key, value, logged[key]) for key, value in pairs if key in logged and not _agree(key, value, logged[key])]
+
+
+def _agree(key: str, reference: Any, logged: Any) -> bool:
+    if isinstance(reference, list) and isinstance(logged, list):
+        return len(reference) == len(logged) and all(map(_agree, [key] * len(logged), reference, logged))
+    left, right = _number(reference), _number(logged)
+    if left is not None and right is not None:
+        return math.isclose(left, right, rel_tol=1e-6)
+    if key == "opt_name":
+        return str(reference).lower() == str(logged).lower()
+    return bool(reference == logged)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None

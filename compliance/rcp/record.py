@@ -1,0 +1,186 @@
+"""Records convergence points: logs of reference runs go into a table, which can be extended at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target, is_integer, is_number
+from compliance.benchmarks import REFERENCES, reference_of
+from compliance.logs.log import Log, read_log
+from compliance.model.run import counted_evaluations
+from compliance.rcp.points import ReferencePoint, compare_hyperparameters
+from compliance.rcp.table import Entry, Run, Table, TableError, is_digest, read_table, write_table
+
+MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
+"""Settings that say where a run was made; they are no hyperparameters."""
+HEADER: Final = "# Reference runs, recorded by `python -m compliance.rcp record` (format: compliance/rcp/table.py).\n"
+
+
+class LoggedRun(NamedTuple):
+    """What a table keeps of one log; `variant` is "full" or "mini"."""
+
+    benchmark: str
+    variant: str
+    batch_size: int
+    run: Run
+    hyperparameters: dict[str, Any]
+
+
+def read_run(path: Path, name: str) -> LoggedRun:
+    """Return what a reference run's log says, to be known as `name`; ValueError if that is too little."""
+    log = read_log(str(path))
+    for problem in log.problems:
+        if problem.kind == "unreadable":
+            raise ValueError(f"cannot be read: {problem.detail}")
+    benchmark, batch_size = log.value("submission_benchmark"), log.value("global_batch_size")
+    if benchmark not in tuple(REFERENCES):
+        raise ValueError(f"submission_benchmark is {benchmark!r}; known are {', '.join(REFERENCES)}")
+    if not is_integer(batch_size) or batch_size < 1:
+        raise ValueError(f"global_batch_size is {batch_size!r}; a whole number is needed")
+    variant = log.value("dataset_variant") if log["dataset_variant"] else FULL
+    reference = reference_of(benchmark, variant) if variant in VARIANTS else None
+    if reference is None:
+        known = [known for known in VARIANTS if reference_of(benchmark, known)]
+        raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(known)}")
+    epochs = _convergence(log, reference.target)
+    keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
+    hyperparameters = {key: log.value(key) for key in keys if log[key]}
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    run = Run(name, digest, epochs, _sources(log))
+    return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
+
+
+def _sources(log: Log) -> str | None:
+    """Return the hash of the sources that made the run, as the suite's trainers log it; None where it is not said."""
+    provenance = log.value("provenance")
+    sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
+    return sources if is_digest(sources) else None
+
+
+def _convergence(log: Log, target: Target) -> float | None:
+    """Return the epoch_num of the last evaluation that counts; None for a run that did not succeed.
+
+    ValueError if the log does not say how the run ended, or says success without meeting the target.
+    """
+    stop = log.first("run_stop")
+    if stop is None:
+        raise ValueError("no run_stop: the run goes on or was cut off")
+    if stop.meta("status") != "success":
+        return None
+    evaluations = counted_evaluations(log, target)
+    epoch: Any = evaluations[-1].meta("epoch_num") if evaluations else None
+    if not is_number(epoch) or epoch <= 0:
+        raise ValueError(f"success, but no {target.key} with an epoch_num between epoch_start and run_stop")
+    if not target.met(evaluations[-1].value):
+        raise ValueError(f"success, but the last {target.key} is {evaluations[-1].value!r}, not {target.range_text}")
+    return float(round(epoch, 3))
+
+
+def _read_runs(folder: Path) -> list[LoggedRun]:
+    """Return what the logs under a folder (or one log) say, each content once; reports the unusable ones."""
+    found: dict[str, LoggedRun] = {}
+    for path in sorted(folder.rglob("result_*.txt")) if folder.is_dir() else [folder]:
+        try:
+            logged = read_run(path, str(path.relative_to(folder)) if folder.is_dir() else path.name)
+        except ValueError as error:
+            _report_left_out(path, str(error))
+            continue
+        first = found.setdefault(logged.run.sha256, logged)
+        if first is not logged:
+            _report_left_out(path, f"a copy of {first.run.file}")
+    return list(found.values())
+
+
+def _report_left_out(path: Path | str, reason: str) -> None:
+    print(f"left out {path}: {reason}", file=sys.stderr)
+
+
+def _add(entries: list[Entry], logged: LoggedRun, prefix: str | None) -> None:
+    """Put a run into its point, which is made for the first run; ValueError if it does not belong there."""
+    key = (logged.variant, logged.batch_size)
+    index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
+    if index is None:
+        index, name = len(entries), f"{prefix or _prefix(logged)}_{logged.batch_size}"
+        entries.append(Entry(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
+    entry = entries[index]
+    if entry.epochs and not entry.runs:
+        raise ValueError(
+            f"point {entry.name!r} does not say from which runs it comes (a published point?), so "
+            f"{logged.run.file} cannot be added; record to another table"
+        )
+    differences = _differences(entry, logged.hyperparameters)
+    if differences:
+        raise ValueError(
+            f"{logged.run.file} has other hyperparameters than point {entry.name!r}: {differences}. The runs "
+            "of a point differ in the seed only; move the log away or record to another table"
+        )
+    runs = (*entry.runs, logged.run)
+    epochs = tuple(sorted(run.epochs for run in runs if run.epochs is not None))
+    entries[index] = replace(entry, epochs=epochs, runs=runs)
+
+
+def _prefix(logged: LoggedRun) -> str:
+    return f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
+
+
+def _differences(entry: Entry, logged: dict[str, Any]) -> str:
+    point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
+    return "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged))
+
+
+def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None) -> None:
+    """Write or extend the table at `output` from the logs under `folder`, all or nothing.
+
+    ValueError, and no change, if the table is broken or of another benchmark, if a log does not fit its
+    point, or if there is no run.
+    """
+    old = _read_if_there(output)
+    if old and benchmark not in (None, old.benchmark):
+        raise TableError(f"{output}: a table of {old.benchmark}, not of {benchmark}; record to another file")
+    found = _read_runs(folder)
+    benchmark = benchmark or (old.benchmark if old else _only_benchmark(found))
+    logged_runs = [logged for logged in found if logged.benchmark == benchmark]
+    for logged in found:
+        if logged.benchmark != benchmark:
+            _report_left_out(logged.run.file, f"a run of {logged.benchmark}, not of {benchmark}")
+    if not logged_runs or benchmark is None:
+        raise ValueError(f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)")
+    reference = REFERENCES[benchmark]
+    table = old or Table(benchmark, reference.epoch_unit, (), HEADER)
+    known = {run.sha256 for entry in table.entries for run in entry.runs}
+    fresh = [logged for logged in logged_runs if logged.run.sha256 not in known]
+    entries = list(table.entries)
+    for logged in fresh:
+        _add(entries, logged, prefix)
+    if fresh:
+        if _read_if_there(output) != old:
+            raise TableError(f"{output}: changed by somebody else in the meantime; call again")
+        write_table(output, replace(table, entries=tuple(entries)))
+    print(f"{output}: {len(fresh)} new runs, {len(logged_runs) - len(fresh)} known already")
+    _print_progress(entries, 2 * reference.runs)
+
+
+def _read_if_there(path: Path) -> Table | None:
+    return read_table(path) if path.exists() else None
+
+
+def _only_benchmark(runs: Iterable[LoggedRun]) -> str | None:
+    names = sorted({logged.benchmark for logged in runs})
+    if len(names) > 1:
+        raise ValueError(f"there are runs of {' and '.join(names)}: say which are meant with --benchmark")
+    return names[0] if names else None
+
+
+def _print_progress(entries: Iterable[Entry], wanted: int) -> None:
+    for entry in entries:
+        if not entry.runs:
+            continue
+        converged = len(entry.epochs)
+        text = f"  {entry.name} ({entry.variant}): {converged} of {wanted} runs"
+        failed = len(entry.runs) - converged
+        print(f"{text}, {failed} more did not converge" if failed else text)

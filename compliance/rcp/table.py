@@ -1,0 +1,269 @@
+"""The file format of reference convergence points: read and checked, rendered, written atomically.
+
+A table is a YAML file of one benchmark. Each point says how long several reference runs trained until
+they met the quality target, in `unit` (epochs, or samples for openfold):
+
+    benchmark: cosmoflow
+    unit: epochs
+    points:
+      - name: cosmoflow_ref_64
+        rounds: ["1.0", "2.0", "3.0"]     # optional: without it the point holds in every round
+        variant: mini                     # optional: "full" unless said
+        batch_size: 64
+        epochs: [17, 18, 18]
+        hyperparameters: {opt_name: SGD}
+        runs:                             # optional: which logs the numbers were read from
+          - {file: a/result_0.txt, sha256: 0f..., epochs: 17}     # null: the run did not converge
+            # and, where the log says it, `sources: 3c...`: the hash of the sources that made the run
+
+Source of the numbers: rcps_*.json of mlperf-logging (rcp_checker/hpc_*).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from common.reference import FULL, ROUNDS, VARIANTS, is_number
+from compliance.benchmarks import REFERENCES
+
+UNITS: Final = ("epochs", "samples")
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message names file, point and key and says how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One reference run: the log, its sha256, when it converged (None: it did not), and the hash of its sources."""
+
+    file: str
+    sha256: str
+    epochs: float | None
+    sources: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One point as it stands in the file; `epochs` ascending, in the unit of the table."""
+
+    name: str
+    batch_size: int
+    epochs: tuple[float, ...]
+    hyperparameters: Mapping[str, Any] = field(hash=False)
+    rounds: tuple[str, ...] = ()
+    variant: str = FULL
+    runs: tuple[Run, ...] = ()
+
+    def holds_in(self, round_: str) -> bool:
+        """Tell whether the point belongs to a round; a point without rounds belongs to all."""
+        return not self.rounds or round_ in self.rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All points of one benchmark, and the comment at the top of the file."""
+
+    benchmark: str
+    unit: str
+    entries: tuple[Entry, ...]
+    header: str = ""
+
+
+Expectation = tuple[str, Callable[[Any], bool]]
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+def _is_list(value: Any, test: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(test, value))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value.strip() != ""
+
+
+def is_digest(value: Any) -> bool:
+    """Tell whether the value is a SHA-256 in hexadecimal digits."""
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+
+
+_TABLE_KEYS: Final[dict[str, Expectation]] = {
+    "benchmark": (f"one of {', '.join(REFERENCES)}", lambda v: v in tuple(REFERENCES)),
+    "unit": (f"{' or '.join(UNITS)}", lambda v: v in UNITS),
+    "points": ("a list of points", lambda v: _is_list(v, lambda point: isinstance(point, dict))),
+}
+_POINT_KEYS: Final[dict[str, Expectation]] = {
+    "name": ("a name", _is_name),
+    "batch_size": ("a whole number >= 1", _is_count),
+    "epochs": ("a list of numbers > 0, one per converged run", lambda v: _is_list(v, _is_amount)),
+    "hyperparameters": ("a mapping (may be empty: {})", lambda v: isinstance(v, dict)),
+    "rounds": (
+        f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]',
+        lambda v: _is_list(v, ROUNDS.__contains__),
+    ),
+    "variant": (" or ".join(VARIANTS), lambda v: v in VARIANTS),
+    "runs": ("a list of {file, sha256, epochs}", lambda v: _is_list(v, lambda run: isinstance(run, dict))),
+}
+_RUN_KEYS: Final[dict[str, Expectation]] = {
+    "file": ("a file name", _is_name),
+    "sha256": ("64 hexadecimal digits in lower case", is_digest),
+    "epochs": ("a number > 0, or null for a run that did not converge", lambda v: v is None or _is_amount(v)),
+    "sources": ("64 hexadecimal digits in lower case", is_digest),
+}
+
+
+def _check_keys(where: str, found: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
+    """Raise TableError unless `found` has all keys but the optional ones, no other, and each as expected."""
+    if not isinstance(found, dict):
+        raise TableError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {found!r:.60}")
+    for key in found:
+        if key not in keys:
+            raise TableError(f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it")
+    for key, (expected, test) in keys.items():
+        if key not in found:
+            if key not in optional:
+                raise TableError(f"{where}, key {key!r}: missing; add it, {expected} is expected")
+        elif not test(found[key]):
+            raise TableError(f"{where}, key {key!r}: expected {expected}, found {found[key]!r:.60}. Correct the value")
+
+
+def _read_entry(path: Path, index: int, found: dict[str, Any]) -> Entry:
+    where = f"{path}: point {index + 1} ({found.get('name', 'without name')})"
+    _check_keys(where, found, _POINT_KEYS, optional=("rounds", "variant", "runs"))
+    runs = found.get("runs", [])
+    for number, run in enumerate(runs):
+        _check_keys(f"{where}, run {number + 1}", run, _RUN_KEYS, optional=("sources",))
+    epochs = sorted(found["epochs"])
+    if runs and epochs != sorted(run["epochs"] for run in runs if run["epochs"] is not None):
+        raise TableError(f"{where}, key 'epochs': differs from the epochs under 'runs'; make both agree")
+    logged = found["hyperparameters"].get("global_batch_size", found["batch_size"])
+    if logged != found["batch_size"]:
+        raise TableError(
+            f"{where}, key 'batch_size': {found['batch_size']}, but hyperparameters.global_batch_size says "
+            f"{logged}; correct the wrong one"
+        )
+    return Entry(
+        name=found["name"],
+        batch_size=found["batch_size"],
+        epochs=tuple(epochs),
+        hyperparameters=found["hyperparameters"],
+        rounds=tuple(found.get("rounds", ())),
+        variant=found.get("variant", FULL),
+        runs=tuple(Run(**run) for run in runs),
+    )
+
+
+def _check_distinct(path: Path, entries: tuple[Entry, ...]) -> None:
+    """Raise TableError if two points claim the same batch size of one round and variant."""
+    owner: dict[tuple[str, str, int], int] = {}
+    for index, entry in enumerate(entries):
+        for round_ in entry.rounds or ROUNDS:
+            first = owner.setdefault((entry.variant, round_, entry.batch_size), index)
+            if first != index:
+                where = f"{path}: point {index + 1} ({entry.name}), key 'batch_size'"
+                owned = f"{entry.batch_size} is taken in round {round_} ({entry.variant})"
+                by = f"point {first + 1} ({entries[first].name})"
+                raise TableError(f"{where}: {owned} by {by}; merge the two or give them different rounds")
+
+
+def read_table(path: Path) -> Table:
+    """Return the checked content of a table file.
+
+    Raises TableError if the file cannot be read, is no YAML, or breaks the format.
+    """
+    import yaml  # here, because most uses of the checker never open a table
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as error:
+        raise TableError(
+            f"{path}: cannot be read ({error.strerror}); expected a table of convergence points"
+        ) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise TableError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
+    _check_keys(str(path), found, _TABLE_KEYS)
+    entries = tuple(_read_entry(path, index, point) for index, point in enumerate(found["points"]))
+    _check_distinct(path, entries)
+    header = "".join(_leading_comment(text))
+    return Table(found["benchmark"], found["unit"], entries, header)
+
+
+def _leading_comment(text: str) -> Iterator[str]:
+    for line in text.splitlines(keepends=True):
+        if not line.startswith("#"):
+            return
+        yield line
+
+
+def _plain(value: float) -> float:
+    """Return whole numbers as int, so that 17.0 is written 17."""
+    return int(value) if math.isfinite(value) and value == int(value) else value
+
+
+def _flow(value: list[Any] | dict[str, Any]) -> str:
+    """Return a value as YAML on one line; JSON would write 1e-06, which YAML 1.1 reads as a string."""
+    import yaml
+
+    return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)).strip()
+
+
+def _word(text: str) -> str:
+    """Return a string as a YAML scalar, in quotes only where it needs them."""
+    return _flow([text])[1:-1]
+
+
+def render(table: Table) -> str:
+    """Return the text of a table file; reading and rendering it again gives the same text.
+
+    Comments are kept only at the top of the file.
+    """
+    lines = [
+        f"benchmark: {_word(table.benchmark)}",
+        f"unit: {table.unit}",
+        "points:" if table.entries else "points: []",
+    ]
+    for entry in table.entries:
+        lines.append(f"  - name: {_word(entry.name)}")
+        if entry.rounds:
+            lines.append(f"    rounds: {json.dumps(list(entry.rounds))}")
+        if entry.variant != FULL:
+            lines.append(f"    variant: {_word(entry.variant)}")
+        lines.append(f"    batch_size: {entry.batch_size}")
+        lines.append(f"    epochs: {_flow([_plain(value) for value in entry.epochs])}")
+        lines.append(f"    hyperparameters: {_flow(dict(entry.hyperparameters))}")
+        if entry.runs:
+            lines.append("    runs:")
+        for run in entry.runs:
+            epochs = None if run.epochs is None else _plain(run.epochs)
+            members = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
+            lines.append(f"      - {_flow(members | ({'sources': run.sources} if run.sources else {}))}")
+    return table.header + "\n".join(lines) + "\n"
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Put the table at `path` in one step: readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(scratch, "w", encoding="utf-8") as file:
+            file.write(render(table))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,344 @@
+"""Makes result logs and submission folders, good and bad: for the examples of the rules, tests and the demo.
+
+`log()` gives the log of an honest run of any benchmark, round and division; its methods damage it, one thing
+at a time, and return it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any, Self
+
+from common.reference import FULL, MINI
+from compliance.benchmarks import MINIS, OPENFOLD_FIXED, REFERENCES
+
+START_MS = {"0.7": 1_600_000_000_000, "1.0": 1_631_000_000_000, "2.0": 1_663_000_000_000, "3.0": 1_694_000_000_000}
+EPOCH_MS = 200_000
+SMALL_LOG_EPOCHS = {"cosmoflow": 25, "deepcam": 9, "oc20": 26, "openfold": 14}
+"""Evaluations to convergence: just slower than the reference convergence points at the batch sizes below."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cosmoflow": {
+        "global_batch_size": 512,
+        "opt_name": "sgd",
+        "opt_base_learning_rate": 0.006,
+        "opt_learning_rate_warmup_epochs": 6,
+        "opt_learning_rate_warmup_factor": 4.0,
+        "opt_learning_rate_decay_boundary_epochs": [19, 21, 22, 23],
+        "opt_learning_rate_decay_factor": [0.5, 0.25, 0.125, 0.0625],
+        "dropout": 0.0,
+        "opt_weight_decay": 0.01,
+    },
+    "deepcam": {
+        "global_batch_size": 256,
+        "gradient_accumulation_frequency": 1,
+        "batchnorm_group_size": 1,
+        "opt_name": "LAMB",
+        "opt_lr": 0.002,
+        "opt_betas": [0.9, 0.999],
+        "opt_eps": 1e-6,
+        "opt_weight_decay": 0.01,
+        "opt_bias_correction": True,
+        "opt_grad_averaging": True,
+        "opt_max_grad_norm": 1.0,
+        "scheduler_type": "multistep",
+        "scheduler_milestones": [4096, 8192],
+        "scheduler_decay_rate": 0.1,
+        "scheduler_lr_warmup_steps": 0,
+        "scheduler_lr_warmup_factor": 1.0,
+    },
+    "oc20": {
+        "global_batch_size": 1024,
+        "opt_name": "AdamW",
+        "opt_base_learning_rate": 0.0012,
+        "opt_learning_rate_warmup_steps": 7816,
+        "opt_learning_rate_warmup_factor": 0.2,
+        "opt_learning_rate_decay_boundary_steps": [31264, 46896],
+        "opt_learning_rate_decay_factor": 0.1,
+    },
+    "openfold": {
+        "global_batch_size": 256,
+        "gradient_accumulation_steps": 1,
+        **OPENFOLD_FIXED,
+        "opt_base_learning_rate": 0.001,
+        "opt_learning_rate_warmup_init": 1e-5,
+        "opt_learning_rate_warmup_steps": 0,
+        "initial_training_dataloader_type": "InitialTrainingDataloaderPT",
+    },
+}
+FIRST_DEEPCAM = {
+    "global_batch_size": 256,
+    "opt_name": "LAMB",
+    "opt_base_learning_rate": 0.002,
+    "opt_learning_rate_warmup_steps": 0,
+    "opt_learning_rate_warmup_factor": 1.0,
+    "opt_epsilon": 1e-6,
+}
+
+
+class SampleLog:
+    """The records of one run, to be changed and written; every method that changes something returns self."""
+
+    def __init__(  # noqa: PLR0913  (what tells one run from another)
+        self,
+        benchmark: str = "cosmoflow",
+        round_: str = "3.0",
+        division: str = "closed",
+        run: int = 0,
+        epochs: int | None = None,
+        settings: dict[str, Any] | None = None,
+        variant: str = FULL,
+    ) -> None:
+        self.benchmark, self.round, self.division, self.run = benchmark, round_, division, run
+        self.reference = (MINIS if variant == MINI else REFERENCES)[benchmark]
+        self.clock_ms = START_MS[round_] + run * 10_000_019
+        self.records: list[dict[str, Any]] = []
+        self._edits: list[tuple[str, int, Callable[[bytes], bytes]]] = []
+        self._prefix = b""
+        self._write_header({**self._settings(), **(settings or {})})
+        self._write_run(epochs or SMALL_LOG_EPOCHS[benchmark])
+
+    def _settings(self) -> dict[str, Any]:
+        if self.benchmark == "deepcam" and self.round == "0.7":
+            return FIRST_DEEPCAM
+        if self.benchmark == "cosmoflow" and self.round == "0.7":
+            return {k: v for k, v in SETTINGS["cosmoflow"].items() if k not in ("dropout", "opt_weight_decay")}
+        return SETTINGS[self.benchmark]
+
+    def _write_header(self, settings: dict[str, Any]) -> None:
+        self._add("init_start", None)
+        self._add("cache_clear", None)
+        self._add("submission_benchmark", self.benchmark)
+        self._add("submission_org", "Example University")
+        self._add("submission_division", self.division)
+        self._add("submission_status", "onprem")
+        self._add("submission_platform", "example_n64")
+        if self.round != "0.7":
+            self._add("seed", 1000 + self.run)
+            self._add("number_of_nodes", 16)
+            self._add("accelerators_per_node", 4)
+        for key, value in settings.items():
+            self._add(key, value)
+        if self.reference.variant == MINI:
+            self._add("dataset_variant", MINI)
+        self._add("train_samples", self.reference.dataset.train_samples[self.round][0])
+        self._add("eval_samples", self.reference.dataset.eval_samples[self.round][0])
+        self._add("init_stop", None, step_ms=10_000)
+
+    def _write_run(self, epochs: int) -> None:
+        target = self.reference.target
+        samples = 40 * (self.records_of("global_batch_size") or [{"value": 1}])[0]["value"]
+        self._add("run_start", None)
+        for epoch in range(1, epochs + 1):
+            number = epoch * samples if self.reference.epoch_unit == "samples" else epoch
+            distance = (epochs - epoch) / epochs
+            quality = target.value * (1 + distance) if target.lower_is_better else target.value - 0.3 * distance
+            quality -= 1e-4 if target.lower_is_better and epoch == epochs else 0
+            self._add("epoch_start", None, epoch_num=number)
+            self._add("epoch_stop", None, epoch_num=number, step_ms=EPOCH_MS + 37 * epoch + 11 * self.run)
+            self._add("eval_start", None, epoch_num=number)
+            self._add("eval_stop", None, epoch_num=number, step_ms=8_000)
+            self._add(target.key, quality, epoch_num=number)
+        self._add("run_stop", None, status="success")
+
+    def _add(self, key: str, value: Any, step_ms: int = 3, **metadata: Any) -> None:
+        self.clock_ms += step_ms
+        self.records.append(self._record(key, value, self.clock_ms, metadata))
+
+    def _record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
+        kind = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END" if key.endswith("_stop") else ""
+        line = 100 + len(key)
+        return {
+            "namespace": "",
+            "time_ms": time_ms,
+            "event_type": kind or "POINT_IN_TIME",
+            "key": key,
+            "value": value,
+            "metadata": {"file": "train.py", "lineno": line, **metadata},
+        }
+
+    # -- finding and changing -------------------------------------------------------------------------------
+
+    def records_of(self, key: str) -> list[dict[str, Any]]:
+        """Return the records of a key, in order."""
+        return [record for record in self.records if record.get("key") == key]
+
+    def _index(self, key: str, which: int = 0) -> int:
+        places = [at for at, record in enumerate(self.records) if record.get("key") == key]
+        return places[which]
+
+    def set(self, key: str, value: Any) -> Self:
+        """Change the value of the key's first record; add the key if it is not there."""
+        found = self.records_of(key)
+        if not found:
+            return self.add(key, value)
+        found[0]["value"] = value
+        return self
+
+    def add(self, key: str, value: Any, before: str = "init_stop", **metadata: Any) -> Self:
+        """Insert a record."""
+        at = self._index(before)
+        self.records.insert(at, self._record(key, value, self.records[at]["time_ms"], metadata))
+        return self
+
+    def drop(self, key: str, which: int | None = None) -> Self:
+        """Remove all records of a key, or one of them (from 0; -1 is the last)."""
+        if which is None:
+            self.records = [record for record in self.records if record.get("key") != key]
+        else:
+            del self.records[self._index(key, which)]
+        return self
+
+    def double(self, key: str, which: int = 0, value: Any = ...) -> Self:
+        """Repeat a record right after itself, with the same or another value."""
+        at = self._index(key, which)
+        copy = json.loads(json.dumps(self.records[at]))
+        if value is not ...:
+            copy["value"] = value
+        self.records.insert(at + 1, copy)
+        return self
+
+    def move(self, key: str, before: str = "", after: str = "") -> Self:
+        """Move the first record of a key right before or after the first of another; times stay in order."""
+        record = self.records.pop(self._index(key))
+        at = self._index(before) if before else self._index(after) + 1
+        neighbour = self.records[min(at, len(self.records) - 1)] if before else self.records[at - 1]
+        record["time_ms"] = neighbour["time_ms"]
+        self.records.insert(at, record)
+        return self
+
+    def rename(self, key: str, new: str) -> Self:
+        """Give all records of a key another key."""
+        for record in self.records_of(key):
+            record["key"] = new
+        return self
+
+    def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:
+        """Set a member of the metadata; None removes it."""
+        metadata = self.records[self._index(key, which)]["metadata"]
+        metadata.pop(name, None)
+        if value is not None:
+            metadata[name] = value
+        return self
+
+    def member(self, key: str, name: str, value: Any, which: int = -1) -> Self:
+        """Set a member of the record itself."""
+        self.records[self._index(key, which)][name] = value
+        return self
+
+    def without_member(self, key: str, name: str) -> Self:
+        """Remove a member of the key's last record."""
+        del self.records[self._index(key, -1)][name]
+        return self
+
+    def shift(self, key: str, by_ms: int) -> Self:
+        """Move the time of the key's last record."""
+        self.records[self._index(key, -1)]["time_ms"] += by_ms
+        return self
+
+    def times(self, change: Callable[[int], float]) -> Self:
+        """Change every time."""
+        for record in self.records:
+            record["time_ms"] = change(record["time_ms"])
+        return self
+
+    # -- larger changes -------------------------------------------------------------------------------------
+
+    def evaluation(self, epoch: int, value: Any) -> Self:
+        """Change the result of the epoch's evaluation (from 1)."""
+        self.records[self._index(self.reference.target.key, epoch - 1)]["value"] = value
+        return self
+
+    def last_evaluation(self, value: Any) -> Self:
+        """Change the result of the last evaluation."""
+        self.records[self._index(self.reference.target.key, -1)]["value"] = value
+        return self
+
+    def add_evaluation(self, value: Any, after: str) -> Self:
+        """Insert an evaluation result, epoch 0 or one more than there are."""
+        at = self._index(after)
+        number = 0 if after == "run_start" else len(self.records_of("epoch_start")) + 1
+        record = self._record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
+        self.records.insert(at + 1, record)
+        return self
+
+    def stage(self, after: str) -> Self:
+        """Insert a staging interval of no length."""
+        at = self._index(after)
+        time_ms = self.records[at]["time_ms"]
+        pair = [self._record(key, None, time_ms, {}) for key in ("staging_start", "staging_stop")]
+        self.records[at + 1 : at + 1] = pair
+        return self
+
+    def blocks(self) -> Self:
+        """Turn epochs into blocks of one epoch."""
+        for record in self.records:
+            if record["key"] in ("epoch_start", "epoch_stop"):
+                record["key"] = record["key"].replace("epoch", "block")
+                record["metadata"]["first_epoch_num"] = record["metadata"].pop("epoch_num")
+                record["metadata"]["epoch_count"] = 1
+        return self
+
+    def renumber(self, first: int) -> Self:
+        """Count epochs from another number on."""
+        for record in self.records:
+            if "epoch_num" in record["metadata"]:
+                record["metadata"]["epoch_num"] += first - 1
+        return self
+
+    def drop_epoch(self, epoch: int) -> Self:
+        """Remove all records of an epoch."""
+        self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]
+        return self
+
+    def swap_epochs(self, one: int, other: int) -> Self:
+        """Exchange the numbers of two epochs."""
+        for record in self.records:
+            number = record["metadata"].get("epoch_num")
+            if number in (one, other):
+                record["metadata"]["epoch_num"] = one + other - number
+        return self
+
+    def twice(self) -> Self:
+        """Append a second run to the first, as a restarted job does."""
+        second = SampleLog(self.benchmark, self.round, self.division, self.run + 1, variant=self.reference.variant)
+        self.records += second.records
+        return self
+
+    # -- bytes ----------------------------------------------------------------------------------------------
+
+    def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:
+        """Change the line of the key's first record as bytes."""
+        self._edits.append((key, 0, edit))
+        return self
+
+    def glue(self, key: str) -> Self:
+        """Put the key's first record on the line of the record before it."""
+        self._edits.append((key, -1, lambda line: line))
+        return self
+
+    def prefix(self, text: bytes) -> Self:
+        """Put a launcher's prefix before every line."""
+        self._prefix = text
+        return self
+
+    def text(self) -> str:
+        """Return the file's contents as text."""
+        return self.bytes().decode()
+
+    def gzip(self) -> bytes:
+        """Return the file's contents, compressed."""
+        return gzip.compress(self.bytes(), mtime=0)
+
+    def bytes(self) -> bytes:
+        """Return the file's contents."""
+        lines = [self._prefix + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
+        ends = [b"\n"] * len(lines)
+        for key, what, edit in self._edits:
+            at = self._index(key)
+            lines[at] = edit(lines[at])
+            if what:
+                ends[at - 1] = b""
+        return b"".join(line + end for line, end in zip(lines, ends, strict=True))

@@ -1,0 +1,195 @@
+"""Makes submission folders, good and bad, on the base of `compliance.samples.log`: for examples, tests and the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Callable
+from typing import Any, Self
+
+from common.reference import FULL
+from compliance.benchmarks import REFERENCES
+from compliance.model.layout import IMPLEMENTATIONS, README_FILE, SCRIPTS
+from compliance.rules.package import FIELDS
+from compliance.samples.log import SampleLog
+from compliance.samples.power import SamplePower
+
+Content = SampleLog | bytes
+Damage = Callable[[SamplePower], Any]
+SYSTEM = "example_n64"
+FASTER = 20  # how much shorter runs are made before power files are written for them
+
+
+class SamplePackage:
+    """The files of one organisation's folder; every method that changes something returns self."""
+
+    def __init__(
+        self, benchmark: str = "cosmoflow", round_: str = "3.0", division: str = "closed", **runs: Any
+    ) -> None:
+        """`runs`: scaling, runs (their number), epochs (a number, or one per run), settings and variant of the logs."""
+        self.benchmark, self.round, self.division = benchmark, round_, division
+        self.scaling: str = runs.get("scaling", "strong")
+        self.files: dict[str, Content] = {}
+        self.links: dict[str, str] = {}
+        self.folder = self._folder(self.scaling)
+        self._count = runs.get("runs", REFERENCES[benchmark].runs)
+        self._epochs = runs.get("epochs")
+        self._same = {"settings": runs.get("settings"), "variant": runs.get("variant", FULL)}
+        self._add_runs(self.folder, self._count, 0)
+        self.fields: dict[str, Any] = dict.fromkeys(FIELDS, "some") | {
+            "submitter": "Example University",
+            "division": division,
+            "status": "onprem",
+            "system_name": SYSTEM,
+            "number_of_nodes": "16",
+            "host_processors_per_node": "2",
+            "accelerators_per_node": "4",
+        }
+        self.system()
+
+    def _folder(self, scaling: str) -> str:
+        middle = [] if self.round == "0.7" else [scaling]
+        return posixpath.join("results", SYSTEM, *middle, self.benchmark)
+
+    def _add_runs(self, folder: str, count: int, first: int) -> None:
+        for number in range(count):
+            length = self._epochs[number] if isinstance(self._epochs, list) else self._epochs
+            log = SampleLog(self.benchmark, self.round, self.division, first + number + 1, length, **self._same)
+            self.files[f"{folder}/result_{number + 1}.txt"] = log
+
+    def _log(self, number: int) -> SampleLog:
+        log = self.files[f"{self.folder}/result_{number}.txt"]
+        assert isinstance(log, SampleLog)
+        return log
+
+    def edit(self, number: int, change: Callable[[SampleLog], Any]) -> Self:
+        """Change the log result_<number>.txt."""
+        change(self._log(number))
+        return self
+
+    def copy(self, source: int, target: int) -> Self:
+        """Replace one log by a copy of another."""
+        copied = SampleLog(self.benchmark, self.round, self.division, source, variant=self._same["variant"])
+        copied.records = json.loads(json.dumps(self._log(source).records))
+        self.files[f"{self.folder}/result_{target}.txt"] = copied
+        return self
+
+    def copy_to(self, system: str) -> Self:
+        """Submit the same logs for a second system as well."""
+        for path, content in list(self.files.items()):
+            self.files[path.replace(SYSTEM, system)] = content
+        return self
+
+    def prune(self, count: int, change: Callable[[SampleLog], Any] | None = None) -> Self:
+        """Add pruned logs, each changed so."""
+        folder = f"{self.folder}/pruned_results"
+        self._add_runs(folder, count, 500)
+        for number in range(1, count + 1):
+            log = self.files[f"{folder}/result_{number}.txt"]
+            if change is not None and isinstance(log, SampleLog):
+                change(log)
+        return self
+
+    def power(
+        self, node: Damage | None = None, switch: Damage | None = None, nodes: int = 2, margin_ms: int = 1000
+    ) -> Self:
+        """Make the runs short, on few nodes, and measure them from margin_ms before to after; call it last.
+
+        node, switch: change node_1.txt and sw_0.txt of the first run.
+        """
+        self.system(number_of_nodes=str(nodes))
+        for number in range(1, self._count + 1):
+            log, folder = self._log(number), f"{self.folder}/power/result_{number}"
+            first = log.records[0]["time_ms"]
+            log.set("number_of_nodes", nodes).times(lambda time_ms, first=first: first + (time_ms - first) // FASTER)  # type: ignore[misc]
+            start_ms, stop_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
+            files = [SamplePower.node(start_ms - margin_ms, stop_ms + margin_ms, at) for at in range(nodes)]
+            files.append(SamplePower.switch(start_ms, stop_ms, 0))
+            for file, change in zip(files[-2:], (node, switch), strict=True):
+                if change is not None and number == 1:
+                    change(file)
+            self.files |= {f"{folder}/{file.host}.txt": file.bytes() for file in files}
+        return self
+
+    def with_time_to_train(self) -> Self:
+        """Add a time-to-train result of other runs of the same system and benchmark."""
+        self._add_runs(self._folder("strong"), REFERENCES[self.benchmark].runs, 200)
+        return self
+
+    def together(self) -> Self:
+        """Let all runs start at the same time (the times still differ a little)."""
+        for number in range(1, self._count + 1):
+            log, late = self._log(number), (number - 1) * 10_000_000
+            log.times(lambda time_ms, late=late: time_ms - late)  # type: ignore[misc]  # bound by the default
+        return self
+
+    def system(self, **fields: Any) -> Self:
+        """Change members of the system description; None removes one."""
+        for name, value in fields.items():
+            self.fields[name] = value
+            if value is None:
+                del self.fields[name]
+        self.files[f"systems/{SYSTEM}.json"] = json.dumps(self.fields, indent=1).encode()
+        return self
+
+    def rename_folder(self, name: str) -> Self:
+        """Give the result folder another benchmark's name."""
+        return self.move(self.folder, posixpath.join(posixpath.dirname(self.folder), name))
+
+    def rename_runs(self, pattern: str) -> Self:
+        """Give the logs other names: `pattern` with {} for the number."""
+        for number in range(1, self._count + 1):
+            self.files[f"{self.folder}/{pattern.format(number)}"] = self.files.pop(f"{self.folder}/result_{number}.txt")
+        return self
+
+    def file(self, name: str, text: str) -> Self:
+        """Add a file, relative to the result folder."""
+        return self.replace(posixpath.normpath(posixpath.join(self.folder, name)), text.encode())
+
+    def code(self, implementation: str = "torch") -> Self:
+        """Add an implementation, and how the system runs it."""
+        benchmark = f"benchmarks/{self.benchmark}"
+        own = f"{benchmark}/{SYSTEM}"
+        self.files[f"{benchmark}/{IMPLEMENTATIONS}/{implementation}/train.py"] = b"print('training')\n"
+        self.files[f"{own}/{SYSTEM}_{implementation}.json"] = json.dumps({"implementation": implementation}).encode()
+        self.files[f"{own}/{README_FILE}"] = b"# How to run\n"
+        self.files |= {f"{own}/{script}": b"#!/usr/bin/env bash\necho done\n" for script in SCRIPTS}
+        return self
+
+    def link(self, name: str, target: str) -> Self:
+        """Add a symbolic link, relative to the result folder."""
+        self.links[posixpath.normpath(posixpath.join(self.folder, name))] = target
+        return self
+
+    def replace(self, path: str, content: bytes) -> Self:
+        """Set the contents of a file, relative to the package."""
+        self.files[path] = content
+        return self
+
+    def move(self, old: str, new: str) -> Self:
+        """Move a file or folder."""
+        moved = {}
+        for path, content in self.files.items():
+            inside = path == old or path.startswith(old + "/")
+            moved[new + path[len(old) :] if inside else path] = content
+        self.files = moved
+        return self
+
+    def remove(self, path: str) -> Self:
+        """Remove a file or folder."""
+        self.files = {p: c for p, c in self.files.items() if p != path and not p.startswith(path + "/")}
+        return self
+
+    def write(self, folder: str | os.PathLike[str]) -> str:
+        """Write everything into a folder and return its path."""
+        root = os.fspath(folder)
+        for path, content in self.files.items():
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.bytes())
+        for path, target in self.links.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            os.symlink(target, os.path.join(root, path))
+        return root

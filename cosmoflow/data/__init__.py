@@ -1,0 +1,1 @@
+"""The files of CosmoFlow's datasets, and the dataset that training reads."""

@@ -1,0 +1,66 @@
+"""Batches read by NVIDIA DALI: raw TFRecord or npy files, copied to the GPU by it where there is one.
+
+DALI cannot read gzipped TFRecord: stage such data with staging.inflate=true, or use the native pipeline.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.data.dali import dali_batches  # first: it says what to install
+from common.data.prefetch import Read
+from cosmoflow.data import tfrecord
+from cosmoflow.data.dataset import Dataset, DatasetError
+
+# isort: split
+from nvidia.dali import fn, types
+from nvidia.dali import tfrecord as features
+
+
+def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+    """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end.
+
+    DatasetError for records that DALI cannot read: gzipped ones and those of another size than the first.
+    """
+    with tempfile.TemporaryDirectory(prefix="cosmoflow-dali-") as scratch:
+        read = _npy if dataset.config.format == "npy" else partial(_tfrecord, scratch=Path(scratch))
+        yield from dali_batches(dataset, indices, device, partial(read, dataset))
+
+
+def _npy(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
+    files = zip(*(map(str, map(Path.absolute, dataset.paths(index))) for index in order), strict=True)
+    x, y = (fn.readers.numpy(files=list(paths)) for paths in files)
+    return x, y
+
+
+def _tfrecord(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, Any]:
+    """The voxels and labels of records; the first is read here too, so that damage has a clear error."""
+    paths = [path for index in order for path in dataset.paths(index)]
+    with paths[0].open("rb") as file:
+        if file.read(2) == tfrecord.GZIP_MAGIC:
+            raise DatasetError(
+                f"{paths[0]} is gzipped, which DALI cannot read: set staging.inflate=true or data.pipeline=native"
+            )
+    dataset.read(int(order[0]))
+    size = paths[0].stat().st_size
+    for path in set(paths):
+        if (found := path.stat().st_size) != size:
+            raise DatasetError(f"{path}: {found} bytes, but {paths[0].name} has {size}; DALI needs records of one size")
+    index_file = scratch / "index"  # one for all, because they are equal: where the only record is, and its size
+    index_file.write_text(f"0 {size}\n")
+    read = fn.readers.tfrecord(
+        path=[str(path) for path in paths],
+        index_path=[str(index_file)] * len(paths),
+        features={
+            "x": features.FixedLenFeature((), features.string, ""),
+            "y": features.FixedLenFeature([tfrecord.LABELS], features.float32, 0.0),
+        },
+    )
+    return fn.reinterpret(read["x"], dtype=types.INT16, shape=dataset.config.sample_shape), read["y"]

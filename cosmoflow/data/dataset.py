@@ -1,0 +1,147 @@
+"""Samples of CosmoFlow: where they are, how they get from files to the device, and what the network sees of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.data.split import DatasetError as DatasetError
+from common.data.split import Split
+from cosmoflow.data import npy, tfrecord
+from cosmoflow.data.tfrecord import Sample
+
+ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Which samples, and how they are read.
+
+    data_dir: has the folders train and validation, a sample per file.
+    train_samples, eval_samples: the first so many in order of names; None: all.
+    sample_shape: D, H, W, C of a sample.
+    format: "tfrecord" (gzipped or not), or "npy" (pairs of files, see cosmoflow/data/npy.py).
+    apply_log: log(1 + x), as the closed division asks for; otherwise each sample is divided by its mean.
+    shift, scale: for the open division, the network then sees (input - shift) / scale.
+    workers: threads that read. prefetch: batches that are read ahead of their use.
+    augment: of training samples, for the open division. "symmetries": each epoch shows a sample under one of the 48
+        symmetries of the cube.
+    roll_step: with symmetries, samples are also shifted round the box by multiples of so many voxels, 0: not. Right for
+        whole boxes, and if a shift maps the lattice of the particles to itself: 2 for 48 particles on 32 voxels.
+    verify_crc: compares the CRC of each TFRecord. cache: keeps what was read in memory; for small sets.
+    pipeline: "dali" for NVIDIA DALI, see cosmoflow/data/dali.py.
+    """
+
+    data_dir: Path
+    train_samples: int | None = None
+    eval_samples: int | None = None
+    sample_shape: tuple[int, int, int, int] = (128, 128, 128, 4)
+    format: Literal["tfrecord", "npy"] = "tfrecord"
+    apply_log: bool = True
+    shift: float = 0.0
+    scale: float = 1.0
+    workers: int = 4
+    prefetch: int = 4
+    augment: Literal["none", "symmetries"] = "none"
+    roll_step: int = 0
+    verify_crc: bool = False
+    pipeline: Literal["native", "dali"] = "native"
+    cache: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+        if self.scale <= 0 or self.roll_step < 0:
+            raise ValueError(f"scale is {self.scale}, roll_step {self.roll_step}; expected above 0 and at least 0")
+        if min(self.sample_shape) < 1:
+            raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
+        if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:
+            raise ValueError(f"augment is {self.augment!r}, but {self.sample_shape[:3]} is no cube; set augment=none")
+        if self.verify_crc and self.format != "tfrecord":
+            raise ValueError(f"verify_crc is for tfrecord: {self.format} files hold no checksum")
+        if self.pipeline == "dali" and (self.verify_crc or self.cache):
+            raise ValueError("DALI neither compares checksums nor keeps samples; unset verify_crc and cache")
+
+
+class Dataset(Split):
+    """The samples of one folder, in the order of their names.
+
+    DatasetError if the folder is missing or empty, has another or more than one format, or fewer than `samples`.
+    """
+
+    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+        super().__init__(folder, _find(folder, config.format), samples, keep=config.cache)
+        self.config = config
+
+    def files_of(self, index: int) -> tuple[str, ...]:
+        """The names of the files of a sample, below data_dir: two in npy format."""
+        return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
+
+    def room(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
+        """Memory for voxels and labels of so many samples."""
+        x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
+        return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
+
+    def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
+        """A sample: in `into` if given. RecordError for a damaged file, OSError for one that cannot be read."""
+        sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
+        self.load(index, sample)
+        return sample
+
+    def fill(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+        """The arrays hold the sample, read from its files."""
+        if self.config.format == "npy":
+            for path, room in zip(self.paths(index), into, strict=True):
+                npy.read_array(path, room)
+        else:
+            tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc)
+
+
+def _find(folder: Path, format: str) -> list[str]:
+    """The sorted names of the samples, which are those of their files without the endings."""
+    try:
+        files = set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetError(
+            f"{folder} is no folder: data.data_dir must hold train/ and validation/; cosmoflow/README.md says where "
+            "the data come from, and `python -m cosmoflow.synthesize` makes some"
+        ) from error
+    names = {
+        kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
+    }
+    there = [f"{len(found):,} samples as {kind}" for kind, found in names.items() if found]
+    if len(there) > 1:
+        raise DatasetError(f"{folder} holds {' and '.join(there)}: keep one format per folder")
+    if not names[format]:
+        found = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
+        raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {found}")
+    if missing := {name + ending for name in names[format] for ending in ENDINGS[format]} - files:
+        raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
+    return sorted(names[format])
+
+
+# -- batches -------------------------------------------------------------------------------------------------
+
+
+# -- what the network sees -----------------------------------------------------------------------------------
+
+
+def to_input(x: Tensor, apply_log: bool, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The input of the network, on the device and in the shape of `x`: int16 counts (B, D, H, W, C).
+
+    log(1 + x), or x divided by the mean of its sample; computed in float32, then rounded to `dtype`.
+    """
+    if not apply_log:
+        counts = x.to(torch.float32)
+        return counts.div_(counts.mean(dim=(1, 2, 3, 4), keepdim=True)).to(dtype)
+    if x.device.type == "cpu":  # 1 + x is exact, and these three passes take half the time of log1p
+        return x.to(torch.float32).add_(1).log_().to(dtype)
+    return torch.log1p(x).to(dtype)  # reads the int16 counts in one pass

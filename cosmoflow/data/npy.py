@@ -1,0 +1,29 @@
+"""Samples as two files of numpy: `<stem>_data.npy`, int16 (D, H, W, 4), and `<stem>_label.npy`, float32 (4,)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from common.data.arrays import ArrayError
+from common.data.npy import located
+from cosmoflow.data.tfrecord import RecordError
+
+DATA: Final = "_data.npy"
+LABEL: Final = "_label.npy"
+
+
+def read_array(path: Path, into: np.ndarray) -> None:
+    """`into` holds the array of the file, read straight to its place.
+
+    RecordError for a damaged file and for another type or shape than that of `into`; OSError if it cannot be read.
+    """
+    try:
+        array = located(path)
+        if (array.shape, array.dtype) != (into.shape, into.dtype):
+            raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {into.shape}")
+        array.read(into)
+    except ArrayError as error:
+        raise RecordError(str(error)) from error

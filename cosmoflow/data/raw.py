@@ -1,0 +1,117 @@
+"""Raw universes, one HDF5 file each, as the simulations published them.
+
+    full       int16 (N, N, N, 4)   particles per voxel at the redshifts 0, 0.5, 1.5 and 3
+    unitPar    4 floats             labels in [-1, 1]: Omega_m, sigma_8, n_s, H_0
+    physPar    4 floats             the same in physical units
+    namePar    4 strings
+    redshifts  4 floats
+
+Only `full` and `unitPar` are read back: the others follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from common.datasets.build import BadItemError
+from common.files import whole_file
+from cosmoflow.data.sample_files import CHANNELS
+from cosmoflow.simulation.universe import REDSHIFTS, Prior
+
+PUBLISHED_NAMES = ("Omega_m", "sigma_8", "N_spec", "H_0")
+# What h5py raises for damaged files, by the place of the damage.
+HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError)
+
+
+class UniverseError(BadItemError):
+    """A raw universe cannot be used; the message names file, key and what was expected."""
+
+
+@dataclass(frozen=True)
+class RawUniverse:
+    """An open file with checked shape, type and labels.
+
+    labels: float32 (4,) in [-1, 1]. grid: voxels per side.
+    """
+
+    path: Path
+    labels: np.ndarray
+    grid: int
+    counts: Any  # h5py.Dataset
+
+    def slabs(self, thickness: int) -> Iterator[np.ndarray]:
+        """The counts cut along the first axis: int16 (thickness, grid, grid, 4), one at a time.
+
+        UniverseError for damaged chunks and for negative counts, which 16 bits would hold after an overflow.
+        """
+        for start in range(0, self.grid, thickness):
+            rows = f"{self.path}: `full`, rows {start} to {start + thickness - 1}"
+            try:
+                slab = np.asarray(self.counts[start : start + thickness], "<i2")
+            except HDF5_ERRORS as error:
+                raise UniverseError(f"{rows}: damaged ({error}); fetch the file again") from error
+            if slab.min() < 0:
+                raise UniverseError(f"{rows}: counts of particles are negative, down to {slab.min()}")
+            yield slab
+
+
+@contextmanager
+def open_universe(path: Path) -> Iterator[RawUniverse]:
+    """An open universe, closed at the end of the `with`.
+
+    UniverseError for anything but an HDF5 file with int16 counts (N, N, N, 4) and four finite labels in [-1, 1].
+    """
+    try:
+        file = h5py.File(path, "r")
+    except HDF5_ERRORS as error:
+        raise UniverseError(f"{path}: not a readable HDF5 file ({error}); fetch it again") from error
+    with file:
+        counts = _dataset(file, "full", path)
+        shape = counts.shape
+        if len(shape) != 4 or shape[3] != CHANNELS or len(set(shape[:3])) != 1:
+            raise UniverseError(f"{path}: `full` has the shape {shape} where (N, N, N, {CHANNELS}) was expected")
+        if counts.dtype.kind != "i" or counts.dtype.itemsize != 2:
+            raise UniverseError(f"{path}: `full` has the type {counts.dtype} where int16 was expected")
+        yield RawUniverse(path, _labels(file, path), shape[0], counts)
+
+
+def _dataset(file: Any, key: str, path: Path) -> Any:
+    try:
+        found = file.get(key)
+    except HDF5_ERRORS as error:
+        raise UniverseError(f"{path}: `{key}` is damaged ({error}); fetch the file again") from error
+    if not isinstance(found, h5py.Dataset):
+        raise UniverseError(f"{path}: no dataset `{key}`; the file has: {', '.join(sorted(file)) or 'nothing'}")
+    return found
+
+
+def _labels(file: Any, path: Path) -> np.ndarray:
+    try:
+        labels: np.ndarray = np.asarray(_dataset(file, "unitPar", path)[()], np.float32)
+    except UniverseError:
+        raise
+    except (*HDF5_ERRORS, TypeError) as error:
+        raise UniverseError(f"{path}: `unitPar` is damaged or not numeric ({error})") from error
+    if labels.shape != (4,) or not np.all(np.abs(labels) <= 1):  # NaN compares false
+        raise UniverseError(f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected")
+    return labels
+
+
+def write_universe(path: Path, counts: np.ndarray, labels: np.ndarray, prior: Prior) -> None:
+    """The file holds this universe, whole: it is written under another name first.
+
+    counts: int16 (N, N, N, 4). labels: float32 (4,), read through `prior` for `physPar`.
+    """
+    with whole_file(path) as part, h5py.File(part, "w") as file:
+        file["full"] = counts
+        file["unitPar"] = labels
+        file["physPar"] = np.array(prior.physical(labels))
+        file["namePar"] = np.array(PUBLISHED_NAMES, "S")
+        file["redshifts"] = np.array(REDSHIFTS)

@@ -1,0 +1,1 @@
+"""The universes of the mini problem: physics, recipe and pictures."""

@@ -1,0 +1,1 @@
+"""The files of DeepCAM's datasets, and the dataset that training reads."""

@@ -1,0 +1,199 @@
+"""How published snapshots become files of other formats: pairs of npy files, or one HDF5 file per split.
+
+Both keep the data as they are, and labels as uint8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from tqdm import tqdm
+
+from common.data.arrays import ArrayError, StoredArray
+from common.data.npy import located, write
+from common.datasets.build import BadItemError, Item, ProductionError
+from common.datasets.journal import Ledger
+from common.datasets.manifest import Manifest
+from common.files import whole_file
+from deepcam.data import npy, single_file, snapshot
+from deepcam.data.snapshot import SnapshotError
+
+BLOCK: Final = 16
+"""Samples per item of a big file: their bytes begin and end at a page, so that no page has two writers."""
+CHECKSUMS: Final = "checksums"
+"""Folder with the records of big files: a text file per block, with the SHA-256 of each sample's data and labels."""
+
+
+class Stored(NamedTuple):
+    """A sample in a new file, and the snapshot from which it was made."""
+
+    source: Path
+    data_HWC: StoredArray
+    labels_HW: StoredArray
+
+
+class Format(Protocol):
+    """How items are made, and where their samples are then; picklable."""
+
+    @property
+    def shape_HWC(self) -> tuple[int, int, int]:
+        """Of a sample."""
+
+    def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
+        """The work on the snapshots of a split."""
+
+    def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
+        """What all items need is there. ProductionError where something else is in its place."""
+
+    def make(self, item: Item, folder: Path) -> None:
+        """The item is there. BadItemError for snapshots that cannot be used."""
+
+    def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+        """The samples of an item that is there. ArrayError, BadItemError or OSError where they cannot be found."""
+
+
+@dataclass(frozen=True)
+class Npy:
+    """A snapshot is an item, and its path the source."""
+
+    shape_HWC: tuple[int, int, int]
+
+    def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
+        for path in paths:
+            name = path.stem.removeprefix(npy.DATA)
+            files = tuple(f"{split}/{kind}{name}{npy.ENDING}" for kind in (npy.DATA, npy.LABEL))
+            yield Item(f"{split}/{path.name}", files, path)
+
+    def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
+        pass
+
+    def make(self, item: Item, folder: Path) -> None:
+        for name, array in zip(item.files, read(item.source, self.shape_HWC), strict=True):
+            write(folder / name, array)
+
+    def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+        yield Stored(item.source, *(located(folder / name) for name in item.files))
+
+
+@dataclass(frozen=True)
+class Single:
+    """A block of rows in the file of a split is an item, its file the record; the source: split, first row, paths."""
+
+    shape_HWC: tuple[int, int, int]
+
+    def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
+        for first in range(0, len(paths), BLOCK):
+            block = tuple(paths[first : first + BLOCK])
+            name = f"{split}.h5, rows {first} to {first + len(block) - 1},"
+            yield Item(name, (f"{CHECKSUMS}/{split}-{first:06d}.txt",), (split, first, block))
+
+    def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
+        recorded = {PurePosixPath(name).name.partition("-")[0] for name in Ledger(folder).finished}
+        for split, paths in splits.items():
+            path, names = folder / f"{split}.h5", tuple(path.name for path in paths)
+            if not path.exists() and split in recorded:
+                raise ProductionError(
+                    f"{path} is gone, though a part of it was written: delete {folder} and begin anew"
+                )
+            single_file.create(path, names, self.shape_HWC)
+            found = single_file.locate(path)
+            if found.names != names or found.data_NHWC.shape[1:] != self.shape_HWC:
+                raise ProductionError(f"{path} holds other samples; nothing was changed. Name another folder")
+
+    def make(self, item: Item, folder: Path) -> None:
+        lines, errors = [], []
+        with single_file.writing(folder / f"{item.source[0]}.h5") as put:
+            for source, data, labels in self.stored(item, folder):
+                try:
+                    data_HWC, labels_HW = read(source, self.shape_HWC)
+                except (SnapshotError, FileNotFoundError) as error:
+                    errors.append(str(error))
+                    continue
+                put(data, data_HWC)
+                put(labels, labels_HW)
+                lines.append(f"{_digest(data_HWC, labels_HW)}  {source.name}\n")
+        if errors:
+            raise BadItemError("; ".join(errors))
+        with whole_file(folder / item.files[0]) as part:
+            part.write_text("".join(lines))
+
+    def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+        split, first, paths = item.source
+        file = single_file.locate(folder / f"{split}.h5")
+        for row, path in enumerate(paths, first):
+            yield Stored(path, file.data_NHWC.row(row), file.labels_NHW.row(row))
+
+
+FORMATS: Final[Mapping[str, Callable[[tuple[int, int, int]], Format]]] = {"npy": Npy, "hdf5-single": Single}
+
+
+def read(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Data, float32 (H, W, C), and labels, uint8 (H, W), of a published snapshot; errors as of `snapshot.read`."""
+    data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
+    labels_HW: np.ndarray = np.empty(shape_HWC[:2], np.uint8)
+    snapshot.read(path, data_HWC, labels_HW)
+    return data_HWC, labels_HW
+
+
+def compare(format: Format, folder: Path, item: Item) -> list[str]:
+    """A line for each sample of an item that is not, value by value, as in the snapshot from which it was made."""
+    problems = []
+    try:
+        for stored in format.stored(item, folder):
+            for place, expected in zip(stored[1:], read(stored.source, format.shape_HWC), strict=True):
+                found = np.empty_like(expected)
+                place.read(found)
+                if not np.array_equal(found.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
+                    problems.append(f"{place.path}: not as in {stored.source}; {_mend(folder / item.files[0])}")
+    except (ArrayError, BadItemError, OSError) as error:
+        problems.append(str(error))
+    return problems
+
+
+def verify_singles(folder: Path, manifest: Manifest, workers: int) -> list[str]:
+    """What differs between the big files of a folder and the records of their checksums: a line per sample.
+
+    Nothing is found where the manifest has no records.
+    """
+    records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda name: _differences(folder, PurePosixPath(name)), records)
+        bar = tqdm(found, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
+        problems = [line for lines in bar for line in lines]
+    return list(dict.fromkeys(problems))  # a file that is gone is told once
+
+
+def _differences(folder: Path, record: PurePosixPath) -> list[str]:
+    split, _, first = record.stem.partition("-")
+    path = folder / f"{split}.h5"
+    problems = []
+    try:
+        file = single_file.locate(path)
+        for row, line in enumerate((folder / record).read_text().splitlines(), int(first)):
+            expected, _, name = line.partition("  ")
+            digest = hashlib.sha256()
+            for array in (file.data_NHWC, file.labels_NHW):
+                for _, block in array.row(row).blocks():
+                    digest.update(block.data)
+            if digest.hexdigest() != expected or file.names[row : row + 1] != (name,):
+                problems.append(f"{path}, row {row}: not the recorded {name}; {_mend(folder / record)}")
+    except (ArrayError, SnapshotError, OSError) as error:
+        problems.append(str(error))
+    return problems
+
+
+def _mend(path: Path) -> str:
+    return f"delete {path} and convert again"
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.data)
+    return digest.hexdigest()

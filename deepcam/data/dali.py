@@ -1,0 +1,38 @@
+"""Batches read by NVIDIA DALI from npy files, copied to the GPU by it where there is one.
+
+The first sample is read by the native pipeline too, so that wrong files have a clear error; the labels of the others
+are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.data.dali import dali_batches  # first: it says what to install
+from common.data.prefetch import Read
+from deepcam.data.dataset import Dataset
+
+# isort: split
+from nvidia.dali import fn, types
+
+
+def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+    """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end."""
+    channels = dataset.config.selection
+    for x, y, step in dali_batches(dataset, indices, device, partial(_read, dataset)):
+        if channels is not None:
+            x = x[..., list(channels)] if len(step) else x.new_empty((0, *dataset.config.sample_shape))
+        yield x, y, step
+
+
+def _read(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
+    dataset.read(int(order[0]))
+    files = zip(*(map(str, dataset.paths(index)) for index in order), strict=True)
+    direct = dataset.config.direct
+    x, y = (fn.readers.numpy(files=list(paths), use_o_direct=direct, dont_use_mmap=direct) for paths in files)
+    return x, fn.cast(y, dtype=types.UINT8)

@@ -1,0 +1,106 @@
+"""All snapshots of a split in one HDF5 file, which many processes write at the same time.
+
+    data      float32 (N, 768, 1152, 16)   sample, latitude, longitude, channel
+    labels    uint8 (N, 768, 1152)
+    names     N strings                    the files from which the samples come
+
+`data` and `labels` lie in one piece and begin at a page: a sample is read and written at its place, without HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from h5py import h5d, h5p, h5s, h5t
+
+from common.data.arrays import ALIGNMENT, StoredArray
+from deepcam.data import snapshot
+from deepcam.data.snapshot import SnapshotError
+
+DATA: Final = "data"
+LABELS: Final = "labels"
+NAMES: Final = "names"
+
+
+@dataclass(frozen=True)
+class Single:
+    """The names of the samples in the order of the rows, and where the arrays lie."""
+
+    names: tuple[str, ...]
+    data_NHWC: StoredArray
+    labels_NHW: StoredArray
+
+
+def locate(path: Path) -> Single:
+    """What a file holds. SnapshotError if it is damaged or has another form; OSError if it cannot be read."""
+    with snapshot.opened(path) as file:
+        data, labels = _array(file, DATA, 4), _array(file, LABELS, 3)
+        with snapshot.naming(f"{path}: `{NAMES}`"):
+            names = tuple(file[NAMES].asstr()[()])
+    if data.shape[:3] != labels.shape or len(names) != labels.shape[0]:
+        raise SnapshotError(
+            f"{path}: `{DATA}` has the shape {data.shape}, `{LABELS}` {labels.shape}, and there are {len(names):,} "
+            f"names, where equal numbers were expected; make the file anew by deepcam.prepare"
+        )
+    return Single(names, data, labels)
+
+
+def _array(file: Any, key: str, axes: int) -> StoredArray:
+    found = snapshot.located(file, key)
+    if not isinstance(found, StoredArray) or len(found.shape) != axes:
+        raise SnapshotError(
+            f"{file.filename}: `{key}` has the shape {found.shape}; expected {axes} axes, in one piece and not "
+            f"compressed; make the file anew by deepcam.prepare"
+        )
+    return found
+
+
+def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None:
+    """The file is there, with room for these samples that takes no space until it is written.
+
+    A file that is there, perhaps made by another process at this moment, stays as it is.
+    """
+    if path.exists():
+        return
+    new = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    try:
+        with h5py.File(new, "w", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT) as file:
+            file[NAMES] = np.array(names, "S")
+            plan = h5p.create(h5p.DATASET_CREATE)
+            plan.set_layout(h5d.CONTIGUOUS)
+            plan.set_obj_track_times(False)  # so that equal data make equal files
+            plan.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # a place in the file now ...
+            plan.set_fill_time(h5d.FILL_TIME_NEVER)  # ... but no values
+            for key, kind, shape in ((DATA, "<f4", shape_HWC), (LABELS, "u1", shape_HWC[:2])):
+                space = h5s.create_simple((len(names), *shape))
+                h5d.create(file.id, key.encode(), h5t.py_create(np.dtype(kind)), space, plan)
+        with contextlib.suppress(FileExistsError):
+            os.link(new, path)  # unlike a renaming it replaces nothing
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
+    """Yield what puts values, of the right type and in C order, to a place in the file; at the end they are on disk."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def put(place: StoredArray, values: np.ndarray) -> None:
+        view, done = values.data.cast("B"), 0
+        while done < len(view):
+            done += os.pwrite(file, view[done:], place.offset + done)
+
+    try:
+        yield put
+        os.fsync(file)  # some file systems tell only now that they are full
+    finally:
+        os.close(file)

@@ -1,0 +1,210 @@
+"""Snapshots of the climate as published, one HDF5 file each.
+
+    climate/data       float32 (768, 1152, 16)   latitude, longitude, channel: see CHANNELS
+    climate/labels_0   int32 (768, 1152)         class of each pixel: see CLASSES; readers take any type of number
+
+The published files hold more (labels_1, *_stats), which the benchmark does not use. `climate/data` and `labels_0` lie
+in one piece as a rule: then the file is read without HDF5, whose library does one thing at a time for all threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import h5py
+import numpy as np
+
+from common.data.arrays import ArrayError, StoredArray
+from common.datasets.build import BadItemError
+from common.files import whole_file
+
+HEIGHT: Final = 768
+WIDTH: Final = 1152
+DATA: Final = "climate/data"
+LABELS: Final = "climate/labels_0"
+NAME: Final = re.compile(r"data-\d{4}-\d{2}-\d{2}-\d{2}-\d+\.h5")
+"""Year, month, day, number of the time step in the day, number of the simulation."""
+
+
+class Channel(NamedTuple):
+    """A variable of the CAM5 model."""
+
+    name: str
+    meaning: str
+    unit: str
+
+
+CHANNELS: Final = (
+    Channel("TMQ", "vertically integrated precipitable water", "kg/m²"),
+    Channel("U850", "zonal wind at 850 hPa", "m/s"),
+    Channel("V850", "meridional wind at 850 hPa", "m/s"),
+    Channel("UBOT", "zonal wind at the lowest level", "m/s"),
+    Channel("VBOT", "meridional wind at the lowest level", "m/s"),
+    Channel("QREFHT", "humidity at reference height", "kg/kg"),
+    Channel("PS", "surface pressure", "Pa"),
+    Channel("PSL", "sea-level pressure", "Pa"),
+    Channel("T200", "temperature at 200 hPa", "K"),
+    Channel("T500", "temperature at 500 hPa", "K"),
+    Channel("PRECT", "precipitation rate, liquid and ice", "m/s"),
+    Channel("TS", "radiative surface temperature", "K"),
+    Channel("TREFHT", "temperature at reference height", "K"),
+    Channel("Z1000", "geopotential height of 1000 hPa", "m"),
+    Channel("Z200", "geopotential height of 200 hPa", "m"),
+    Channel("ZBOT", "height of the lowest level", "m"),
+)
+CLASSES: Final = ("background", "tropical cyclone", "atmospheric river")
+HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
+"""What h5py raises for damaged files, by the place of the damage."""
+
+
+class SnapshotError(BadItemError):
+    """A file holds no usable snapshot; the message names file and key, what was expected and how to mend it."""
+
+
+def find(folder: Path) -> list[str]:
+    """The names of the snapshots in a folder, sorted; OSError if it cannot be listed."""
+    return sorted(name for name in os.listdir(folder) if name.startswith("data") and name.endswith(".h5"))
+
+
+def write(path: Path, data_HWC: np.ndarray, labels_HW: np.ndarray) -> None:
+    """The file holds this snapshot, whole, in the published layout and in one piece."""
+    with whole_file(path) as part, h5py.File(part, "w") as file:
+        file.create_dataset(DATA, data=data_HWC, dtype="<f4")
+        file.create_dataset(LABELS, data=labels_HW, dtype="<i4")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a snapshot goes.
+
+    data_HWC: float32. labels_HW: uint8. Both in C order.
+    channels: numbers of the wanted ones, in the order of the last axis of `data_HWC`; None: there are no others.
+    direct: around the kernel's cache, see `StoredArray.blocks`.
+    """
+
+    data_HWC: np.ndarray
+    labels_HW: np.ndarray
+    channels: Sequence[int] | None = None
+    direct: bool = False
+
+    def take_data(self, found: Any, name: str) -> None:
+        """`data_HWC` holds the values of a StoredArray or of an h5py.Dataset; `name` is for errors."""
+        height, width, channels = self.data_HWC.shape
+        if self.channels is not None and len(found.shape) == 3:
+            channels = max(found.shape[2], 1 + max(self.channels))
+        if found.shape != (height, width, channels):
+            raise _wrong_shape(name, found.shape, (height, width, channels))
+        if found.dtype != np.dtype("<f4"):
+            raise SnapshotError(f"{name} has the type {found.dtype} where float32 was expected; write it anew")
+        with naming(name):
+            if self.channels is None and isinstance(found, StoredArray):
+                found.read(self.data_HWC, self.direct)
+                return
+            for rows, block in _blocks(found, self.direct):
+                if self.channels is None:
+                    self.data_HWC[rows] = block
+                else:  # with mode="raise" take fills a copy first
+                    np.take(block, self.channels, axis=-1, out=self.data_HWC[rows], mode="clip")
+
+    def take_labels(self, found: Any, name: str) -> None:
+        """`labels_HW` holds the values of a StoredArray or of an h5py.Dataset, which are numbers of classes."""
+        if found.shape != self.labels_HW.shape:
+            raise _wrong_shape(name, found.shape, self.labels_HW.shape)
+        if found.dtype.kind not in "biuf":
+            raise SnapshotError(f"{name} has the type {found.dtype} where numbers were expected; write it anew")
+        with naming(name):
+            for rows, block in _blocks(found, self.direct):
+                labels = self.labels_HW[rows]
+                with np.errstate(invalid="ignore"):  # of NaN, which is found below
+                    labels[...] = block
+                if labels.max(initial=0) >= len(CLASSES) or not np.array_equal(labels, block):
+                    wrong = block[~np.isin(block, range(len(CLASSES)))].flat[0]
+                    raise SnapshotError(
+                        f"{name} holds the label {wrong}; expected 0, 1 or 2: {', '.join(CLASSES)}; fetch it again, or "
+                        "leave this snapshot out"
+                    )
+
+
+def read(
+    path: Path,
+    data_HWC: np.ndarray,
+    labels_HW: np.ndarray,
+    channels: Sequence[int] | None = None,
+    direct: bool = False,
+) -> None:
+    """`data_HWC` and `labels_HW` hold the snapshot of a file; for all arguments see `Target`.
+
+    SnapshotError for a damaged file, a missing dataset, another type or shape, and for labels that are no class;
+    FileNotFoundError and other OSErrors if the file cannot be read.
+    """
+    read_into(path, Target(data_HWC, labels_HW, channels, direct))
+
+
+def read_into(path: Path, target: Target) -> None:
+    """`target` holds the snapshot of a file; errors as of `read`."""
+    with opened(path) as file:
+        target.take_data(located(file, DATA), f"{path}: `{DATA}`")
+        target.take_labels(located(file, LABELS), f"{path}: `{LABELS}`")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An open HDF5 file, closed at the end of the `with`. SnapshotError if it is none."""
+    try:
+        file = h5py.File(path, "r", locking=False)  # nobody writes to it, and not every file system knows locks
+    except HDF5_ERRORS as error:
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # HDF5 says it in many lines
+        raise SnapshotError(f"{path}: no readable HDF5 file ({error}); fetch it again") from error
+    with file:
+        yield file
+
+
+def located(file: Any, key: str) -> Any:
+    """The dataset of an open file: a StoredArray if it lies in one piece, else the h5py.Dataset.
+
+    SnapshotError if the file has none of this name.
+    """
+    name = f"{file.filename}: `{key}`"
+    with naming(name):
+        found = file.get(key)
+        if not isinstance(found, h5py.Dataset):
+            there: list[str] = []
+            file.visit(there.append)
+            raise SnapshotError(f"{name} is missing; the file has: {', '.join(map(str, there)) or 'nothing'}")
+        plan = found.id.get_create_plist()
+        if plan.get_external_count() or (offset := found.id.get_offset()) is None:
+            return found  # in chunks, compressed, in another file, or never written
+        return StoredArray(Path(file.filename), offset, found.shape, found.dtype)
+
+
+def _blocks(found: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
+    return found.blocks(direct) if isinstance(found, StoredArray) else iter([(slice(None), found[()])])
+
+
+def _wrong_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:
+    return SnapshotError(
+        f"{name} has the shape {found} where {expected} was expected: set data.height, data.width and data.channels "
+        "to what the files hold"
+    )
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors about content name the file and the key; those of the system are raised as they are."""
+    try:
+        yield
+    except SnapshotError:
+        raise
+    except ArrayError as error:
+        raise SnapshotError(f"{name}: {error.problem}") from error
+    except HDF5_ERRORS as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise SnapshotError(f"{name} is damaged ({error}); fetch the file again") from error

@@ -1,0 +1,91 @@
+"""What the channels of the training snapshots look like together: `stats.h5`, beside the folders of the splits.
+
+climate/count    number of snapshots
+climate/mean     float64 (16,)   mean over all pixels, each of equal weight
+climate/sqmean   float64 (16,)   mean of the squares
+climate/minval   float32 (16,)   with maxval all that the benchmark uses
+climate/maxval   float32 (16,)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+
+from common.files import whole_file
+from deepcam.data.snapshot import CHANNELS, HDF5_ERRORS
+
+NAME: Final = "stats.h5"
+GROUP: Final = "climate"
+
+
+class StatsError(ValueError):
+    """A file holds no usable statistics; the message names file and key and says how to mend it."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """count: snapshots. The others: float64, a value per channel."""
+
+    count: int
+    mean: np.ndarray
+    sqmean: np.ndarray
+    minval: np.ndarray
+    maxval: np.ndarray
+
+
+VECTORS: Final = tuple(field.name for field in fields(Stats) if field.name != "count")
+
+
+def write(path: Path, stats: Stats) -> None:
+    """The file holds the statistics, whole."""
+    with whole_file(path) as part, h5py.File(part, "w") as file:
+        file[f"{GROUP}/count"] = stats.count
+        for name in VECTORS:
+            kind = "<f4" if name in ("minval", "maxval") else "<f8"  # extremes of float32 are float32
+            file[f"{GROUP}/{name}"] = np.asarray(getattr(stats, name), kind)
+
+
+def read(path: Path) -> Stats:
+    """Return the statistics of a file, which may be of any type of number.
+
+    StatsError if it is missing or damaged, or if a channel has no range that it could be scaled by.
+    """
+    if not path.exists():
+        raise StatsError(
+            f"{path} is missing: `python -m deepcam.summarize {path.parent}` makes it from the training snapshots"
+        )
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            count = int(_numbers(file, path, "count", ()))
+            vectors = {name: _numbers(file, path, name, (len(CHANNELS),)) for name in VECTORS}
+    except HDF5_ERRORS as error:
+        if isinstance(error, StatsError):
+            raise
+        raise StatsError(f"{path}: no readable HDF5 file with numbers ({error}); {_anew(path)}") from error
+    for channel, low, high in zip(CHANNELS, vectors["minval"], vectors["maxval"], strict=True):
+        if not low < high:  # NaN compares false
+            raise StatsError(
+                f"{path}: {channel.name} goes from {low:g} to {high:g} (minval, maxval), so that it cannot be scaled; "
+                + _anew(path)
+            )
+    return Stats(count, **vectors)
+
+
+def _numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:
+    key = f"{GROUP}/{name}"
+    found = file.get(key)
+    if not isinstance(found, h5py.Dataset):
+        raise StatsError(f"{path}: `{key}` is missing; {_anew(path)}")
+    values = np.asarray(found[()], np.float64)
+    if values.size != np.prod(shape, dtype=int):
+        raise StatsError(f"{path}: `{key}` has the shape {found.shape} where {shape} was expected; {_anew(path)}")
+    return values.reshape(shape)
+
+
+def _anew(path: Path) -> str:
+    return f"make it anew by `python -m deepcam.summarize {path.parent}`"

@@ -1,0 +1,1 @@
+"""The weather of the mini problem: physics, labels, recipe and pictures."""

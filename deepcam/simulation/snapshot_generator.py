@@ -1,0 +1,127 @@
+"""Draws what is in the air at one moment, and its labels: the snapshots of a synthetic dataset."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from deepcam.simulation.detection import CYCLONE, RIVER, detect
+from deepcam.simulation.planet import Planet, separation_km
+from deepcam.simulation.weather import Plume, Sky, Storm
+
+WARMEST_DAY: Final = 192  # of the year in the north, three weeks after the solstice
+DAYS: Final = 365  # CAM's calendar knows no leap years
+ATTEMPTS: Final = 100
+TRIES: Final = 20  # to find room for one thing
+
+
+def season(day: int) -> float:
+    """How warm the north is on a day of the year (1 to 365): from -1 to 1."""
+    return float(np.cos(2 * np.pi * (day - WARMEST_DAY) / DAYS))
+
+
+def simulate(planet: Planet, day: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A snapshot: 16 channels (height, width, 16), float32, and the classes (height, width), uint8.
+
+    Weather without a cyclone or a river is drawn again, in the mini problem one in fifteen: real snapshots have both,
+    and a class that is nowhere would count as found.
+    """
+    for _ in range(ATTEMPTS):
+        fields = Forecast(planet, season(day), rng).fields()
+        labels = detect(planet, fields)
+        if (labels == CYCLONE).any() and (labels == RIVER).any():
+            return fields, labels
+    raise RuntimeError(f"no weather with a cyclone and a river in {ATTEMPTS} attempts")
+
+
+class Forecast:
+    """Puts things into a sky at random places, apart from each other."""
+
+    def __init__(self, planet: Planet, season: float, rng: np.random.Generator) -> None:
+        self.planet, self.season, self.rng = planet, season, rng
+        self.sky = Sky(planet, season, rng)
+        self.taken: list[tuple[np.ndarray, np.ndarray, float]] = []
+
+    def fields(self) -> np.ndarray:
+        """The 16 channels of waves, a cyclone or more, a river or more, and what resembles them."""
+        rng, share = self.rng, 1 / self.planet.size  # there is less room on a small planet
+        for kind, number in (
+            ("cyclone", 1 + rng.poisson(0.5)),
+            ("river", 1 + rng.poisson(4 * share**1.5)),
+            ("cold low", rng.poisson(6 * share)),
+            ("weak low", rng.poisson(4 * share)),
+            ("short plume", rng.poisson(4 * share)),
+            ("calm plume", rng.poisson(3 * share)),
+            ("humid patch", rng.poisson(6 * share)),
+        ):
+            draw = {"low": self._storm, "cyclone": self._storm, "patch": self._patch}.get(kind.split()[-1], self._plume)
+            for _ in range(number):
+                draw(kind)
+        return self.sky.fields()
+
+    def _storm(self, kind: str) -> None:
+        """A storm of this kind is in the sky if there was room; those of the tropics need the sea."""
+        low, high = {"cyclone": (10, 28), "cold low": (26, 58), "weak low": (9, 32)}[kind]
+        for _ in range(TRIES):
+            lat, lon = self._spot(low, high, 0.35 * self.season if kind == "cyclone" else 0)
+            row, column = int((lat + 90) / 180 * self.planet.height), int(lon / 360 * self.planet.width)
+            if (kind == "cold low" or not self.planet.land[row, column]) and self._free(
+                np.array([lat]), np.array([lon]), 450
+            ):
+                self.sky.add_storm(self._drawn(kind, lat, lon))
+                return
+
+    def _drawn(self, kind: str, lat: float, lon: float) -> Storm:
+        rng = self.rng
+        radius, shape = rng.uniform(50, 90), rng.uniform(1.2, 1.7)
+        if kind == "cold low":
+            deficit, core = rng.uniform(1500, 5000), -rng.uniform(3, 7)
+            return Storm(lat, lon, deficit, 1.5 * radius, shape, core, -0.2 * core, 0.8, 2e-10 * deficit)
+        # The warmth makes the low fade with height: about 8 m of 1000 hPa per hPa.
+        deficit = rng.uniform(2000, 6000) if kind == "cyclone" else rng.uniform(200, 600)
+        return Storm(lat, lon, deficit, radius, shape, 2e-3 * deficit, 1.8e-3 * deficit, 0.97, 8e-10 * deficit)
+
+    def _plume(self, kind: str) -> None:
+        """A plume of this kind is in the sky if there was room."""
+        rng = self.rng
+        longest = min(4200, 100 * self.planet.km_per_degree)  # to go around a small planet is too far
+        for _ in range(TRIES):
+            length = rng.uniform(700, 1200) if kind == "short plume" else rng.uniform(3000, longest)
+            start, end = rng.uniform(20, 28), rng.uniform(45, 60)
+            slope = np.arcsin(min(0.85, (end - start) * self.planet.km_per_degree / length)) * rng.uniform(0.7, 1)
+            middle = start + length / 2 * np.sin(slope) / self.planet.km_per_degree
+            plume = Plume(
+                lat=middle * rng.choice((-1, 1)),
+                lon=rng.uniform(0, 360),
+                length_km=length,
+                width_km=rng.uniform(150, 220),
+                slope=slope,
+                bow_km=rng.uniform(-0.12, 0.15) * np.tan(slope) * length,
+                wind=rng.uniform(-10, 0) if kind == "calm plume" else rng.uniform(22, 30),
+                humidity=rng.uniform(0.9, 0.98),
+                rain=rng.uniform(0.5e-7, 2e-7),
+            )
+            if self._free(*plume.axis(self.planet), 350):
+                self.sky.add_plume(plume)
+                return
+
+    def _patch(self, _: str) -> None:
+        """A patch of humid air is in the sky if there was room."""
+        lat, lon = self._spot(20, 50, 0)
+        if self._free(np.array([lat]), np.array([lon]), 300):
+            self.sky.add_patch(lat, lon, self.rng.uniform(200, 500), self.rng.uniform(0.8, 0.97))
+
+    def _spot(self, low: float, high: float, bias: float) -> tuple[float, float]:
+        """A random place between two latitudes of either hemisphere, of the northern one more often by `bias`."""
+        side = 1 if self.rng.random() < 0.5 + bias else -1
+        return side * self.rng.uniform(low, high), self.rng.uniform(0, 360)
+
+    def _free(self, lat: np.ndarray, lon: np.ndarray, reach_km: float) -> bool:
+        """Whether these points (n,) are apart from all that is there; if so they are taken now."""
+        for other_lat, other_lon, other_km in self.taken:
+            apart = separation_km(self.planet.radius_m, lat[:, None], lon[:, None], other_lat, other_lon)
+            if apart.min() < reach_km + other_km:
+                return False
+        self.taken.append((lat, lon, reach_km))
+        return True

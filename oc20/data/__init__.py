@@ -1,0 +1,1 @@
+"""The files of Open Catalyst's datasets, and the dataset that training reads."""

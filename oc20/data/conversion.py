@@ -1,0 +1,239 @@
+"""How frames become files that are read in training: from published pairs of files, or from another format.
+
+    train/data.0000.lmdb       the frames of the source with this number; or data.0000.bin
+    train/data_log.0000.txt    `random<sid>,frame<fid>` of each, as the reference writes it
+    train/metadata.0000.npz    their sizes, as in oc20/data/metadata.py
+    train/metadata.npz         the sizes of all, made last
+
+The order of frames in a split is that of their files' names.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Protocol
+
+import lmdb
+import numpy as np
+
+from common.datasets.build import BadItemError, Item, Plan, ProductionError
+from common.files import whole_file
+from oc20.data import compact, extxyz, metadata, records
+from oc20.data.extxyz import Pair
+from oc20.data.lmdb_file import LmdbError
+from oc20.data.metadata import Metadata
+from oc20.data.records import RecordError
+from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, neighbours
+
+SPLITS: Final = ("train", "validation")
+GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
+"""What a manifest says about the edges."""
+BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
+SHARD: Final = re.compile(r"data\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Format:
+    """How frames are kept in a file. read_as: what a configuration calls it. share: of the bytes that LMDB takes."""
+
+    read_as: str
+    ending: str
+    write: Callable[[Path, Iterable[Frame]], int]
+    open: Callable[[Path], records.Shard | compact.Shard]
+    share: float = 1.0
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "lmdb": Format("lmdb", records.ENDING, partial(records.write, layout="pyg1"), records.Shard),
+    "lmdb-new": Format("lmdb", records.ENDING, partial(records.write, layout="pyg2"), records.Shard),
+    "compact": Format("compact", compact.ENDING, compact.write, compact.Shard, share=1 / 7),
+}
+BROKEN: Final = (LmdbError, RecordError)
+
+
+class Source(Protocol):
+    """A file with frames, or a pair of files; picklable."""
+
+    @property
+    def path(self) -> Path:
+        """Of the frames."""
+
+    @property
+    def number(self) -> int:
+        """By which it is called, and the file that becomes of it."""
+
+    @property
+    def lmdb_bytes(self) -> float:
+        """About how much the frames take with their edges in LMDB."""
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames with edges. BadItemError for a damaged one."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A pair of files, whose frames get edges."""
+
+    pair: Pair
+
+    @property
+    def path(self) -> Path:
+        return self.pair.xyz
+
+    @property
+    def number(self) -> int:
+        return self.pair.number
+
+    @property
+    def lmdb_bytes(self) -> float:
+        return self.path.stat().st_size * (80.0 if self.path.suffix == ".xz" else 15.0)  # measured
+
+    def frames(self) -> Iterator[Frame]:
+        for count, frame in enumerate(extxyz.read(self.pair), 1):
+            try:
+                edges, offsets = neighbours(frame.pos, frame.cell)
+            except ValueError as error:
+                raise BadItemError(f"{self.path}, frame {count}: {error}") from error
+            yield replace(frame, edges=edges, offsets=offsets)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A file whose frames have edges. format: one in which it can be read."""
+
+    path: Path
+    number: int
+    format: str
+
+    @property
+    def lmdb_bytes(self) -> float:
+        return self.path.stat().st_size / FORMATS[self.format].share
+
+    def frames(self) -> Iterator[Frame]:
+        try:
+            shard = FORMATS[self.format].open(self.path)
+            yield from map(shard.read, range(len(shard)))
+        except BROKEN as error:
+            raise BadItemError(str(error)) from error
+
+
+def find(folder: Path) -> list[Source]:
+    """The sources in a folder, in order of their numbers. ProductionError where they are of several kinds."""
+    found: dict[str, list[Source]] = {"N.extxyz": [Published(pair) for pair in extxyz.find_pairs(folder)]}
+    for name in ("lmdb", "compact"):
+        ending = FORMATS[name].ending
+        matches = [(path, SHARD.fullmatch(path.stem)) for path in sorted(folder.glob(f"data.*{ending}"))]
+        shards = [Converted(path, int(match[1]), name) for path, match in matches if match]
+        found[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
+    kinds = {kind: sources for kind, sources in found.items() if sources}
+    if len(kinds) > 1:
+        raise ProductionError(f"{folder} has files {' and '.join(kinds)}: leave those of one kind there")
+    return next(iter(kinds.values()), [])
+
+
+def find_splits(folder: Path) -> dict[str, list[Source]]:
+    """The sources of each split; ProductionError where one has none."""
+    splits = {split: find(folder / split) for split in SPLITS}
+    for split, sources in splits.items():
+        if not sources:
+            raise ProductionError(
+                f"no frames in {folder / split}: expected N.extxyz.xz with N.txt.xz as published, or data.N.lmdb"
+            )
+    return splits
+
+
+def names_of(split: str, number: int, format: Format) -> tuple[str, str, str]:
+    """The files that a source becomes: frames, who they are, and their sizes."""
+    return (
+        f"{split}/data.{number:04d}{format.ending}",
+        f"{split}/data_log.{number:04d}.txt",
+        f"{split}/metadata.{number:04d}.npz",
+    )
+
+
+def make_shard(frames: Iterable[Frame], format: Format, folder: Path, names: Sequence[str]) -> None:
+    """The files of one source are there, `names` as of `names_of`. BadItemError for a damaged frame, OSError."""
+    who: list[str] = []
+    sizes: list[tuple[int, ...]] = []
+
+    def noted() -> Iterator[Frame]:
+        for frame in frames:
+            who.append(f"random{frame.sid},frame{frame.fid}\n")
+            sizes.append(metadata.size(frame))
+            yield frame
+
+    shard, log, part_sizes = (folder / name for name in names)
+    try:
+        format.write(shard, noted())
+    except BROKEN as error:
+        raise BadItemError(str(error)) from error
+    except lmdb.Error as error:
+        # A write that a full disk cuts short is an input/output error to LMDB.
+        needed = sum(BYTES_PER_ATOM * atoms + BYTES_PER_EDGE * edges for atoms, edges, *_ in sizes)
+        full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(folder).free < 2 * needed
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(shard)) from error
+    with whole_file(log) as part:
+        part.write_text("".join(who))
+    metadata.write(part_sizes, Metadata.of(sizes))
+
+
+def closing(plan: Plan) -> Plan:
+    """The plan, which also makes the metadata.npz of each split."""
+    parts: dict[str, list[str]] = {}
+    for item in plan.items:
+        parts.setdefault(str(PurePosixPath(item.files[0]).parent), []).append(item.files[-1])
+    items = []
+    for split, names in parts.items():
+        file = f"{split}/{metadata.NAME}"
+        items.append(Item(file, (file,), _Parts(tuple(sorted(names)))))
+    return replace(plan, make=_Closing(plan.make), closing=tuple(items))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Files with sizes, in order."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Closing:
+    """Makes what `make` makes, and merges sizes."""
+
+    make: Callable[[Item, Path], None]
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        if not isinstance(item.source, _Parts):
+            self.make(item, folder)
+            return
+        parts = [metadata.stored(folder / name) for name in item.source.names]
+        whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
+        metadata.write(folder / item.name, Metadata(*whole))
+
+
+def compare(source: Source, shard: Source) -> list[str]:
+    """A line for the first frame of a shard that is not, value by value, as in its source; none if all are."""
+    again = f"delete {shard.path} and convert again"
+    try:
+        pairs = zip_longest(source.frames(), shard.frames())
+        for number, (expected, found) in enumerate(pairs, 1):
+            if expected is None or found is None:
+                return [f"{shard.path} has {'fewer' if found is None else 'more'} frames than {source.path}; {again}"]
+            wrong = [field.name for field in fields(Frame) if not _same(expected, found, field.name)]
+            if wrong:
+                return [f"{shard.path}, frame {number}: {', '.join(wrong)} not as in {source.path}; {again}"]
+    except (BadItemError, OSError) as error:
+        return [str(error)]
+    return []
+
+
+def _same(expected: Frame, found: Frame, name: str) -> bool:
+    values: list[Any] = [getattr(frame, name) for frame in (expected, found)]
+    return np.array_equal(*values)

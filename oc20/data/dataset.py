@@ -1,0 +1,211 @@
+"""Frames of OC20: where they are, in which sizes, and how they get from files to the device as graphs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Final, Literal, Protocol, Self
+
+import numpy as np
+import torch
+
+from common.data.prefetch import Job, in_order, on_device, timed
+from common.data.split import DatasetError as DatasetError
+from oc20.data import compact, metadata, records
+from oc20.graphs import Frame, Graph, collate
+
+ENERGY_MEAN: Final = -0.7554450631141663
+ENERGY_STD: Final = 2.887317180633545
+"""In eV, of the benchmark's training frames (mlcommons/hpc open_catalyst)."""
+ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Which frames, and how they are read.
+
+    data_dir: has the folders train and validation, with data.*.lmdb or data.*.bin, and metadata.npz.
+    train_samples, eval_samples: the first so many, in order of files and in these; None: all.
+    format: "lmdb" as published (oc20/data/records.py), or "compact" (oc20/data/compact.py), a seventh of its
+        size and faster to read.
+    balance: what is equal for all ranks: "triplets", with which the work goes, or "none": the number of frames.
+    energy_mean, energy_std: in eV: the network's energies are (energy - mean) / std, and, being derivatives of these,
+        its forces are force / std.
+    cache: keeps what was read in memory, in each rank.
+    workers: threads that read. prefetch: batches that are read ahead of their use.
+    """
+
+    data_dir: Path
+    train_samples: int | None = None
+    eval_samples: int | None = None
+    format: Literal["lmdb", "compact"] = "lmdb"
+    balance: Literal["triplets", "none"] = "triplets"
+    energy_mean: float = ENERGY_MEAN
+    energy_std: float = ENERGY_STD
+    cache: bool = False
+    workers: int = 4
+    prefetch: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+        if self.energy_std <= 0:
+            raise ValueError(f"energy_std is {self.energy_std}; expected above 0")
+
+
+class Shard(Protocol):
+    """The frames of a file; several threads read at once."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> Frame: ...
+
+
+class Dataset:
+    """The frames of one split, such as data_dir/train, in the order of its files. sizes: of each frame.
+
+    DatasetError if the folder is missing or empty, has another format, no or wrong metadata, or fewer than `samples`;
+    RecordError or LmdbError if a file is damaged at its beginning.
+    """
+
+    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+        self.split, self.config = folder.name, config
+        self._locate: Callable[[str], Path] = folder.parent.joinpath
+        self._shards = [f"{self.split}/{file}" for file in _find(folder, config.format)]
+        self._open: dict[int, Shard] = {}
+        self._opening = threading.Lock()
+        self._kept: dict[int, Frame] = {}
+        self._ends = list(accumulate(len(self._shard(number)) for number in range(len(self._shards))))
+        there = self._ends[-1]
+        if samples is not None and there < samples:
+            raise DatasetError(
+                f"{folder} holds {there:,} frames, and the configuration asks for {samples:,}: lower "
+                "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
+            )
+        self.sizes = metadata.read(folder / metadata.NAME, there).first(there if samples is None else samples)
+
+    def __len__(self) -> int:
+        return len(self.sizes.natoms)
+
+    def files(self) -> Iterator[tuple[str, int | None]]:
+        """Yield the name of each file below data_dir that is read; None: it holds many samples."""
+        used = bisect_right(self._ends, len(self) - 1) + 1
+        yield from ((file, None) for file in self._shards[:used])
+
+    def moved(self, locate: Callable[[str], Path]) -> Self:
+        """Return the same frames in the same order, each file read from where `locate` says that it is."""
+        moved = copy(self)
+        moved._locate, moved._open = locate, {}
+        return moved
+
+    def read(self, index: int) -> Frame:
+        """Return a frame. RecordError, LmdbError for a damaged file, OSError for one that cannot be read."""
+        frame = self._kept.get(index)
+        if frame is None:
+            frame = self._read(index)
+            if self.config.cache:
+                self._kept[index] = frame
+        return frame
+
+    def _read(self, index: int) -> Frame:
+        number = bisect_right(self._ends, index)
+        begin = self._ends[number - 1] if number else 0
+        frame = self._shard(number).read(index - begin)
+        found = len(frame.numbers), len(frame.edges), len(frame.numbers) - int(frame.fixed.sum())
+        expected = tuple(int(array[index]) for array in (self.sizes.natoms, self.sizes.neighbors, self.sizes.free))
+        if found != expected:
+            path = self._locate(self._shards[number])
+            raise DatasetError(
+                f"{path}, frame {index - begin}: atoms, edges and free atoms are {found}, but {metadata.NAME} says "
+                f"{expected}: complete or fetch the folder again, or delete that file and make it by "
+                "`python -m oc20.prepare metadata`"
+            )
+        return frame
+
+    def _shard(self, number: int) -> Shard:
+        with self._opening:
+            if number not in self._open:
+                path = self._locate(self._shards[number])
+                is_compact = self.config.format == "compact"
+                self._open[number] = compact.Shard(path) if is_compact else records.Shard(path)
+            return self._open[number]
+
+
+def _find(folder: Path, format: str) -> list[str]:
+    """Return the sorted names of the files of a folder that hold frames."""
+    try:
+        files = sorted(file for file in os.listdir(folder) if file.startswith("data."))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetError(
+            f"{folder} is no folder: data.data_dir must hold train/ and validation/; oc20/README.md says where the "
+            "data come from, and `python -m oc20.synthesize` makes some"
+        ) from error
+    names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
+    if not names[format]:
+        there = [f"{len(found):,} files as {kind}: set data.format" for kind, found in names.items() if found]
+        raise DatasetError(f"{folder}: expected data.*{ENDINGS[format]}, found {there[0] if there else 'none'}")
+    return names[format]
+
+
+def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
+    """Return the files below data_dir, none with the number of a sample. ValueError if they cannot be staged so."""
+    if mode == "shard":
+        raise ValueError(
+            "staging.mode=shard deals samples to the nodes, and files of oc20 hold many: set staging.mode to "
+            "replicate, memory or none; data.format=compact takes a seventh of the space"
+        )
+    return {name: number for dataset in datasets for name, number in dataset.files()}
+
+
+# -- batches -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Frames on the device as one graph, in the order of `indices`; there may be none.
+
+    indices: int64 (G,). wait_s: seconds that the consumer waited.
+    """
+
+    graph: Graph
+    indices: np.ndarray
+    wait_s: float
+
+
+def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
+    """Yield a batch for each array of indices, read and joined ahead by threads; to be closed if it is not used up.
+
+    What is wrong with a file is raised when its batch is due: see `Dataset.read`.
+    """
+    return timed(_graphs(dataset, indices, device), Batch)
+
+
+def _graphs(
+    dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device
+) -> Generator[tuple[Graph, np.ndarray]]:
+    begun: deque[np.ndarray] = deque()
+
+    def load(chosen: np.ndarray, into: list[Graph]) -> None:
+        graph = collate([dataset.read(index) for index in chosen.tolist()])
+        into.append(graph if device.type == "cpu" else graph.pin_memory())
+
+    def jobs() -> Iterator[Job[list[Graph]]]:
+        for chosen in indices:
+            begun.append(chosen)
+            into: list[Graph] = []
+            yield into, [partial(load, chosen, into)]
+
+    with closing(in_order(jobs(), dataset.config.workers, dataset.config.prefetch)) as ready:
+        for (graph,) in on_device(ready, device):
+            yield graph, begun.popleft()

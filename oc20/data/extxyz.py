@@ -1,0 +1,193 @@
+"""The files in which Open Catalyst is published: pairs of N.extxyz.xz, frames of atoms, and N.txt.xz, who they are.
+
+The text has a line for each frame, `random<sid>,frame<fid>,<reference energy in eV>`. Either file of a pair may lie
+there without compression (.xz). ase reads and writes the frames.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+from ase.io.extxyz import read_extxyz, write_extxyz
+
+from common.datasets.build import BadItemError, ProductionError
+from common.files import whole_file
+from oc20.graphs import Frame
+
+NAME: Final = re.compile(r"(\d+)\.extxyz(\.xz)?")
+LINE: Final = re.compile(r"random(\d+),frame(\d+),(\S+)")
+EXPECTED: Final = "random<number>,frame<number>,<energy>"
+BROKEN: Final = (lzma.LZMAError, EOFError, UnicodeDecodeError)
+UNREADABLE: Final = (KeyError, ValueError, IndexError, TypeError, StopIteration, OSError)  # what ase raises
+
+
+class ExtxyzError(BadItemError):
+    """A pair of files cannot be used; the message names the file, the frame and the line."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two files with the same frames, and the number in their names."""
+
+    number: int
+    xyz: Path
+    txt: Path
+
+
+@dataclass(frozen=True)
+class Record:
+    """A frame as the files have it. atoms: of ase, with tags, fixed atoms, energy (not referenced) and forces."""
+
+    atoms: Any
+    sid: int
+    fid: int
+    reference: float
+
+
+def find_pairs(folder: Path) -> list[Pair]:
+    """The pairs of a folder in order of their numbers; ProductionError where a text is missing or a number is twice."""
+    pairs: dict[int, Pair] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if match := NAME.fullmatch(path.name):
+            number = int(match[1])
+            if number in pairs:
+                raise ProductionError(f"{path} and {pairs[number].xyz.name} have the same number: remove one of them")
+            texts = [folder / f"{match[1]}.txt{ending}" for ending in (".xz", "")]
+            there = [text for text in texts if text.exists()]
+            if not there:
+                raise ProductionError(f"{path}: {texts[0].name} beside it is missing; it has the reference energies")
+            pairs[number] = Pair(number, path, there[0])
+    return [pairs[number] for number in sorted(pairs)]
+
+
+def names_of(number: int) -> tuple[str, str]:
+    """The names of a pair of files, as published."""
+    return f"{number}.extxyz.xz", f"{number}.txt.xz"
+
+
+def write(folder: Path, number: int, records: Iterable[Record]) -> Pair:
+    """The pair of files is there with these frames."""
+    xyz, txt = (folder / name for name in names_of(number))
+    with (
+        whole_file(xyz) as frames_part,
+        whole_file(txt) as lines_part,
+        lzma.open(frames_part, "wt") as frames,
+        lzma.open(lines_part, "wt") as lines,
+    ):
+        for record in records:
+            write_extxyz(frames, [record.atoms])
+            lines.write(f"random{record.sid},frame{record.fid},{record.reference:.8f}\n")
+    return Pair(number, xyz, txt)
+
+
+def read(pair: Pair) -> Iterator[Frame]:
+    """Yield the frames of a pair, with energies less the reference and without edges.
+
+    ExtxyzError for a damaged file, a frame that cannot be understood or is not finite, and files of unequal length.
+    """
+    entries = _entries(pair.txt)
+    number = 0
+    for number, (line, block) in enumerate(_blocks(pair.xyz), 1):
+        where = f"{pair.xyz}, frame {number} from line {line}"
+        entry = next(entries, None)
+        if entry is None:
+            raise ExtxyzError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
+        sid, fid, reference = entry
+        yield _frame(_parsed(block, where), reference, (sid, fid), where)
+    more = sum(1 for _ in entries)
+    if more or not number:
+        raise ExtxyzError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
+
+
+def _opened(path: Path) -> TextIO:
+    return lzma.open(path, "rt", encoding="ascii") if path.suffix == ".xz" else path.open(encoding="ascii")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file, compressed or not."""
+    try:
+        with _opened(path) as file:
+            yield from file
+    except BROKEN as error:
+        raise ExtxyzError(f"{path} is damaged: {error}; fetch it again") from error
+
+
+def _entries(path: Path) -> Iterator[tuple[int, int, float]]:
+    """Yield system, frame and reference energy of each line."""
+    for number, line in enumerate(_lines(path), 1):
+        match = LINE.fullmatch(line.strip())
+        try:
+            energy = float(match[3]) if match else np.nan
+        except ValueError:
+            energy = np.nan
+        if not match or not np.isfinite(energy):
+            raise ExtxyzError(f"{path}, line {number}: expected {EXPECTED}, found {line.strip()[:60]!r}")
+        yield int(match[1]), int(match[2]), energy
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the text of each frame with the number of its first line."""
+    number = 0
+    lines = _lines(path)
+    for line in lines:
+        number += 1
+        if not line.strip():
+            continue  # at the end of some files
+        if not line.strip().isdecimal() or not int(line):
+            raise ExtxyzError(f"{path}, line {number}: expected the number of atoms, found {line.strip()[:60]!r}")
+        block = [line, *(text for _, text in zip(range(int(line) + 1), lines, strict=False))]
+        if len(block) < int(line) + 2:
+            raise ExtxyzError(f"{path}, line {number}: a frame of {int(line):,} atoms begins, and the file ends in it")
+        yield number, "".join(block)
+        number += len(block) - 1
+
+
+def _parsed(block: str, where: str) -> Any:
+    """The frame as ase's Atoms, with energy and forces."""
+    try:
+        (atoms,) = read_extxyz(io.StringIO(block), slice(None))
+    except UNREADABLE as error:
+        reason = f"no element {error}" if isinstance(error, KeyError) else error
+        raise ExtxyzError(f"{where}: cannot be understood: {reason}") from error
+    known = atoms.calc.results if atoms.calc else {}
+    missing = [name for name in ("energy", "forces") if name not in known]
+    missing += [] if "tags" in atoms.arrays else ["tags"]
+    if missing:
+        raise ExtxyzError(f"{where}: {' and '.join(missing)} missing; expected what Open Catalyst publishes")
+    return atoms
+
+
+def _frame(atoms: Any, reference: float, name: tuple[int, int], where: str) -> Frame:
+    arrays = {"positions": atoms.positions, "forces": atoms.get_forces(apply_constraint=False)}
+    for kind, values in arrays.items():
+        wrong = np.flatnonzero(~np.isfinite(values).all(1))
+        if len(wrong):
+            raise ExtxyzError(f"{where}: {kind} of atom {wrong[0]} are not finite: {values[wrong[0]].tolist()}")
+    energy = float(atoms.get_potential_energy()) - reference
+    if not (np.isfinite(energy) and np.isfinite(atoms.cell.array).all()):
+        raise ExtxyzError(f"{where}: the energy or the cell is not finite")
+    if not atoms.numbers.all():
+        raise ExtxyzError(f"{where}: atom {int(np.argmin(atoms.numbers))} is X, no element")
+    fixed: np.ndarray = np.zeros(len(atoms), bool)
+    for constraint in atoms.constraints:
+        fixed[constraint.index] = True
+    return Frame(
+        numbers=atoms.numbers.astype(np.uint8),
+        pos=arrays["positions"].astype(np.float32),
+        cell=atoms.cell.array.astype(np.float32),
+        tags=atoms.get_tags().astype(np.int8),
+        fixed=fixed,
+        force=arrays["forces"].astype(np.float32),
+        energy=energy,
+        edges=np.empty((0, 2), np.int32),
+        offsets=np.empty((0, 3), np.int8),
+        sid=name[0],
+        fid=name[1],
+    )

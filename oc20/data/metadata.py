@@ -1,0 +1,86 @@
+"""How large the frames of a folder are, in their order: `metadata.npz` beside the files.
+
+    natoms, neighbors      atoms, and edges; int32, as in published files
+    triplets, free         triplets, and atoms that are not fixed; int32
+
+Work goes with the triplets, and losses are divided by the free atoms: both are known before a frame is read.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from common.data.split import DatasetError
+from common.files import whole_file
+from oc20.graphs import Frame, count_triplets
+
+NAME: Final = "metadata.npz"
+
+
+class Metadata(NamedTuple):
+    """Numbers of atoms, edges, triplets and free atoms of each frame, int32."""
+
+    natoms: np.ndarray
+    neighbors: np.ndarray
+    triplets: np.ndarray
+    free: np.ndarray
+
+    @classmethod
+    def of(cls, sizes: Iterable[tuple[int, ...]]) -> Metadata:
+        """Return those of frames of which each `size` is given."""
+        return cls(*np.array(list(sizes), np.int32).reshape(-1, len(cls._fields)).T)
+
+    def first(self, count: int) -> Metadata:
+        """Return those of the first so many frames."""
+        return Metadata(*(array[:count] for array in self))
+
+
+def size(frame: Frame) -> tuple[int, ...]:
+    """Return the numbers of a frame's atoms, edges, triplets and free atoms."""
+    atoms = len(frame.numbers)
+    triplets = count_triplets(frame.edges, frame.offsets, atoms)
+    return atoms, len(frame.edges), triplets, atoms - int(frame.fixed.sum())
+
+
+def write(path: Path, metadata: Metadata) -> None:
+    """The file holds them; what was there is replaced."""
+    with whole_file(path) as part, part.open("wb") as file:
+        np.savez(file, **metadata._asdict())
+
+
+def stored(path: Path) -> dict[str, np.ndarray]:
+    """Return those that a file has, by their names. DatasetError if it is damaged, FileNotFoundError if there is none.
+
+    Published files lack `free`, and some `triplets`.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in Metadata._fields if key in file}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} is damaged ({error}): delete it, and {_mend(path)}") from error
+
+
+def read(path: Path, count: int) -> Metadata:
+    """Return those of a folder with so many frames. DatasetError if they are missing, incomplete, damaged or others."""
+    try:
+        arrays = stored(path)
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path} is missing, which says how large the frames are: {_mend(path)}") from error
+    if missing := [key for key in Metadata._fields if key not in arrays]:
+        raise DatasetError(f"{path} has no {' and no '.join(missing)}: {_mend(path)}")
+    for key, array in arrays.items():
+        if array.shape != (count,) or array.dtype != np.int32:
+            raise DatasetError(
+                f"{path}: `{key}` is {array.dtype} {array.shape}, but the folder has {count:,} frames: delete it, and "
+                f"{_mend(path)}"
+            )
+    return Metadata(**arrays)
+
+
+def _mend(path: Path) -> str:
+    return f"make it by `python -m oc20.prepare metadata {path.parent.parent}`"

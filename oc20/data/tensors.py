@@ -1,0 +1,158 @@
+"""Arrays in pickles: torch tensors, with the files of torch.save inside that they consist of, and arrays of numpy.
+
+They are read as views of the pickle's bytes, and none has more elements than it has bytes for. A tensor is
+
+    torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks)
+    storage: torch.storage._load_from_bytes(file)
+    file: the pickles of a magic number, version and machine, of a reference to the storage, and of the list of all
+        storages, here one; then its int64 number of elements, and these, little-endian.
+
+Sources: torch.serialization (`_legacy_save`), numpy's reduce functions.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from typing import Any, Final
+
+import numpy as np
+
+from oc20.data.pickles import PERSISTENT, Made, Name, PickleError, load
+
+TENSOR: Final = "torch._utils._rebuild_tensor_v2"
+STORAGE: Final = "torch.storage._load_from_bytes"
+HOOKS: Final = "collections.OrderedDict"
+DTYPE: Final = "numpy.dtype"
+ARRAY, BUFFER, SCALAR = (
+    (f"numpy.core.{name}", f"numpy._core.{name}")  # before and since numpy 2
+    for name in ("multiarray._reconstruct", "numeric._frombuffer", "multiarray.scalar")
+)
+DTYPES: Final = frozenset(("f4", "f8", "i8", "i4", "i2", "i1", "u1", "b1"))
+MOST_AXES: Final = 8
+STORAGES: Final = {
+    "torch.FloatStorage": np.dtype("<f4"),
+    "torch.DoubleStorage": np.dtype("<f8"),
+    "torch.LongStorage": np.dtype("<i8"),
+    "torch.IntStorage": np.dtype("<i4"),
+    "torch.ShortStorage": np.dtype("<i2"),
+    "torch.CharStorage": np.dtype("i1"),
+    "torch.ByteStorage": np.dtype("u1"),
+    "torch.BoolStorage": np.dtype("?"),
+}
+NAMES: Final = frozenset((TENSOR, STORAGE, HOOKS, DTYPE, "numpy.ndarray", *ARRAY, *BUFFER, *SCALAR))
+"""What may occur in the pickle of an array."""
+SAVED: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + b"\x80\x02M\xe9\x03."
+"""How files of torch.save begin: the pickles of magic number and version."""
+MACHINE: Final = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+
+
+def array_of(made: Made) -> np.ndarray:
+    """Return the array that a note in a pickle describes: of numbers or bool, read-only or not; a scalar's shape is ().
+
+    Raises PickleError for anything else.
+    """
+    try:
+        if made.name == TENSOR:
+            return _tensor(*made.args[:4])
+        if made.name in BUFFER:
+            buffer, dtype, shape, order = made.args
+            return _stored(buffer, dtype, shape, order == "F")
+        if made.name in SCALAR:
+            dtype, buffer = made.args
+            return _stored(buffer, dtype, ())
+        if made.name in ARRAY:
+            _, shape, dtype, by_columns, buffer = made.state
+            return _stored(buffer, dtype, shape, by_columns)
+    except PickleError:
+        raise
+    except (TypeError, ValueError, IndexError, struct.error, OverflowError) as error:
+        raise PickleError(f"a damaged array: {error}") from error
+    raise PickleError(f"{str(made.name)!r} where an array was expected")
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
+    if type(storage) is not Made or storage.name != STORAGE:
+        raise PickleError("a tensor without the bytes that it consists of")
+    (saved,) = storage.args
+    if type(saved) is not bytes or not saved.startswith(SAVED):
+        raise PickleError("a tensor in an unknown format: expected what torch pickles with pickle.dumps")
+    machine, at = load(saved, _nothing, len(SAVED))
+    reference, at = load(saved, STORAGES.__contains__, at)
+    _, at = load(saved, _nothing, at)
+    if type(machine) is not dict or machine.get("little_endian") is not True:
+        raise PickleError("a tensor of a machine with another order of bytes")
+    if type(reference) is not Made or reference.name != PERSISTENT:
+        raise PickleError("a tensor without a storage")
+    _, kind, _, _, count, view = reference.args[0]
+    (stored,) = struct.unpack_from("<q", saved, at)
+    values = memoryview(saved)[at + 8 :]
+    if type(kind) is not Name or view is not None:
+        raise PickleError("a tensor with a view of a storage")
+    dtype = STORAGES[kind]
+    if stored != count or len(values) != stored * dtype.itemsize:
+        raise PickleError(f"a tensor of {stored} elements with {len(values)} bytes")
+    strides = tuple(step * dtype.itemsize for step in stride)
+    return _view(values, dtype, size, offset * dtype.itemsize, strides)
+
+
+def _stored(buffer: Any, dtype: Any, shape: Any, by_columns: Any = False) -> np.ndarray:
+    if by_columns:
+        return _view(buffer, _dtype(dtype), shape[::-1]).T
+    return _view(buffer, _dtype(dtype), shape)
+
+
+def _view(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None) -> np.ndarray:
+    """Return the bytes as an array; numpy raises ValueError for what lies outside of them."""
+    if type(shape) is not tuple or len(shape) > MOST_AXES or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError("a shape that is none")
+    if math.prod(shape) * dtype.itemsize > len(buffer):  # such as a single number that is repeated by a stride of 0
+        raise ValueError(f"{math.prod(shape)} elements in {len(buffer)} bytes")
+    return np.ndarray(shape, dtype, buffer, offset, strides)
+
+
+def _dtype(made: Any) -> np.dtype:
+    if type(made) is not Made or made.name != DTYPE or type(made.args[0]) is not str or made.args[0] not in DTYPES:
+        raise PickleError("an array of something else than numbers")
+    if made.state[1] == ">":
+        raise PickleError("an array of a machine with another order of bytes")
+    return np.dtype(made.args[0]).newbyteorder("<")
+
+
+def _nothing(_: str) -> bool:
+    return False
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> bytes:
+    """Return the opcodes that push a number, a text, None, or a tuple of such. They use the first numbers for memos."""
+    return pickle.dumps(value, 2)[2:-1]
+
+
+def named(name: str) -> bytes:
+    """Return the opcodes that push what has this full name."""
+    module, _, last = name.rpartition(".")
+    return f"c{module}\n{last}\n".encode()
+
+
+def tensor(array: np.ndarray) -> bytes:
+    """Return the opcodes that push an array, of float32 or int64, as a torch tensor: for protocol 3 or higher."""
+    kind = {dtype: name for name, dtype in STORAGES.items()}[array.dtype]
+    reference = plain("storage") + named(kind) + plain("0") + plain("cpu") + plain(array.size) + plain(None)
+    saved = b"".join(
+        (
+            SAVED,
+            pickle.dumps(MACHINE, 2),
+            b"\x80\x02(" + reference + b"tQ.",
+            pickle.dumps(["0"], 2),
+            struct.pack("<q", array.size),
+            array.tobytes(),
+        )
+    )
+    stride = tuple(math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim))
+    storage = named(STORAGE) + struct.pack("<cI", b"B", len(saved)) + saved + b"\x85R"
+    rest = plain(0) + plain(array.shape) + plain(stride) + plain(False) + named(HOOKS) + b")R"
+    return named(TENSOR) + b"(" + storage + rest + b"tR"

@@ -1,0 +1,1 @@
+"""The surfaces of the mini problem: physics, recipe and pictures."""

@@ -1,0 +1,1 @@
+"""Assemble a submission package from the logs of finished runs."""

@@ -1,0 +1,166 @@
+"""Makes a submission of run folders, or extends one: systems, benchmarks, results and provenance.json."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from glob import escape
+from pathlib import Path
+from typing import Final
+
+from tqdm import tqdm
+
+from common.command import run_command
+from common.datasets.manifest import ManifestError
+from common.files import whole_file
+from compliance.formats.words import clean
+from compliance.model.layout import STRONG, WEAK
+from submission import manifest
+from submission.assemble.input_logs import AssemblyError
+from submission.assemble.packing import Assembly, Packing
+
+__all__ = ("Assembled", "Assembly", "AssemblyError", "assemble", "main")
+
+DESCRIPTION: Final = """\
+Makes a submission in the layout of the rounds since 1.0 of result logs, a system description and the code:
+
+  OUT/<organisation>/systems/<system>.json
+  OUT/<organisation>/results/<system>/strong/<benchmark>/result_0.txt ...
+  OUT/<organisation>/benchmarks/<benchmark>/implementations/<implementation>/   the code
+  OUT/<organisation>/benchmarks/<benchmark>/<system>/                           how to run it there
+  OUT/<organisation>/provenance.json                                            hashes, sources, settings, data
+
+The logs say of which organisation and benchmark they are. A later call extends the package; logs that it holds keep
+their numbers. No file is ever replaced by another one, and the runs are only read.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m submission.assemble runs/ -o out --system systems/laptop.json       all result_*.txt below runs/
+  python -m submission.assemble runs/ -o out --system x.json --dry-run          what would be written?
+  python -m submission.assemble models/ -o out --system x.json --scaling weak --pruned failed/
+  python -m submission.assemble logs/ -o out --system x.json --sources code/    logs of other programs, with their code
+  python -m submission.assemble runs/ -o out --system x.json --redact           without mail addresses, in the copy
+
+then:
+  python -m compliance.check out/Example_Organization       is it a valid submission?
+  python -m submission.manifest out/Example_Organization    is every file as it was?
+
+exit status: 0 the package is made, 1 it cannot be made of this, 2 wrong use
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A package. unchanged: files that were there. incomplete: result sets with too few runs: "1 of 10 runs".
+
+    mini: of runs on mini problems.
+    """
+
+    root: Path
+    written: list[Path]
+    unchanged: list[Path]
+    incomplete: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
+    mini: bool = False
+
+
+def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
+    """Return the package, which holds all that was given; a second call writes nothing.
+
+    dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
+    anything is written, and ManifestError for a damaged provenance.json.
+    """
+    packing = Packing(assembly)
+    new, unchanged = packing.sift()
+    root = packing.root
+    written = [root / item.name for item in new]
+    if not dry_run:
+        for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
+            _write(root / item.name, item.read(), item.executable)
+        record = root / manifest.NAME
+        text = manifest.trace(root, packing.earlier, packing.fresh)
+        if record.exists() and record.read_bytes() == text:
+            unchanged.append(record)
+        else:
+            _write(record, text)
+            written.append(record)
+    incomplete = manifest.incomplete({*packing.present, *packing.fresh})
+    return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
+
+
+def _write(target: Path, data: bytes, executable: bool = False) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f"{escape(target.name)}.[0-9]*.tmp"):  # of a call that was killed
+        left.unlink()
+    with whole_file(target) as part:
+        part.write_bytes(data)
+        part.chmod(part.stat().st_mode | (0o111 if executable else 0))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    given = _parser().parse_args(arguments)
+    assembly = Assembly(
+        runs=tuple(given.runs),
+        output=given.output,
+        system=given.system,
+        organisation=given.organisation,
+        scaling=given.scaling,
+        pruned=tuple(given.pruned),
+        implementation=given.implementation,
+        sources=given.sources,
+        redact=given.redact,
+        unfinished=given.unfinished,
+    )
+    return run_command(lambda: _show(assembly, given.dry_run), (AssemblyError, ManifestError, OSError))
+
+
+def _show(assembly: Assembly, dry_run: bool) -> int:
+    made = assemble(assembly, dry_run=dry_run)
+    for warning in made.warnings:
+        print(clean(f"warning: {warning}"), file=sys.stderr)
+    if dry_run:
+        for path in made.written:
+            print(clean(path))
+    did = "would write" if dry_run else "wrote"
+    print(clean(f"{made.root}: {did} {len(made.written)} files, {len(made.unchanged)} were there"))
+    for name, runs in made.incomplete.items():
+        print(clean(f"INCOMPLETE: {name}: {runs}"))
+    if not dry_run:
+        print(clean(f"next: python -m compliance.check {made.root}{' --allow-mini' if made.mini else ''}"))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m submission.assemble",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
+    add("-o", "--output", type=Path, required=True, metavar="OUT", help="gets the organisation's folder")
+    add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
+    add("--organisation", metavar="NAME", help="name of the folder (default: submission_org of the logs)")
+    add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
+    add(
+        "--pruned",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="instances of a throughput result not counted",
+    )
+    add("--implementation", default="mlperf-hpc-suite", metavar="ID", help="folder of the code (default: %(default)s)")
+    add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
+    add("--redact", action="store_true", help="take mail addresses and home directories out of the copies")
+    add("--unfinished", action="store_true", help="take logs without run_stop, as failed runs")
+    add("--dry-run", action="store_true", help="write nothing, and list what would be written")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

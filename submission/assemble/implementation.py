@@ -1,0 +1,203 @@
+"""The folder benchmarks/ of a package: the code that made the results, and how to run it again on the system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from common.provenance import ROOT, source_hash
+from common.reference import MINI
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES
+from submission.assemble.input_logs import AssemblyError, files_below, listed
+from submission.run_facts import PER_RUN
+
+SHARED: Final = "common"
+SETUP_FILES: Final = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg")
+"""What installing the suite needs beside its packages."""
+
+HEAD: Final = """\
+#!/usr/bin/env bash
+# @title@
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+"""
+WORK: Final = """\
+# WORK: folder for environment, data and runs (default: work, in the current folder).
+WORK=${WORK:-$PWD/work}
+"""
+SETUP: Final = """\
+# PYTHON: the interpreter, 3.11 or later. PIP_ARGS: more for pip, as --extra-index-url URL for another build of torch.
+mkdir -p "$WORK/code"
+"${PYTHON:-python3}" -m venv "$WORK/venv"
+cp -R "$here/../implementations/@implementation@/." "$WORK/code"  # installing writes beside the code
+"$WORK/venv/bin/python" -m pip install ${PIP_ARGS:-} --constraint "$WORK/code/constraints.txt" "$WORK/code[@benchmark@]"
+"""
+DATA_HEAD: Final = """\
+# DATA: folder of the data (default: data in WORK).
+DATA=${DATA:-$WORK/data}
+"""
+MINI_DATA: Final = """\
+"$WORK/venv/bin/python" -P -m @benchmark@.synthesize "$DATA" --verify
+"""
+FULL_DATA: Final = """\
+if [ ! -d "$DATA" ]; then
+  echo "$DATA is not there: get the data as ../implementations/@implementation@/@benchmark@/README.md says" >&2
+  exit 1
+fi
+[ -e "$DATA/manifest.json" ] || "$WORK/venv/bin/python" -P -m @benchmark@.prepare manifest "$DATA"
+"$WORK/venv/bin/python" -P -m @benchmark@.prepare verify "$DATA"
+"""
+RUN: Final = """\
+# OUTPUT: folder of the run, which gets the log result_0.txt. CONFIG: the configuration. LAUNCH: what starts the ranks,
+# such as LAUNCH="srun -n 64" or LAUNCH="mpirun -n 4". Arguments are values of the configuration: train.seed=7.
+OUTPUT=${OUTPUT:-$WORK/run_$(date +%Y%m%d-%H%M%S)}
+CONFIG=${CONFIG:-$here/config.yaml}
+${LAUNCH:-} "$WORK/venv/bin/python" -P -m @benchmark@.train "$CONFIG" output_dir="$OUTPUT" data.data_dir="$DATA" "$@"
+"""
+DELEGATE: Final = """\
+exec "$here/../implementations/@implementation@/@script@" "$@"
+"""
+TITLES: Final = {
+    "setup.sh": "Sets up the software of @benchmark@ on @system@, once.",
+    "init_datasets.sh": "Makes the data of @benchmark@ ready, once.",
+    "run_and_time.sh": "Runs @benchmark@ on @system@ once, and writes its result log.",
+}
+README: Final = """\
+# @benchmark@ on @system@
+
+The code of the logs in `results/@system@/` is in `benchmarks/@benchmark@/implementations/@implementation@/`.
+`provenance.json` says of each log by which revision it was made; it names that folder as well where the sources in it
+have the hash that the log states.
+"""
+OUR_README: Final = """
+```
+./setup.sh            # environment and code, once
+./init_datasets.sh    # the data, once
+./run_and_time.sh     # one run, with a fresh seed; its log is named at the end
+```
+
+`config.yaml` is the configuration as the logs state it, all defaults filled in, without @per_run@. Where some
+runs had another one, it lies beside it: `CONFIG=config_2.yaml ./run_and_time.sh`. Each script says at its top which
+variables it reads.
+"""
+OTHER_README: Final = """
+The scripts beside this file call those of the implementation. Where one is missing, write it: `setup.sh` prepares the
+software, `init_datasets.sh` the data, `run_and_time.sh` makes one run and its log.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A file for the package. name: below the package's root. origin: where it comes from, for messages.
+
+    once: written by the first call only; people may edit it.
+    """
+
+    name: str
+    origin: str
+    read: Callable[[], bytes]
+    executable: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The implementation of one benchmark. root: where its files come from."""
+
+    root: Path
+    benchmark: str
+    name: str
+
+    @property
+    def folder(self) -> str:
+        """Where the code goes, below the package's root."""
+        return f"{BENCHMARKS}/{self.benchmark}/{IMPLEMENTATIONS}/{self.name}"
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is the suite, so that its scripts are known."""
+        return suite_at(self.root, self.benchmark)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that are copied whole; of the suite only the packages that the benchmark needs."""
+        return [self.root / SHARED, self.root / self.benchmark] if self.ours else [self.root]
+
+    def items(self) -> Iterator[Item]:
+        """Yield the files, without caches and hidden ones. Raises AssemblyError for files that are no code."""
+        files = [path for folder in self.folders for path in files_below(folder) if self._belongs(path)]
+        if self.ours:
+            missing = [name for name in SETUP_FILES if not (self.root / name).is_file()]
+            if missing:
+                raise AssemblyError(
+                    f"{self.root} lacks {', '.join(missing)}: name a checkout of the suite, --sources DIR"
+                )
+            files += [self.root / name for name in SETUP_FILES]
+        if not files:
+            raise AssemblyError(f"{self.root}: no files; expected the code of {self.benchmark}")
+        broken = [path for path in files if not path.is_file()]
+        if broken:
+            raise AssemblyError(f"no file to read: {listed(broken)}; mend the link or remove it")
+        large = [path for path in files if path.stat().st_size > MAX_FILE_BYTES]
+        if large:
+            raise AssemblyError(
+                f"larger than {MAX_FILE_BYTES >> 20} MiB, so no code: {listed(large)}; move it elsewhere"
+            )
+        for path in files:
+            name = f"{self.folder}/{path.relative_to(self.root).as_posix()}"
+            yield Item(name, str(path), path.read_bytes, executable=path.stat().st_mode & 0o100 != 0)
+
+    def _belongs(self, path: Path) -> bool:
+        parts = path.relative_to(self.root).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" or part.endswith(".egg-info") for part in parts)
+        return not hidden and path.suffix != ".pyc"
+
+
+def suite_at(root: Path, benchmark: str) -> bool:
+    """Tell whether the suite's packages for a benchmark lie in a folder."""
+    return (
+        all((root / package / "__init__.py").is_file() for package in (SHARED, benchmark))
+        and (root / benchmark / "train.py").is_file()
+    )
+
+
+def suite_hash(root: Path, benchmark: str) -> str | None:
+    """Return the hash of the sources in a folder as the suite's logs state it; None for other code."""
+    return source_hash((SHARED, benchmark), root) if suite_at(root, benchmark) else None
+
+
+def code_of(benchmark: str, name: str, sources: Path | None) -> Code:
+    """Return the implementation of a benchmark that lies in `sources`, by default the suite itself."""
+    return Code(sources or ROOT, benchmark, name)
+
+
+def system_folder(benchmark: str, system: str) -> str:
+    """Return the folder that says how a benchmark is run on a system, below the package's root."""
+    return f"{BENCHMARKS}/{benchmark}/{system}"
+
+
+def system_items(code: Code, system: str, variant: str) -> Iterator[Item]:
+    """Yield the files that say how the code is set up and run on the system; variant: "mini" or "full"."""
+    names = {"benchmark": code.benchmark, "system": system, "implementation": code.name}
+    folder = system_folder(code.benchmark, system)
+
+    def made(name: str, text: str, executable: bool = False) -> Item:
+        for key, value in (*names.items(), ("per_run", PER_RUN)):
+            text = text.replace(f"@{key}@", value)
+        return Item(f"{folder}/{name}", "what assemble writes", partial(bytes, text.encode()), executable, once=True)
+
+    link = names | {"code": f"../{IMPLEMENTATIONS}/{code.name}"}
+    yield made(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")
+    yield made("README.md", README + (OUR_README if code.ours else OTHER_README))
+    data = DATA_HEAD + (MINI_DATA if variant == MINI else FULL_DATA)
+    bodies = {"setup.sh": SETUP, "init_datasets.sh": data, "run_and_time.sh": DATA_HEAD + RUN}
+    for script, body in bodies.items():
+        head = HEAD.replace("@title@", TITLES[script])
+        if code.ours:
+            yield made(script, head + WORK + body, executable=True)
+        elif (code.root / script).is_file():
+            yield made(script, head + DELEGATE.replace("@script@", script), executable=True)

@@ -1,0 +1,1 @@
+"""Compare two results: settings, convergence, times, scores."""

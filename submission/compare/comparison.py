@@ -1,0 +1,322 @@
+"""What two results have in common and what not: facts and measures, side by side."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any, Final, Literal
+
+from common.reference import Reference, is_number
+from compliance.benchmarks import reference_of
+from compliance.formats.words import convergence_of, convergence_text
+from compliance.model.layout import STRONG
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+from compliance.model.score import Throughput, TimeToTrain
+from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
+from submission.run_timeline import Evidence, read_evidence
+
+CURVE_POINTS: Final = 8
+PARTS: Final = ("init", "staging", "train", "eval", "rest")
+
+
+@dataclass(frozen=True)
+class Side:
+    """The runs of one benchmark on one side, at least one.
+
+    results: the set that they are, None for logs judged one by one.
+    """
+
+    path: str
+    runs: list[Run]
+    results: ResultSet | None = None
+
+    @cached_property
+    def evidence(self) -> list[Evidence]:
+        """What the logs show, in the order of the runs; read when it is first asked for."""
+        return [read_evidence(run, self.reference) for run in self.runs]
+
+    @property
+    def name(self) -> str:
+        """How a report calls the result; the path of what is no result."""
+        return self.results.name if self.results else self.path
+
+    @property
+    def scaling(self) -> str:
+        """Time to train ("strong") or throughput ("weak"); single logs are of the first kind."""
+        return self.results.scaling if self.results else STRONG
+
+    @property
+    def variant(self) -> str:
+        """The variant of the problem that the first run is about."""
+        return self.runs[0].variant
+
+    @property
+    def reference(self) -> Reference | None:
+        """The facts of the benchmark."""
+        return reference_of(self.runs[0].benchmark, self.variant)
+
+    @property
+    def unit(self) -> str:
+        """What the runs count until they converge."""
+        return self.reference.epoch_unit if self.reference else "epochs"
+
+    @property
+    def scale(self) -> int | None:
+        """Accelerators of a run (nodes or host processors of a system without), if all runs agree."""
+        scales = {run.scale for run in self.runs}
+        alone = scales.pop() if len(scales) == 1 else None
+        return self.results.instance_scale if self.results else alone
+
+    def mean(self, measure: Callable[[Run, Evidence], float | None]) -> float | None:
+        """Return the mean of what the runs have; None if none has it."""
+        found = [measure(run, one) for run, one in zip(self.runs, self.evidence, strict=True)]
+        known = [value for value in found if value is not None]
+        return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One fact or measure; ABSENT on the side that does not say it, None for a measure that there is not."""
+
+    what: str
+    a: Any
+    b: Any
+
+    @property
+    def ratio(self) -> float | None:
+        """B over A, of two numbers."""
+        return self.b / self.a if is_number(self.a) and is_number(self.b) and self.a else None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines of one kind: "facts" are equal or differ, "measures" have a ratio; `same` equal facts are left out."""
+
+    title: str
+    kind: Literal["facts", "measures"]
+    lines: tuple[Line, ...]
+    same: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two results of one benchmark side by side.
+
+    changes: what to change so that B trains with A's hyperparameters, as arguments of a shell.
+    as_overrides: they are keys of B's configuration, not of its log.
+    """
+
+    benchmark: str
+    a: Side
+    b: Side
+    sections: tuple[Section, ...]
+    changes: tuple[str, ...]
+    as_overrides: bool
+
+
+def compare(benchmark: str, a: Side, b: Side) -> Comparison:
+    """Return the two sides' results of a benchmark side by side."""
+    of_logs, of_configurations = ((of(a.evidence), of(b.evidence)) for of in (logged, configured))
+    as_overrides = all(of_configurations)
+    wanted, present = of_configurations if as_overrides else of_logs
+    sections = (
+        _facts("Runs", _about(a), _about(b), everything=True),
+        _measures("Score", _score(a), _score(b)),
+        _facts("Hyperparameters, as logged", of_logs[0], of_logs[1], everything=True),
+        *([_facts("Configuration", *of_configurations)] if as_overrides else []),
+        _measures("Convergence", _convergence(a), _convergence(b)),
+        Section(_curve_title(a), "measures", tuple(_curves(a, b))),
+        _measures("Time", _times(a), _times(b)),
+        _facts("System and software", _system(a), _system(b)),
+    )
+    shown = tuple(section for section in sections if section.lines or section.same)
+    return Comparison(benchmark, a, b, shown, tuple(changes(wanted, present)), as_overrides)
+
+
+def _facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:
+    keys = list(dict.fromkeys((*a, *b)))
+    shown = keys if everything else differing(a, b)
+    lines = tuple(Line(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in shown)
+    return Section(title, "facts", lines, len(keys) - len(shown))
+
+
+def _measures(title: str, a: dict[str, Any], b: dict[str, Any]) -> Section:
+    """Return the section without what neither side has."""
+    lines = (Line(key, a.get(key), b.get(key)) for key in dict.fromkeys((*a, *b)))
+    return Section(title, "measures", tuple(line for line in lines if (line.a, line.b) != (None, None)))
+
+
+# -- facts -------------------------------------------------------------------------------------------------
+
+
+def _about(side: Side) -> dict[str, Any]:
+    results = side.results
+    samples = {evidence.samples_per_epoch for evidence in side.evidence}
+    facts = {
+        "round": f"v{side.runs[0].round}",
+        "division": side.runs[0].division,
+        "problem": side.variant,
+        "scaling": side.scaling,
+        "samples of an epoch": samples.pop() if len(samples) == 1 else None,
+        "runs": len(side.runs),
+        "runs that a result needs": side.reference.runs if side.reference else None,
+        "failing logs": sum(run.verdict == "FAIL" for run in side.runs),
+        "convergence": convergence_text(results) if results else None,
+    }
+    return {key: value for key, value in facts.items() if value not in (None, "")}
+
+
+def _system(side: Side) -> dict[str, Any]:
+    """Return what the system description says, and what logs of this suite say of versions, sources and machine."""
+    run = side.runs[0]
+    facts = {"number_of_nodes (log)": run.nodes, "accelerators_per_node (log)": run.accelerators_per_node}
+    if side.results and side.results.description:
+        facts |= side.results.description.fields
+    for key, value in side.evidence[0].provenance.items():
+        if key != "config":
+            inner = value.items() if isinstance(value, dict) else [("", value)]
+            facts |= {f"{key}.{name}".rstrip("."): item for name, item in inner}
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+# -- measures ----------------------------------------------------------------------------------------------
+
+
+def _score(side: Side) -> dict[str, Any]:
+    score = side.results.score if side.results else None
+    if isinstance(score, TimeToTrain):
+        return {
+            "time to train, min": score.minutes,
+            "normalised by RCP, min": score.normalized if score.normalization > 1 else None,
+            "scaled by scaling.json, min": score.scaled,
+            "energy of a run, J": score.energy_joules,
+        }
+    if isinstance(score, Throughput):
+        return {
+            "models": score.models,
+            "first start to last stop, min": score.minutes,
+            "models/min": score.models_per_minute,
+            "normalised by RCP, models/min": score.normalized_models_per_minute if score.normalization > 1 else None,
+            "energy of all models, J": score.energy_joules,
+        }
+    return {}
+
+
+def _convergence(side: Side) -> dict[str, Any]:
+    counts = [run.convergence if run.converged else None for run in side.runs]
+    judged = convergence_of(side.results) if side.results else None
+    unit = side.unit
+    return {
+        "runs that converged": sum(run.converged for run in side.runs),
+        f"{unit} to target, per run": tuple(counts),
+        f"{unit} to target, mean": side.mean(_converged_after),
+        f"{unit} of the reference (RCP), mean": judged.point.mean if judged and judged.point else None,
+        **({"samples to target, mean": side.mean(_samples)} if unit != "samples" else {}),
+        "steps to target, mean": side.mean(_steps),
+    }
+
+
+def _converged_after(run: Run, _: Evidence) -> float | None:
+    return float(run.convergence) if run.converged and is_number(run.convergence) else None
+
+
+def _samples(run: Run, evidence: Evidence) -> float | None:
+    return _trained(run, evidence) if run.converged else None
+
+
+def _steps(run: Run, evidence: Evidence) -> float | None:
+    samples = _samples(run, evidence)
+    return samples / run.batch_size if samples is not None and is_number(run.batch_size) and run.batch_size else None
+
+
+def _trained(run: Run, evidence: Evidence) -> float | None:
+    """Return the samples trained on until the last evaluation that counts; some logs count epochs from 0."""
+    reference = reference_of(run.benchmark, run.variant)
+    if reference is None or not is_number(run.convergence):
+        return None
+    if reference.epoch_unit == "samples":
+        return float(run.convergence)
+    if evidence.samples_per_epoch is None:
+        return None
+    first = evidence.evaluations[0].epoch if evidence.evaluations else None
+    return float((run.convergence + (first == 0)) * evidence.samples_per_epoch)
+
+
+def _times(side: Side) -> dict[str, Any]:
+    rate = side.mean(_rate)
+    return {
+        "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
+        "run_start to run_stop, mean, min": side.mean(lambda run, _: run.minutes),
+        **{f"{part}, mean, min": side.mean(_minutes_of(part)) for part in PARTS},
+        "time of an epoch, mean, s": side.mean(_epoch_seconds),
+        "training, samples/s": rate,
+        "training, samples/s per accelerator (node)": rate / side.scale if rate is not None and side.scale else None,
+    }
+
+
+def _minutes_of(part: str) -> Callable[[Run, Evidence], float | None]:
+    return lambda _, evidence: evidence.seconds[part] / 60 if part in evidence.seconds else None
+
+
+def _epoch_seconds(_: Run, evidence: Evidence) -> float | None:
+    return fmean(evidence.epoch_seconds) if evidence.epoch_seconds else None
+
+
+def _rate(run: Run, evidence: Evidence) -> float | None:
+    samples, seconds = _trained(run, evidence), evidence.seconds.get("train")
+    return samples / seconds if samples is not None and seconds else None
+
+
+# -- curves ------------------------------------------------------------------------------------------------
+
+Curve = list[tuple[float, float]]
+
+
+def _curve_title(side: Side) -> str:
+    key = side.reference.target.key if side.reference else "quality"
+    return f"{key}, mean of the runs that got so far"
+
+
+def _curves(a: Side, b: Side) -> Iterator[Line]:
+    """Yield the mean quality of both sides at up to so many epochs at which A was evaluated and B was training."""
+    of_a, of_b = ([curve for curve in map(_curve, side.evidence) if curve] for side in (a, b))
+    if not of_a or not of_b:
+        return
+    first = max(min(curve[0][0] for curve in curves) for curves in (of_a, of_b))
+    last = min(max(curve[-1][0] for curve in curves) for curves in (of_a, of_b))
+    epochs = sorted({epoch for curve in of_a for epoch, _ in curve if first <= epoch <= last})
+    for epoch in _spread(epochs):
+        yield Line(f"{a.unit.removesuffix('s')} {epoch:,.10g}", _mean_at(of_a, epoch), _mean_at(of_b, epoch))
+
+
+def _curve(evidence: Evidence) -> Curve:
+    """Return (epoch, quality), ascending; of several evaluations of an epoch the last counts."""
+    return sorted({one.epoch: one.value for one in evidence.evaluations if one.epoch is not None}.items())
+
+
+def _spread(epochs: Sequence[float]) -> Iterable[float]:
+    """Return some of the epochs, evenly, with the first and the last."""
+    if len(epochs) <= CURVE_POINTS:
+        return epochs
+    return [epochs[round(at * (len(epochs) - 1) / (CURVE_POINTS - 1))] for at in range(CURVE_POINTS)]
+
+
+def _mean_at(curves: Iterable[Curve], epoch: float) -> float | None:
+    found = [value for value in (_at(curve, epoch) for curve in curves) if value is not None]
+    return fmean(found) if found else None
+
+
+def _at(curve: Curve, epoch: float) -> float | None:
+    """Return the quality at an epoch, between two evaluations on the line between them; None outside."""
+    if not curve[0][0] <= epoch <= curve[-1][0]:
+        return None
+    after = bisect_left(curve, (epoch,))
+    (right, above) = curve[after]
+    if right == epoch:
+        return above
+    (left, below) = curve[after - 1]
+    return below + (above - below) * (epoch - left) / (right - left)

@@ -1,0 +1,167 @@
+"""The formats of comparisons: `FORMATS[name](comparisons)` returns the text, with a last line end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from common.reference import is_number
+from compliance.formats.json import finite
+from compliance.formats.markdown import code
+from compliance.formats.words import clean, counted
+from submission.compare.comparison import Comparison, Line, Section
+from submission.compare.hyperparameters import ABSENT, Varied, same, yaml_text
+from submission.text_table import Table, markdown_text, shortened, terminal_text
+
+Cells = tuple[str, ...]
+
+LONGEST_FACT: Final = 48
+"""Characters of a fact in a table; some system descriptions have values of hundreds."""
+MOST_RUNS: Final = 12
+"""Of so many runs each is shown; of more, only from where to where they reach."""
+UNLIMITED: Final = 1_000_000
+"""The width of what is no terminal."""
+SMALLEST: Final = 0.001
+"""What is less, such as the minutes of an empty staging, is shown as that."""
+NUMERIC: Final = (False, False, False, False)
+
+
+def table(comparisons: list[Comparison], width: int = UNLIMITED) -> str:
+    """Return a table of each comparison in lines of at most so many letters, and all of what is to be changed."""
+    blocks = []
+    for one in comparisons:
+        headings = (("", ""), ("A", clean(one.a.name)), ("B", clean(one.b.name)), ("", ""))
+        rows: list[Cells] = []
+        for section in one.sections:
+            head, *lines = _rows(section)
+            rows += [("", "", "", ""), (head[0], "", "", head[3]), *(("  " + line[0], *line[1:]) for line in lines)]
+        blocks.append(terminal_text(Table(one.benchmark, headings, tuple(rows), NUMERIC), width))
+        blocks.append("\n".join([_ending(one), *(f"  {clean(change)}" for change in one.changes)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def markdown(comparisons: list[Comparison], _: int = UNLIMITED) -> str:
+    """Return Markdown, in which nothing from a log is markup."""
+    blocks = []
+    for one in comparisons:
+        blocks.append(f"## {one.benchmark}\n\nA: {code(one.a.name)}  \nB: {code(one.b.name)}")
+        for section in one.sections:
+            (title, *titles), *rows = _rows(section)
+            headings = tuple((name, "") for name in ("", *titles))
+            blocks.append(markdown_text(Table(title, headings, tuple(rows), NUMERIC)))
+        blocks.append(_ending(one))
+        blocks += ["\n".join(f"- {code(change)}" for change in one.changes)] if one.changes else []
+    return "\n\n".join(blocks) + "\n"
+
+
+def as_json(comparisons: list[Comparison], _: int = UNLIMITED) -> str:
+    """Return one JSON object in ASCII; what a side does not say is not there."""
+    document = {"schema": 1, "comparisons": [_document(one) for one in comparisons]}
+    return json.dumps(finite(document), indent=1) + "\n"
+
+
+FORMATS: Final[dict[str, Callable[[list[Comparison], int], str]]] = {
+    "table": table,
+    "markdown": markdown,
+    "json": as_json,
+}
+
+
+# -- texts -------------------------------------------------------------------------------------------------
+
+
+def _rows(section: Section) -> list[Cells]:
+    """Return the heading and the lines as cells that are safe to print."""
+    measures = section.kind == "measures"
+    rows: list[Cells] = [(section.title, "A", "B", "B / A" if measures else "")]
+    rows += [_measures(line) if measures else _facts(line) for line in section.lines]
+    if section.same:
+        rows.append((f"({counted(section.same, 'more value')} the same)", "", "", ""))
+    return [tuple(map(clean, row)) for row in rows]
+
+
+def _measures(line: Line) -> Cells:
+    ratio = f"{line.ratio:.3f}" if line.ratio is not None else ""
+    return (line.what, _measure(line.a), _measure(line.b), ratio)
+
+
+def _measure(value: Any) -> str:
+    if isinstance(value, tuple):
+        known = [number for number in value if number is not None]
+        if len(value) <= MOST_RUNS or not known:
+            # Three digits are enough for one of many.
+            return " ".join(_measure(number and float(f"{number:.3g}")) for number in value)
+        return f"{_measure(min(known))} to {_measure(max(known))}"
+    if not is_number(value):
+        return "–"
+    if 0 < value < SMALLEST:
+        return f"< {SMALLEST}"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+def _facts(line: Line) -> Cells:
+    if line.a is ABSENT or line.b is ABSENT:
+        note = "only B" if line.a is ABSENT else "only A"
+    else:
+        note = "" if same(line.a, line.b) else "differs"
+    return (line.what, _fact(line.a), _fact(line.b), note)
+
+
+def _fact(value: Any) -> str:
+    """Return a logged value; text in quotes only where it could be taken for something else."""
+    if value is ABSENT:
+        return "–"
+    if isinstance(value, Varied):
+        return ", ".join(f"{_fact(one)} ({counted(runs, 'run')})" for one, runs in value.counts)
+    text = value if isinstance(value, str) and not _is_json(value) else yaml_text(value)
+    return shortened(text, LONGEST_FACT)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _ending(one: Comparison) -> str:
+    """Return the line before the changes."""
+    if not one.changes:
+        return "B has A's hyperparameters."
+    if one.as_overrides:
+        return f"To train B with A's hyperparameters, add to python -m {one.benchmark}.train CONFIG:"
+    return "To train B with A's hyperparameters, set these (keys of the log):"
+
+
+# -- for programs ------------------------------------------------------------------------------------------
+
+
+def _document(one: Comparison) -> dict[str, Any]:
+    return {
+        "benchmark": one.benchmark,
+        **{name: {"path": side.path, "name": side.name} for name, side in (("a", one.a), ("b", one.b))},
+        "sections": [
+            {
+                "title": section.title,
+                "kind": section.kind,
+                "same": section.same,
+                "lines": list(map(_line, section.lines)),
+            }
+            for section in one.sections
+        ],
+        "changes": list(one.changes),
+        "as_overrides": one.as_overrides,
+    }
+
+
+def _line(line: Line) -> dict[str, Any]:
+    sides = (("a", line.a), ("b", line.b))
+    return {"what": line.what, **{name: _value(value) for name, value in sides if value is not ABSENT}}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Varied):
+        return {"varied": [{"value": None if one is ABSENT else one, "runs": runs} for one, runs in value.counts]}
+    return value

@@ -1,0 +1,1 @@
+"""Show results as one HTML page that needs no network."""

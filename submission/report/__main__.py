@@ -1,0 +1,113 @@
+"""The command `python -m submission.report`: results as one HTML file that needs neither network nor JavaScript.
+
+>>> from submission.report import write_report
+>>> write_report(report, Path("report.html"), title="Our round")       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from common.command import UsageError, run_command
+from common.files import whole_file
+from common.reference import ROUNDS
+from compliance.cli import round_name
+from compliance.engine import Options, check_paths
+from compliance.formats.findings import all_shown, summary
+from compliance.formats.words import clean
+from compliance.model.report import Report
+from submission.report.page import GENERATOR, render
+from submission.run_timeline import gather
+
+EXAMPLES: Final = """\
+examples:
+  python -m submission.report my_organisation/ -o report.html                a submission
+  python -m submission.report hpc_results_v3.0/ -o round.html                a round: all its submissions
+  python -m submission.report runs/round/package/ --allow-mini -o mini.html  results on the mini problems
+  python -m submission.report runs/a/result_0.txt -o run.html                one log
+
+The page opens in any browser of 2024 or later, straight from the file. Links to log files are relative to it.
+
+exit status: 0 the page is written (whether the results pass: python -m compliance.check), 1 there are no logs or
+the page cannot be written, 2 wrong use
+"""
+
+
+class NotOurs(Exception):
+    """There is another file where the page should go."""
+
+
+def write_report(report: Report, output: Path, title: str = "") -> None:
+    """Put the page of a report at `output`, in one step; a page that was there before is replaced.
+
+    Reads the logs of the report once more. Raises NotOurs if a file that is no such page is there, OSError if the
+    page cannot be written.
+    """
+    if os.path.lexists(output) and not _is_ours(output):
+        raise NotOurs(f"{output} is there and no page of this command; choose another name")
+    text = render(report, gather(report), str(output.absolute().parent), title)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(output) as part:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether a file is a page that this command made."""
+    with open(path, "rb") as file:
+        return GENERATOR.encode() in file.read(1024)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _run(given), (OSError, NotOurs))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m submission.report",
+        description="Show results, how they came about and what is wrong with them, as one HTML file.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where the page goes")
+    parser.add_argument("--force", action="store_true", help="replace a page that this command made before")
+    rounds = "{" + ",".join(ROUNDS) + "}"
+    parser.add_argument(
+        "--round", type=round_name, metavar=rounds, help="round of the rules (found out where not given)"
+    )
+    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    parser.add_argument("--title", default="", help="heading of the page")
+    return parser
+
+
+def _run(given: argparse.Namespace) -> int:
+    missing = [path for path in given.paths if not os.path.exists(path)]
+    if missing:
+        raise UsageError(f"no such file or folder: {missing[0]}")
+    if given.output.is_dir():
+        raise UsageError(f"-o {given.output} is a folder; name a file in it, such as report.html")
+    if os.path.lexists(given.output) and not given.force:
+        raise UsageError(f"{given.output} is there; --force replaces a page that this command made")
+    options = Options(round=given.round, allow_mini=given.allow_mini, progress=sys.stderr.isatty())
+    report = check_paths(given.paths, options)
+    if not report.runs:
+        print(f"error: no logs below {', '.join(map(clean, given.paths))}", file=sys.stderr)
+        return 1
+    write_report(report, given.output, given.title)
+    print(f"{clean(given.output)}: {summary(report, all_shown(report))}")
+    return 0
+
+
+def _command() -> NoReturn:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    _command()

@@ -1,0 +1,283 @@
+"""The charts of a result: how its runs converged, where their time went, how far they lie apart."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from common.reference import Target
+from compliance.formats.words import minutes as duration
+from compliance.formats.words import plain
+from submission.report.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point
+from submission.report.html import Html
+from submission.report.scales import Scale, bounded, scale
+
+MANY: Final = 24
+MANY_BARS: Final = 12
+"""Above these numbers of runs a chart shows their distribution, not each."""
+STATES: Final = {"kept": "counts", "dropped": "fastest or slowest, left out", "failed": "rejected"}
+"""What can become of a run, and how a legend says it."""
+DOT: Final = 11
+"""Room of a dot, or of a column of a histogram."""
+PARTS: Final = ("init", "staging", "train", "eval", "rest")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A run: its name, what became of it (a key of STATES), (epoch, quality) of its evaluations, its minutes."""
+
+    name: str
+    state: str
+    points: tuple[Point, ...] = ()
+    minutes: float | None = None
+    seconds: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a result is measured by: the target, and the mean and lowest acceptable mean of the reference runs."""
+
+    target: Target
+    unit: str = "epochs"
+    mean: float | None = None
+    reference_mean: float | None = None
+    reference_minimum: float | None = None
+
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """The range from the lowest acceptable mean to the mean of the reference, if there is a reference."""
+        if self.reference_mean is None or self.reference_minimum is None:
+            return None
+        return self.reference_minimum, self.reference_mean
+
+
+Timed = tuple[float, Curve]
+
+
+# -- convergence -------------------------------------------------------------------------------------------
+
+
+def convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
+    """Return the chart of quality by epoch: every run, or the distribution of many, against target and reference."""
+    shown = [curve for curve in curves if curve.points]
+    target, band = goal.target, goal.band
+    drawing = Drawing(name, f"Convergence: {target.key} by {goal.unit}", _convergence_text(shown, goal), 300)
+    # The labels of reference and result stand above the curves, where none of them can run through.
+    top, bottom = 66 if band else 46 if goal.mean is not None else 26, 300 - BOTTOM
+    ends = [curve.points[-1][0] for curve in shown]
+    x = scale([0, *ends, *(band or ()), *([goal.mean] if goal.mean else ())], LEFT, WIDTH - RIGHT, 0.03)
+    y = _quality_scale([value for curve in shown for _, value in curve.points], target, bottom, top)
+    drawing.upwards(y, LEFT, WIDTH - RIGHT, target.key)
+    drawing.across(x, top, bottom, goal.unit)
+    if band:
+        drawing.box((x(band[0]), top - 22), max(x(band[1]) - x(band[0]), 1.5), bottom - top + 22, "band")
+        drawing.beside(
+            (x(band[0]), x(band[1])),
+            top - 12,
+            f"reference {amount(band[1])} (accepted from {amount(band[0])})",
+            "label band-text",
+        )
+    if goal.mean is not None:
+        drawing.line((x(goal.mean), top - 40), (x(goal.mean), bottom), "mean")
+        drawing.beside((x(goal.mean), x(goal.mean)), top - 30, f"this result {amount(goal.mean)}", "label mean-text")
+    if len(shown) > MANY:
+        _distribution(drawing, shown, x, y)
+    else:
+        for curve in sorted(shown, key=lambda curve: curve.state != "dropped"):
+            _run_curve(drawing, curve, x, y)
+    drawing.line((LEFT, y(target.value)), (WIDTH - RIGHT, y(target.value)), "target")
+    below = y(target.value) + (14 if target.lower_is_better else -6)
+    drawing.text((LEFT + 6, below), f"target {target.value:g}", "label target-text")
+    return drawing.svg()
+
+
+def amount(value: float) -> str:
+    """Return a number of epochs or samples; thousands of samples without decimals."""
+    return plain(round(value) if value >= 1000 else value)
+
+
+def _quality_scale(values: list[float], target: Target, bottom: float, top: float) -> Scale:
+    """Return the vertical scale: errors that fall far by their logarithm; wild values do not squeeze the rest."""
+    goal = target.value
+    if not target.lower_is_better:
+        low = min([goal, *(value for value in values if 0 <= value <= 1)])
+        return scale([low, min(1.0, goal + 0.25 * (goal - low) + 0.01)], bottom, top, 0)
+    high = max([goal * 1.25, *(value for value in values if 0 < value <= goal * 40)])
+    low = min([goal, *(value for value in values if goal / 5 < value < goal)])
+    if high > 4 * goal:
+        return Scale(low * 0.78, high * 1.1, bottom, top, logarithmic=True)
+    return Scale(max(low - (high - low) * 0.15, 0), high + (high - low) * 0.05, bottom, top)
+
+
+def _run_curve(drawing: Drawing, curve: Curve, x: Scale, y: Scale) -> None:
+    places = [(x(bounded(epoch)), y(bounded(value))) for epoch, value in curve.points]
+    epoch, value = curve.points[-1]
+    hint = f"{curve.name}: {value:.4g} after {plain(epoch)}"
+    drawing.curve(places, f"run {curve.state}", hint)
+    if curve.state == "failed":
+        drawing.cross(places[-1], "end failed", hint)
+    else:
+        drawing.dot(places[-1], f"end {curve.state}", hint, 3.2)
+
+
+def _distribution(drawing: Drawing, curves: Sequence[Curve], x: Scale, y: Scale) -> None:
+    """Draw median and the middle 80 % of the runs that still train, and where runs end."""
+    by_epoch = quality_by_epoch(curves)
+    epochs = sorted(by_epoch)
+    low, middle, high = ([y(bounded(_share(by_epoch[e], part))) for e in epochs] for part in (0.1, 0.5, 0.9))
+    across = [x(bounded(epoch)) for epoch in epochs]
+    edge = [*zip(across, high, strict=True), *reversed(list(zip(across, low, strict=True)))]
+    drawing.curve(edge, "area", "the middle 80 % of the runs", closed=True)
+    drawing.curve(zip(across, middle, strict=True), "run kept median", "median of the runs")
+    ends = {(round(x(bounded(e))), round(y(bounded(v))), c.state) for c in curves for e, v in c.points[-1:]}
+    for left, up, state in sorted(ends):
+        drawing.dot((left, up), f"end {state}", radius=2)
+
+
+def quality_by_epoch(curves: Sequence[Curve]) -> dict[float, list[float]]:
+    """Return the qualities of all runs that were evaluated at an epoch, ascending, by epoch."""
+    found = defaultdict(list)
+    for curve in curves:
+        for epoch, value in curve.points:
+            found[epoch].append(value)
+    return {epoch: sorted(values) for epoch, values in found.items()}
+
+
+def _share(ascending: Sequence[float], part: float) -> float:
+    return ascending[round(part * (len(ascending) - 1))]
+
+
+def _convergence_text(curves: Sequence[Curve], goal: Goal) -> str:
+    met = sum(any(goal.target.met(value) for _, value in curve.points) for curve in curves)
+    text = f"{met} of {len(curves)} runs with evaluations reach the target {goal.target.range_text}."
+    if goal.mean is not None:
+        text += f" They converge in {amount(goal.mean)} {goal.unit} on average."
+    if goal.band:
+        low, mean = goal.band
+        text += f" The reference needs {amount(mean)}; results down to {amount(low)} are accepted."
+    return text
+
+
+# -- time --------------------------------------------------------------------------------------------------
+
+
+def breakdown(name: str, curves: Sequence[Curve]) -> Html:
+    """Return the bars of the parts of each run's time; of many runs: the mean, fastest, median, slowest."""
+    bars = breakdown_bars(curves)
+    totals = [sum(parts.values()) for _, parts in bars]
+    unit, divisor = ("minutes", 60.0) if max(totals, default=0) >= 180 else ("seconds", 1.0)
+    decimals = 2 if max(totals, default=0) < 100 * divisor else 1
+    left = 22 + max((len(label) for label, _ in bars), default=0) * 6
+    height = 12 + 22 * len(bars) + BOTTOM
+    drawing = Drawing(name, f"Where the time went, in {unit}", _breakdown_text(curves), height)
+    x = scale([0, *(total / divisor for total in totals)], left, WIDTH - 46, 0)
+    bottom = height - BOTTOM
+    drawing.across(x, 4, bottom, f"{unit} from init_start to run_stop")
+    for row, ((label, parts), total) in enumerate(zip(bars, totals, strict=True)):
+        up, begin = 10 + 22 * row, 0.0
+        drawing.text((left - 8, up + 12), label, "tick", "end")
+        for part in PARTS:
+            length = max(bounded(parts.get(part, 0.0)), 0.0) / divisor
+            hint = f"{label}: {part} {length:.4g} {unit}"
+            drawing.box((x(begin), up), x(begin + length) - x(begin), 15, f"part {part}", hint)
+            begin += length
+        drawing.text((x(total / divisor) + 6, up + 12), f"{total / divisor:,.{decimals}f}", "tick")
+    return drawing.svg()
+
+
+def breakdown_bars(curves: Sequence[Curve]) -> list[tuple[str, Mapping[str, float]]]:
+    """Return (label, seconds by part) of the bars to draw."""
+    known = [(curve.name, curve.seconds) for curve in curves if curve.seconds]
+    if len(known) <= MANY_BARS:
+        return [(_shortened(name), seconds) for name, seconds in known]
+    ranked = sorted((seconds for _, seconds in known), key=lambda seconds: sum(seconds.values()))
+    return [
+        (f"mean of {len(known)}", mean_seconds(curves)),
+        ("fastest", ranked[0]),
+        ("median", ranked[len(ranked) // 2]),
+        ("slowest", ranked[-1]),
+    ]
+
+
+def mean_seconds(curves: Sequence[Curve]) -> dict[str, float]:
+    """Return the mean seconds of each part; empty if no run has any."""
+    known = [curve.seconds for curve in curves if curve.seconds]
+    return {part: statistics.fmean(seconds.get(part, 0.0) for seconds in known) for part in PARTS} if known else {}
+
+
+def _breakdown_text(curves: Sequence[Curve]) -> str:
+    mean = mean_seconds(curves)
+    total = sum(mean.values())
+    if not total:
+        return "The logs hold no times."
+    shares = ", ".join(f"{part} {seconds / total:.1%}" for part, seconds in mean.items())
+    return f"Mean shares of the time from init_start to run_stop: {shares}."
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
+
+
+# -- spread ------------------------------------------------------------------------------------------------
+
+
+def spread(name: str, curves: Sequence[Curve], mean: float | None) -> Html:
+    """Return the dots of the runs' minutes, of many runs a histogram, with the olympic mean."""
+    timed = [(curve.minutes, curve) for curve in curves if curve.minutes is not None]
+    values = [bounded(minutes) for minutes, _ in timed]
+    x = scale([*values, *([mean] if mean is not None else ())], LEFT - 30, WIDTH - RIGHT, 0.08)
+    height = 44 + (120 if len(timed) > MANY else max(DOT * len(_rows(timed, x)), 40)) + BOTTOM
+    drawing = Drawing(name, "Minutes of the runs", _spread_text(values, mean), height)
+    bottom = height - BOTTOM
+    drawing.across(x, 24, bottom, "minutes from run_start to run_stop")
+    if mean is not None:
+        drawing.line((x(mean), 8), (x(mean), bottom), "mean")
+        drawing.beside((x(mean), x(mean)), 16, f"olympic mean {duration(mean)}", "label mean-text")
+    if len(timed) > MANY:
+        _histogram(drawing, timed, x, bottom)
+        return drawing.svg()
+    for row, dots in enumerate(_rows(timed, x)):
+        for minutes, curve in dots:
+            mark = drawing.cross if curve.state == "failed" else drawing.dot
+            hint = f"{curve.name}: {minutes:.4g} minutes, {STATES[curve.state]}"
+            mark((x(bounded(minutes)), bottom - 9 - DOT * row), f"end {curve.state}", hint)
+    return drawing.svg()
+
+
+def _rows(timed: Sequence[Timed], x: Scale) -> list[list[Timed]]:
+    """Return the runs in rows above each other so that no dots overlap."""
+    rows: list[list[Timed]] = []
+    for minutes, curve in sorted(timed, key=lambda pair: pair[0]):
+        place = x(bounded(minutes))
+        row = next((row for row in rows if x(bounded(row[-1][0])) <= place - DOT), None)
+        if row is None:
+            rows.append([(minutes, curve)])
+        else:
+            row.append((minutes, curve))
+    return rows
+
+
+def _histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: float) -> None:
+    columns = defaultdict(list)
+    for minutes, _ in sorted(timed, key=lambda pair: pair[0]):
+        columns[math.floor((x(bounded(minutes)) - x.start) / DOT)].append(minutes)
+    most = max(map(len, columns.values()))
+    step = 120 / most
+    for column, found in sorted(columns.items()):
+        corner, height = (x.start + column * DOT, bottom - step * len(found)), step * len(found)
+        drawing.box(corner, DOT - 1, height, "bar", f"{len(found)} runs of {found[0]:.4g} to {found[-1]:.4g} minutes")
+        if len(found) == most:
+            drawing.text((corner[0] + DOT / 2, corner[1] - 5), f"{most} runs", anchor="middle")
+
+
+def _spread_text(values: Sequence[float], mean: float | None) -> str:
+    if not values:
+        return "No run has both run_start and run_stop."
+    text = (
+        f"{len(values)} runs of {min(values):.4g} to {max(values):.4g} minutes, median {statistics.median(values):.4g}."
+    )
+    return text if mean is None else f"{text} The olympic mean is {mean:.4g} minutes."

@@ -1,0 +1,104 @@
+"""A canvas for charts: collects shapes and returns inline SVG with a title and a description.
+
+Colours are classes of report.css, so that they follow light, dark and print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from submission.report.html import Attribute, Html, element, joined
+from submission.report.scales import Scale
+
+WIDTH: Final = 480
+LEFT, RIGHT, BOTTOM = 54, 22, 40
+LETTER: Final = 6.6
+"""Width of a letter of the charts' text, roughly; in units of the canvas as all lengths here."""
+
+Point = tuple[float, float]
+
+
+class Drawing:
+    """A chart of WIDTH x `height`; `name` makes its ids unique on the page."""
+
+    def __init__(self, name: str, title: str, description: str, height: int) -> None:
+        self.name, self.title, self.description, self.height = name, title, description, height
+        self._shapes: list[Html] = []
+
+    def add(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
+        """Draw a shape; `hint` is shown when the pointer rests on it."""
+        inside = [element("title", hint)] if hint else []
+        self._shapes.append(element(shape, *inside, class_=class_, **attributes))
+
+    def line(self, begin: Point, end: Point, class_: str) -> None:
+        """Draw a straight line."""
+        (x1, y1), (x2, y2) = begin, end
+        self.add("line", class_, x1=short(x1), y1=short(y1), x2=short(x2), y2=short(y2))
+
+    def curve(self, points: Iterable[Point], class_: str, hint: str = "", closed: bool = False) -> None:
+        """Draw a line through all points, or the area inside it."""
+        text = " ".join(f"{short(x)},{short(y)}" for x, y in points)
+        self.add("polygon" if closed else "polyline", class_, hint, points=text)
+
+    def box(self, corner: Point, width: float, height: float, class_: str, hint: str = "") -> None:
+        """Draw a rectangle from its upper left corner."""
+        size = {"width": short(max(width, 0)), "height": short(max(height, 0))}
+        self.add("rect", class_, hint, x=short(corner[0]), y=short(corner[1]), **size)
+
+    def dot(self, place: Point, class_: str, hint: str = "", radius: float = 4.5) -> None:
+        """Draw a circle."""
+        self.add("circle", class_, hint, cx=short(place[0]), cy=short(place[1]), r=short(radius))
+
+    def cross(self, place: Point, class_: str, hint: str = "") -> None:
+        """Draw a cross: what did not succeed."""
+        x, y = place
+        strokes = f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8"
+        self.add("path", class_, hint, d=strokes)
+
+    def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
+        """Write text; its base line is at the place."""
+        x, y = place
+        words = element("text", text, class_=class_, x=short(x), y=short(y), text_anchor=anchor)
+        self._shapes.append(words)
+
+    def beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
+        """Write text at the right of a span, or at its left where it would leave the canvas."""
+        begin, end = span
+        if end + 5 + len(text) * LETTER > WIDTH:
+            self.text((begin - 5, up), text, class_, "end")
+        else:
+            self.text((end + 5, up), text, class_)
+
+    def across(self, scale: Scale, top: float, bottom: float, title: str) -> None:
+        """Draw the horizontal axis at the bottom, its grid and its title."""
+        for x, text in scale.ticks(6):
+            self.line((x, top), (x, bottom), "grid")
+            self.text((x, bottom + 15), text, "tick", "middle")
+        self.line((scale.start, bottom), (scale.stop, bottom), "axis")
+        self.text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
+
+    def upwards(self, scale: Scale, left: float, right: float, title: str) -> None:
+        """Draw the vertical axis at the left, its grid and, above it, its title."""
+        for y, text in scale.ticks(5):
+            self.line((left, y), (right, y), "grid")
+            self.text((left - 7, y + 4), text, "tick", "end")
+        self.text((4, 14), title)
+
+    def svg(self) -> Html:
+        """Return the drawing."""
+        title, description = f"{self.name}-title", f"{self.name}-text"
+        head = element("title", self.title, id=title), element("desc", self.description, id=description)
+        return element(
+            "svg",
+            *head,
+            joined(self._shapes),
+            role="img",
+            aria_labelledby=f"{title} {description}",
+            viewBox=f"0 0 {WIDTH} {self.height}",
+        )
+
+
+def short(value: float) -> str:
+    """Return a coordinate with one decimal at most."""
+    return f"{value:.1f}".removesuffix(".0")

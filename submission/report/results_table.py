@@ -1,0 +1,178 @@
+"""The tables of results at the top of the page; report.js lets a reader sort and filter them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compliance.formats.words import matters, minutes, plain
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.result_set import ResultSet
+from submission.report.findings import badge
+from submission.report.html import Html, element, joined
+from submission.summary.rows import Row
+
+FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
+SMALL: Final = 0.1
+"""Minutes of which two decimals would say too little."""
+TEXTS: Final = 6
+"""Columns of text at the left of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A result: the id of its section, the set itself, its row of the summary."""
+
+    name: str
+    results: ResultSet
+    row: Row
+
+    @property
+    def system(self) -> str:
+        """What the result is called inside its organisation."""
+        return self.row.system or self.results.folder_benchmark or "logs"
+
+    @property
+    def incomplete(self) -> str:
+        """How many runs there are of how many, if too few; logs outside of a submission may be any number."""
+        return "" if self.results.loose else self.row.incomplete
+
+    def place(self) -> tuple[str, str, str, str, float]:
+        """Return the order in which results are shown: by round, kind, benchmark, division, the best score first."""
+        score = self.row.score
+        rank = float("inf") if score is None else -score if self.row.scaling == WEAK else score
+        return (self.row.round, self.row.scaling, self.row.benchmark, self.row.division, rank)
+
+
+def filtered(line: Line) -> dict[str, str]:
+    """Return the attributes by which report.js filters the row and the section of a result."""
+    row = line.row
+    words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
+    return {
+        "data_text": " ".join(words).lower(),
+        **{f"data_{name}": str(getattr(row, name)) for name in FILTERS},
+    }
+
+
+def filter_form(lines: Sequence[Line]) -> Html:
+    """Return the controls of the filter, hidden until report.js works; nothing for a single result."""
+    if len(lines) < 2:
+        return Html("")
+    search = element("input", type="search", name="text", placeholder="system, accelerator, framework …")
+    fields = [element("label", "Find ", search)]
+    for name in FILTERS:
+        values = sorted({str(getattr(line.row, name)) for line in lines})
+        if len(values) > 1:
+            options = [element("option", value or "unknown", value=value) for value in values]
+            choice = element("select", element("option", "all", value="*"), *options, name=name)
+            fields.append(element("label", f"{name.capitalize()} ", choice))
+    count = element("output", f"{len(lines)} of {len(lines)} results", aria_live="polite")
+    return element("form", *fields, count, id="filter", class_="filter", hidden=True)
+
+
+def tables(lines: Sequence[Line]) -> list[Html]:
+    """Return the tables that have a row: time to train, throughput."""
+    # The header of the page says what is the same everywhere.
+    said = (("Round", {line.row.round for line in lines}), ("Organisation", {line.row.organisation for line in lines}))
+    same = {name for name, values in said if len(values) == 1}
+    shown = []
+    for scaling, title, head, cells in (
+        (STRONG, "Time to train", TIME_HEAD, _time_cells),
+        (WEAK, "Throughput", RATE_HEAD, _rate_cells),
+    ):
+        found = sorted((line for line in lines if line.row.scaling == scaling), key=Line.place)
+        if found:
+            rows = [(line, (*_names(line), *cells(line.row), _runs(line))) for line in found]
+            shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
+    return shown
+
+
+NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
+TIME_HEAD: Final = (
+    "Accelerators", "Batch size", "Time to train, min", "Normalised, min", "Scaled, min", "Staging, min",
+    "To converge, epochs", "Reference", "Energy, kJ", "Runs",
+)  # fmt: skip
+RATE_HEAD: Final = (
+    "Accelerators", "of an instance", "Models", "Time for all, min", "Models per min", "Normalised, per min",
+    "To converge, epochs", "Reference", "Energy, kJ", "Runs",
+)  # fmt: skip
+REFERENCE: Final = "Reference"
+
+
+def _names(line: Line) -> tuple[object, ...]:
+    row = line.row
+    benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
+    link = element("a", line.system, href=f"#{line.name}")
+    return (badge(row.verdict), row.round, benchmark, row.division, row.organisation, link)
+
+
+def _time_cells(row: Row) -> tuple[object, ...]:
+    return (
+        _processors(row),
+        _number(row.batch_size),
+        _minutes(row.minutes) or "–",
+        _minutes(row.normalised) if row.rcp_factor is not None and row.rcp_factor > 1 else "",
+        _minutes(row.scaled),
+        _minutes(row.staging_minutes) if matters(row.staging_minutes) else "",
+        *_ends(row),
+    )
+
+
+def _rate_cells(row: Row) -> tuple[object, ...]:
+    normalised = row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else None
+    return (
+        _processors(row),
+        _number(row.instance_scale),
+        _number(row.models),
+        _minutes(row.minutes) or "–",
+        _rate(row.models_per_minute) or "–",
+        _rate(normalised),
+        *_ends(row),
+    )
+
+
+def _runs(line: Line) -> Html | str:
+    return element("strong", line.incomplete, class_="label-word") if line.incomplete else str(line.row.runs)
+
+
+def _ends(row: Row) -> tuple[object, ...]:
+    epochs = row.convergence_unit == "epochs"
+    converged = (
+        "" if row.convergence is None else f"{row.convergence:,.2f}" if epochs else f"{row.convergence:,.0f} samples"
+    )
+    energy = plain(row.energy_joules / 1000) if row.energy_joules is not None else ""
+    return (converged, row.rcp, energy)
+
+
+def _processors(row: Row) -> str:
+    """Return the accelerators of the system, or its processors if it has none."""
+    if row.accelerators == 0:
+        return f"{plain(row.processors)} CPU{'s' * (row.processors > 1)}" if row.processors else "CPU"
+    return _number(row.accelerators)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else plain(value)
+
+
+def _minutes(value: float | None) -> str:
+    """Return minutes with two decimals, so that they stand below each other; only small ones with more."""
+    return "" if value is None else f"{value:,.2f}" if value >= SMALL else minutes(value)
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[tuple[Line, tuple[object, ...]]], same: set[str]) -> Html:
+    """Return the table without its empty columns and those named in `same`."""
+    kept = [at for at in range(len(head)) if any(cells[at] != "" for _, cells in rows) and head[at] not in same]
+    kinds = {at: "text" if at < TEXTS else "text long" if head[at] == REFERENCE else "number" for at in kept}
+    titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]
+    lines = [
+        element("tr", *(element("td", cells[at], class_=kinds[at]) for at in kept), **filtered(line), data_result=True)
+        for line, cells in rows
+    ]
+    whole = element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_="results")
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)

@@ -1,0 +1,110 @@
+"""How a score comes about, in words: which runs count, what is left out, which factors apply."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from compliance.formats.words import convergence_of, counted, matters, minutes, plain
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+from compliance.model.score import Throughput, TimeToTrain
+
+KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
+
+
+def states(results: ResultSet) -> dict[str, str]:
+    """Return what becomes of each run, by path: KEPT, DROPPED (fastest and slowest of a mean) or FAILED (rejected)."""
+    found = {run.path: FAILED if run.verdict == "FAIL" else KEPT for run in results.runs}
+    for run in left_out(results):
+        found[run.path] = DROPPED
+    return found
+
+
+def left_out(results: ResultSet) -> list[Run]:
+    """Return the accepted runs that the olympic mean leaves out: the fastest, and the slowest if none is rejected."""
+    if not isinstance(results.score, TimeToTrain) or results.score.minutes is None:
+        return []
+    timed = [(run.minutes, at, run) for at, run in enumerate(results.runs) if run.verdict != "FAIL"]
+    ranked = [run for _, _, run in sorted((m, at, run) for m, at, run in timed if m is not None)]
+    return ranked[:1] if results.score.rejected else [ranked[0], ranked[-1]]
+
+
+def run_name(path: str, base: str = "") -> str:
+    """Return what a run is called inside its result: result_3, or as seen from a folder: first/result_0."""
+    name = os.path.relpath(path, base) if base and path != "-" else os.path.basename(path)
+    return name.removesuffix(".gz").removesuffix(".txt") or path
+
+
+def derivation(results: ResultSet) -> list[str]:
+    """Return sentences that lead from the runs to the score, or say why there is none."""
+    score = results.score
+    if isinstance(score, TimeToTrain):
+        return [*_time_to_train(results, score), *_convergence(results)]
+    if isinstance(score, Throughput):
+        return [*_throughput(score), *_convergence(results)]
+    if results.loose:
+        return ["There is no score: these logs are no result of a submission, each is judged alone."]
+    return ["There is no score: the benchmark is unknown."]
+
+
+def _time_to_train(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
+    accepted, rejected = len(score.run_minutes), ", ".join(map(run_name, score.rejected[:20]))
+    if score.minutes is None:
+        if len(score.rejected) > 1:
+            yield f"There is no score: {len(score.rejected)} runs are rejected ({rejected}), and one at most may be."
+        else:
+            yield (
+                f"There is no score: {counted(accepted, 'run')} with a time, and the mean without the fastest and "
+                "the slowest needs three."
+            )
+        return
+    dropped = [f"{run_name(run.path)} with {minutes(run.minutes)} min" for run in left_out(results)]
+    if score.rejected:
+        yield (
+            f"One run is rejected ({rejected}); it counts as the slowest and is left out, as is the fastest "
+            f"({dropped[0]})."
+        )
+    else:
+        yield f"Of {accepted} runs the fastest ({dropped[0]}) and the slowest ({dropped[-1]}) are left out."
+    kept = len(results.runs) - 2
+    yield f"The mean of the {'other run' if kept == 1 else f'other {kept} runs'} is {minutes(score.minutes)} minutes."
+    if matters(score.staging_minutes):
+        yield f"Staging of the data took {minutes(score.staging_minutes)} minutes (the same mean)."
+    if score.normalization > 1:
+        yield (
+            f"The reference converges more slowly, so the time is normalised by {score.normalization:.6f}: "
+            f"{minutes(score.normalized)} minutes."
+        )
+    if score.scaled is not None:
+        factor = f"{score.committee_factor:.6g}"
+        yield f"scaling.json holds the committee's factor {factor}: {minutes(score.scaled)} minutes."
+
+
+def _throughput(score: Throughput) -> Iterator[str]:
+    if score.rejected:
+        yield f"{counted(len(score.rejected), 'instance')} of this result fail the check and do not count."
+    if score.minutes is None or score.models_per_minute is None:
+        yield "There is no score: no accepted instance has both run_start and run_stop."
+        return
+    yield (
+        f"{counted(score.models, 'model')} trained in {minutes(score.minutes)} minutes, from the first run_start to "
+        f"the last run_stop: {score.models_per_minute:.4g} models per minute."
+    )
+    yield (
+        f"The system has {plain(score.system_scale)} accelerators (or processors), an instance uses "
+        f"{plain(score.instance_scale)}."
+    )
+    if score.normalization > 1 and score.normalized_models_per_minute is not None:
+        yield (
+            f"The reference converges more slowly, so the rate is divided by {score.normalization:.6f}: "
+            f"{score.normalized_models_per_minute:.4g} models per minute."
+        )
+
+
+def _convergence(results: ResultSet) -> Iterator[str]:
+    verdict = convergence_of(results)
+    if verdict is not None:
+        yield f"Convergence: {verdict.message}"
+    if results.waiver:
+        yield f"A failed convergence test is waived: {results.waiver}"

@@ -1,0 +1,247 @@
+"""A section of the page for each result: its charts, how its score comes about, its findings, its system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common.reference import is_number
+from compliance.formats.findings import lowered
+from compliance.formats.words import convergence_of, convergence_text, matters, minutes, plain, runs_text
+from compliance.model.layout import WEAK
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.score import Throughput, TimeToTrain
+from submission.report.charts import (
+    MANY,
+    MANY_BARS,
+    PARTS,
+    STATES,
+    Curve,
+    Goal,
+    breakdown,
+    convergence,
+    quality_by_epoch,
+    spread,
+)
+from submission.report.findings import Site, badge, findings
+from submission.report.html import Html, disclosure, element, joined, table
+from submission.report.provenance import facts_table, shared_facts
+from submission.report.results_table import Line, filtered
+from submission.report.score_text import derivation, run_name, states
+from submission.run_timeline import Evidence
+
+TO_FILL_IN: Final = "TO BE FILLED IN"
+LONGEST_VALUE: Final = 2000
+"""Letters of a value of a system description or of provenance that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all sections need: the report, the evidence of each log, the page's place."""
+
+    report: Report
+    evidence: Mapping[str, Evidence]
+    site: Site
+
+
+def section(line: Line, context: Context) -> Html:
+    """Return the section of a result."""
+    results, name = line.results, line.name
+    curves, goal = curves_of(results, context.evidence), goal_of(results)
+    tolerated = context.report.tolerated
+    found = lowered(results.findings, False)
+    for run in (*results.runs, *results.pruned):
+        found += lowered(run.findings, run.path in tolerated)
+    head = element("h3", badge(line.row.verdict), " ", *_title(line))
+    body = [
+        key_figures(results),
+        element("div", *charts(name, curves, goal, _mean_minutes(results)), class_="charts"),
+        element("h4", "How the score comes about"),
+        *(element("p", sentence) for sentence in derivation(results)),
+        disclosure(f"The {len(curves)} runs in numbers", runs_table(curves, goal.unit if goal else "epochs")),
+        element("h4", "Findings"),
+        findings(found, results.folder, context.site),
+        *description(results, context.site),
+        *_logged_origin(results, context.evidence),
+    ]
+    return element("section", head, *body, id=name, class_="result", **filtered(line))
+
+
+def _title(line: Line) -> list[object]:
+    row = line.row
+    kind = " throughput" if row.scaling == WEAK else ""
+    words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
+    words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
+    labels = ["INCOMPLETE"] if line.incomplete else []
+    return [*words, *(joined([" ", label(word)]) for word in [*labels, *(["MINI"] if row.mini else [])])]
+
+
+def label(word: str) -> Html:
+    """Return a label in capitals: INCOMPLETE, MINI."""
+    return element("strong", word, class_="label-word")
+
+
+def curves_of(results: ResultSet, evidence: Mapping[str, Evidence]) -> list[Curve]:
+    """Return what the charts show of each run, in the order of the set."""
+    state = states(results)
+    curves = []
+    for run in results.runs:
+        seen = evidence.get(run.path)
+        points = tuple(
+            (float(at if found.epoch is None else found.epoch), float(found.value))
+            for at, found in enumerate(seen.evaluations if seen else (), 1)
+        )
+        name = run_name(run.path, results.folder if results.loose else "")
+        curves.append(Curve(name, state[run.path], points, run.minutes, seen.seconds if seen else None))
+    return curves
+
+
+def goal_of(results: ResultSet) -> Goal | None:
+    """Return what the result is measured by; None if its benchmark is unknown."""
+    if results.reference is None:
+        return None
+    verdict = convergence_of(results)
+    mean = verdict.submission_mean if verdict else None
+    if mean is None and isinstance(results.score, TimeToTrain):
+        mean = results.score.convergence
+    point = verdict.point if verdict else None
+    return Goal(
+        results.reference.target,
+        results.reference.epoch_unit,
+        mean if mean is not None and is_number(mean) else None,
+        point.mean if point else None,
+        point.min_mean if point else None,
+    )
+
+
+def _mean_minutes(results: ResultSet) -> float | None:
+    return results.score.minutes if isinstance(results.score, TimeToTrain) else None
+
+
+# -- figures -----------------------------------------------------------------------------------------------
+
+
+def key_figures(results: ResultSet) -> Html:
+    """Return the few numbers that matter most."""
+    score, unit = results.score, results.reference.epoch_unit if results.reference else ""
+    pairs: list[tuple[str, str]] = []
+    if isinstance(score, TimeToTrain):
+        pairs.append(("time to train", f"{minutes(score.minutes)} min" if score.minutes is not None else "none"))
+        if score.normalization > 1:
+            pairs.append(("normalised", f"{minutes(score.normalized)} min"))
+        if matters(score.staging_minutes):
+            pairs.append(("staging", f"{minutes(score.staging_minutes)} min"))
+        if score.convergence is not None:
+            pairs.append(("to converge", f"{plain(score.convergence)} {unit}"))
+    elif isinstance(score, Throughput):
+        rate = score.models_per_minute
+        pairs.append(("throughput", f"{rate:.4g} models/min" if rate is not None else "none"))
+        pairs.append(("accelerators per model", plain(score.instance_scale)))
+    pairs.append(("runs", runs_text(results)))
+    pairs.append(("global batch size", plain(results.batch_size)))
+    pairs.append(("reference", convergence_text(results)))
+    shown = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
+    return element("dl", *shown, class_="figures")
+
+
+def charts(name: str, curves: Sequence[Curve], goal: Goal | None, mean: float | None) -> list[Html]:
+    """Return the figures for which the logs hold something."""
+    shown = []
+    if goal and any(curve.points for curve in curves):
+        keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= MANY else MANY_KEYS
+        keys = [*keys, ("target", "target"), *([("band", "accepted by the reference")] if goal.band else [])]
+        table_ = disclosure("Numbers", convergence_table(curves, goal.unit))
+        shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
+    if any(curve.minutes is not None for curve in curves):
+        keys = _state_keys(curves) if len(curves) <= MANY else []
+        shown.append(_figure("Spread of the runs", spread(f"{name}-spread", curves, mean), keys))
+    if any(curve.seconds for curve in curves):
+        keys = [(f"part {part}", part) for part in PARTS]
+        title = "Where the time went" + (" (selected runs)" if len(curves) > MANY_BARS else "")
+        shown.append(_figure(title, breakdown(f"{name}-time", curves), keys))
+    return shown
+
+
+MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept", "ends of runs")]
+
+
+def _state_keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:
+    found = {curve.state for curve in curves}
+    return [(f"end {state}", text) for state, text in STATES.items() if state in found]
+
+
+def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
+    items = [element("li", _swatch(class_), text) for class_, text in keys]
+    legend = element("ul", *items, class_="legend") if items else ""
+    return element("figure", element("figcaption", title), chart, legend, *more)
+
+
+def _swatch(class_: str) -> Html:
+    kind, _, state = class_.partition(" ")
+    if state == "failed":
+        mark = element("path", class_=class_, d="M7 2l8 8m0 -8l-8 8")
+    elif kind == "end":
+        mark = element("circle", class_=class_, cx=11, cy=6, r=4)
+    elif kind in ("part", "area", "band"):
+        mark = element("rect", class_=class_, x=3, y=1, width=16, height=10)
+    else:
+        mark = element("line", class_=class_, x1=1, y1=6, x2=21, y2=6)
+    return element("svg", mark, viewBox="0 0 22 12", class_="swatch", aria_hidden="true")
+
+
+def convergence_table(curves: Sequence[Curve], unit: str) -> Html:
+    """Return lowest, middle and highest quality at each evaluation."""
+    rows = [
+        (plain(epoch), f"{found[0]:.5g}", f"{found[len(found) // 2]:.5g}", f"{found[-1]:.5g}", len(found))
+        for epoch, found in sorted(quality_by_epoch(curves).items())
+    ]
+    return table((unit, "lowest", "middle", "highest", "runs"), rows, "Quality at each evaluation", 0)
+
+
+def runs_table(curves: Sequence[Curve], unit: str) -> Html:
+    """Return every run: its time and parts, evaluations, end, and whether it counts."""
+    head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, s" for part in PARTS))
+    rows = []
+    for curve in curves:
+        epoch, value = curve.points[-1] if curve.points else (None, None)
+        seconds = [f"{curve.seconds[part]:,.1f}" if curve.seconds and part in curve.seconds else "–" for part in PARTS]
+        quality = f"{value:.5g}" if value is not None else "–"
+        facts = (minutes(curve.minutes), plain(epoch), len(curve.points), quality)
+        rows.append((curve.name, STATES[curve.state], *facts, *seconds))
+    return table(head, rows, "Runs", 2)
+
+
+# -- system ------------------------------------------------------------------------------------------------
+
+
+def description(results: ResultSet, site: Site) -> list[Html]:
+    """Return the system description, if there is one."""
+    found = results.description
+    if found is None:
+        return []
+    rows = [(name.replace("_", " "), _value(value)) for name, value in found.fields.items()]
+    summary = f"System {found.name}: {_few_words(found.fields)}"
+    origin = element("p", site.link(found.path, results.folder), class_="quiet")
+    problem = [element("p", f"It cannot be read: it {found.problem}")] if found.problem else []
+    return [disclosure(summary, *problem, table(("member", "value"), rows, "System description", 2), origin)]
+
+
+def _few_words(fields: Mapping[str, Any]) -> str:
+    nodes, accelerator = fields.get("number_of_nodes"), fields.get("accelerator_model_name")
+    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(fields.get("framework") or "")]
+    return ", ".join(word for word in words if word)[:200] or "no fields"
+
+
+def _value(value: Any) -> Html | str:
+    text = value if isinstance(value, str) else str(value)
+    text = text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + " …"
+    return element("mark", text) if TO_FILL_IN in text else text or element("span", "empty", class_="quiet")
+
+
+def _logged_origin(results: ResultSet, evidence: Mapping[str, Evidence]) -> list[Html]:
+    """Return what the logs say of versions, sources and data, if they say anything."""
+    found = [evidence[run.path].provenance for run in results.runs if run.path in evidence]
+    rows = shared_facts(found)
+    return [facts_table("Provenance in the logs", rows)] if rows else []

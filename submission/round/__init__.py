@@ -1,0 +1,1 @@
+"""Run all runs of a round, then package, check and show them."""

@@ -1,0 +1,117 @@
+"""The end of a round: system description, package, check, report and table of the runs that are finished."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from common.command import UsageError
+from common.reference import MINI
+from compliance.engine import Options, check_paths
+from compliance.formats import FORMATS, Style
+from compliance.formats.words import clean
+from compliance.model.finding import ERROR
+from compliance.model.layout import SYSTEMS
+from compliance.model.report import Report
+from compliance.rules.convergence import Convergence
+from compliance.rules.runs import NumberOfRuns
+from submission.assemble.__main__ import Assembled, Assembly, assemble
+from submission.report.__main__ import write_report
+from submission.round.plan import Setup
+from submission.round.runs import Runs
+from submission.summary.formats import table_text
+from submission.system.__main__ import describe, render
+
+PACKAGE: Final = "package"
+REPORT: Final = "report.html"
+TOO_FEW: Final = "too few runs"
+"""What the convergence test says then; see compliance.rcp.Case."""
+
+
+class Conclusion:
+    """What a round ends with. system: file of the system description, None for one that is made here."""
+
+    def __init__(self, folder: Path, setups: Sequence[Setup], system: Path | None) -> None:
+        """Raises UsageError if the configurations name several submitters or systems: a package has one."""
+        self.folder, self.system = folder, system
+        self.submission = setups[0].submission
+        self.round = setups[0].round
+        self.mini = any(setup.variant == MINI for setup in setups)
+        for setup in setups:
+            for name, value in {**setup.submission, "round": setup.round}.items():
+                first = {**self.submission, "round": self.round}[name]
+                if value != first:
+                    raise UsageError(
+                        f"submission.{name} is {first!r} in {setups[0].series.config} and {value!r} in "
+                        f"{setup.series.config}; a package has one: --set submission.{name}=VALUE"
+                    )
+
+    def write(self, runs: Runs) -> int:
+        """Package and report are there; return 0 if nothing is wrong with them but that runs are missing, else 1."""
+        if not runs.logs():
+            print("no run is finished: there is nothing to package", file=sys.stderr)
+            return 1
+        package = self._package(runs)
+        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty())
+        report = check_paths([package.root], options)
+        write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
+        print(f"\n{FORMATS['text'](report, Style(width=width, base=os.getcwd()))}\n{table_text(report, width)}")
+        print(clean(f"package: {package.root}"))
+        print(clean(f"report:  {self.folder / REPORT}"), flush=True)
+        if _wrong(report):
+            return 1
+        if report.exit_code:
+            print("INCOMPLETE: only runs are missing; the same command without --runs makes them", flush=True)
+        return 0
+
+    def _package(self, runs: Runs) -> Assembled:
+        with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
+            package = assemble(
+                Assembly(
+                    runs=runs.logs(),
+                    output=self.folder / PACKAGE,
+                    system=self.system or self._described(Path(scratch)),
+                    organisation=self.submission["org"],
+                )
+            )
+        for warning in package.warnings:
+            print(clean(f"warning: {warning}"), file=sys.stderr)
+        return package
+
+    def _described(self, scratch: Path) -> Path:
+        """Return the file of the system description: the package's own, which may have been completed, or a new one."""
+        name = f"{'_'.join(self.submission['platform'].split())}.json"
+        for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
+            return path
+        known = {
+            "submitter": self.submission["org"],
+            "division": self.submission["division"],
+            "status": self.submission["status"],
+            "system_name": self.submission["platform"],
+            "number_of_nodes": "1",
+        }
+        description = describe(known)
+        path = scratch / name
+        path.write_text(render(description.fields))
+        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} points for you to fill in")
+        return path
+
+
+def _wrong(report: Report) -> bool:
+    """Tell whether anything fails beside the number of runs, and the convergence test that so few do not allow."""
+    few = {results.folder for results in report.sets if results.convergence and results.convergence.case == TOO_FEW}
+    return any(
+        finding.severity == ERROR
+        and finding.rule != NumberOfRuns.id
+        and not (finding.rule == Convergence.id and path in few)
+        for path, findings in report.groups()
+        if path not in report.tolerated
+        for finding in findings
+    )

@@ -1,0 +1,117 @@
+"""What a round runs: of each benchmark a configuration, how often, and what is set otherwise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from common.command import UsageError
+from common.config import load
+from common.provenance import ROOT
+from compliance.benchmarks import MINIS, REFERENCES
+
+CONFIGS: Final = {"mini": "mini.yaml", "closed": "config.yaml"}
+"""Rounds that need no file of their own: the file of each benchmark that they run."""
+BENCHMARKS: Final = tuple(MINIS)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The runs of one benchmark. overrides: `section.key=value` for its configuration."""
+
+    benchmark: str
+    config: Path
+    runs: int
+    overrides: tuple[str, ...] = ()
+
+    def set(self, *overrides: str) -> Series:
+        """Return the series with more overrides, which win over those that it has."""
+        return replace(self, overrides=(*self.overrides, *overrides))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the file of a round says of a benchmark; without `config` the benchmark is not in the round.
+
+    config: relative to the file of the round. runs: null takes as many as the rules want.
+    """
+
+    config: Path | None = None
+    runs: int | None = None
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.runs is not None and self.runs < 1:
+            raise ValueError(f"runs is {self.runs}; expected at least 1")
+        if self.config is None and (self.runs or self.overrides):
+            raise ValueError("config is missing; expected the name of a YAML file")
+
+
+_File = make_dataclass("_File", [(name, Entry, field(default_factory=Entry)) for name in BENCHMARKS], frozen=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A series whose configuration was read by the benchmark itself. text: all of it, as a configuration file."""
+
+    series: Series
+    text: str
+    variant: str
+    data_dir: Path
+    round: str
+    submission: dict[str, str]
+    """org, division, status and platform."""
+
+
+def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = None) -> list[Series]:
+    """Return the series of a round, in the order of its benchmarks.
+
+    config: "mini", "closed" or a YAML file with `config`, `runs` and `overrides` for each benchmark.
+    benchmarks: only these. runs: of each benchmark, whatever the file says.
+    Raises UsageError for a file that says something else.
+    """
+    if config in CONFIGS:
+        entries = {name: Entry(ROOT / name / CONFIGS[config]) for name in BENCHMARKS}
+    else:
+        file = Path(config)
+        read: dict[str, Entry] = {name: getattr(load(_File, file), name) for name in BENCHMARKS}
+        entries = {
+            name: replace(entry, config=file.parent / entry.config) for name, entry in read.items() if entry.config
+        }
+    missing = [name for name in benchmarks if name not in entries]
+    if missing or not entries:
+        known = ", ".join(entries) or f"none; expected lines such as `{BENCHMARKS[0]}: {{config: FILE.yaml}}`"
+        raise UsageError(f"{config} has no {missing[0] if missing else 'benchmark'}; it has {known}")
+    return [
+        Series(name, _near(entry.config), runs or entry.runs or REFERENCES[name].runs, entry.overrides)
+        for name, entry in entries.items()
+        if entry.config and name in (benchmarks or entries)
+    ]
+
+
+def resolve(series: Series) -> Setup:
+    """Return what the benchmark makes of its configuration; UsageError with its own words if it refuses it."""
+    command = [sys.executable, "-m", f"{series.benchmark}.train", str(series.config), "--print-config"]
+    done = subprocess.run([*command, *series.overrides], capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise UsageError(
+            f"{series.benchmark}: {said[-1].removeprefix('error: ').removesuffix('; --help shows the use')}"
+        )
+    tree: dict[str, Any] = yaml.safe_load(done.stdout)
+    submission = {name: str(tree["submission"][name]) for name in ("org", "division", "status", "platform")}
+    data_dir = Path(str(tree["data"]["data_dir"]).replace("$$", "$"))
+    return Setup(series, done.stdout, str(tree["variant"]), data_dir, str(tree["submission"]["round"]), submission)
+
+
+def _near(path: Path) -> Path:
+    """Return the path as seen from here, if it lies below."""
+    absolute = Path(os.path.abspath(path))
+    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute

@@ -1,0 +1,238 @@
+"""Runs processes, so many at a time: one that crashes is begun again, and none outlives this process."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from common.processes import usable_cores
+from compliance.model.layout import RESULT_NAME
+
+OUTPUT: Final = "output.txt"
+"""What a run printed."""
+ATTEMPTS: Final = 3
+SET_ASIDE: Final = "attempts"
+"""The folder beside the runs that keeps those which crashed; the logs in it have names that no checker looks for."""
+POLL_S: Final = 0.1
+GRACE_S: Final = 20.0
+"""How long a process may take to end after SIGTERM."""
+PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+
+
+class LockedError(RuntimeError):
+    """Somebody else is at work in the folder; the message says who."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A process to run. folder: its own; it gets what the process prints, and the process may write there."""
+
+    benchmark: str
+    folder: Path
+    command: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """How the user is told of it: cosmoflow/run_3."""
+        return f"{self.benchmark}/{self.folder.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt at a job ended.
+
+    exit_status: negative for a signal, as in `subprocess`. attempt: from 1. finished: it has its result. kept: its
+    folder now. last: it is not begun again.
+    """
+
+    job: Job
+    exit_status: int
+    seconds: float
+    attempt: int
+    finished: bool
+    kept: Path
+    last: bool
+
+    @property
+    def cause(self) -> str:
+        """The exit status in words."""
+        if self.exit_status >= 0:
+            return f"exit status {self.exit_status}"
+        return f"ended by {signal.Signals(-self.exit_status).name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Active:
+    job: Job
+    attempt: int
+    process: subprocess.Popen[bytes]
+    begin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who does the jobs.
+
+    size: processes at a time. threads: of each; 0 shares the usable cores out. attempts: at each job. lock: file
+    descriptor that the processes inherit, so that a lock on it is held until the last of them has ended; -1 for none.
+    """
+
+    size: int = 1
+    threads: int = 0
+    attempts: int = ATTEMPTS
+    lock: int = -1
+
+    def work(
+        self, jobs: Sequence[Job], finished: Callable[[Job, int], bool], tick: Callable[[], None]
+    ) -> Generator[Ended]:
+        """Do the jobs, in their order; yield each attempt that has ended.
+
+        finished: tells from a job and its exit status whether it has its result. If not, what the job has written is
+        set aside and it is begun again; after the last attempt no further job of its benchmark is begun. tick: called
+        several times a second. Closing the iterator, or an exception, ends the processes that are running.
+        """
+        waiting = deque((job, 1) for job in jobs)
+        active: list[_Active] = []
+        hopeless: set[str] = set()
+        try:
+            while waiting or active:
+                while waiting and len(active) < self.size:
+                    job, attempt = waiting.popleft()
+                    if job.benchmark not in hopeless:
+                        active.append(self._start(job, attempt))
+                time.sleep(POLL_S)
+                tick()
+                for one in [one for one in active if one.process.poll() is not None]:
+                    active.remove(one)
+                    ended = self._ended(one, finished(one.job, one.process.returncode))
+                    if not ended.last:
+                        waiting.appendleft((one.job, one.attempt + 1))
+                    elif not ended.finished:
+                        hopeless.add(one.job.benchmark)
+                    yield ended
+        finally:
+            _stop([one.process for one in active])
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run a process that speaks to the user itself; return its exit status."""
+        process = self._open(command, threads=usable_cores())
+        try:
+            return process.wait()
+        finally:
+            _stop([process])
+
+    def _start(self, job: Job, attempt: int) -> _Active:
+        if job.folder.exists():  # of a call that was killed
+            set_aside(job.folder)
+        job.folder.mkdir(parents=True)
+        threads = self.threads or max(1, usable_cores() // self.size)
+        with (job.folder / OUTPUT).open("wb") as output:
+            process = self._open(job.command, threads, output.fileno())
+        return _Active(job, attempt, process, time.monotonic())
+
+    def _open(self, command: Sequence[str], threads: int, output: int | None = None) -> subprocess.Popen[bytes]:
+        # A session of its own: Ctrl-C reaches this process alone, which ends the others.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if output is None else subprocess.STDOUT,
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            start_new_session=True,
+            pass_fds=() if self.lock < 0 else (self.lock,),
+            preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)
+        )
+
+    def _ended(self, one: _Active, finished: bool) -> Ended:
+        seconds = time.monotonic() - one.begin
+        last = finished or one.attempt == self.attempts
+        kept = one.job.folder if finished else set_aside(one.job.folder)
+        return Ended(one.job, one.process.returncode, seconds, one.attempt, finished, kept, last)
+
+
+@contextmanager
+def sole_worker(folder: Path) -> Iterator[int]:
+    """Inside the `with`, nobody else works in the folder; yields the descriptor of the lock, for `Crew`.
+
+    The system gives the lock back when this process and all that inherited the descriptor have ended, however they
+    did. Raises LockedError if somebody has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(lock, 20).decode("ascii", "replace").strip()
+            raise LockedError(
+                f"{folder}: process {holder}, or a run that it started, is at work here; wait for it, or choose "
+                "another folder"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def set_aside(folder: Path) -> Path:
+    """The folder of a run that has no result is under another name, which is returned; nothing in it is lost."""
+    number = 1
+    while (kept := folder.parent / SET_ASIDE / f"{folder.name}-{number}").exists():
+        number += 1
+    kept.parent.mkdir(exist_ok=True)
+    folder.rename(kept)
+    for path in [path for path in kept.iterdir() if RESULT_NAME.fullmatch(path.name)]:
+        path.rename(path.with_name(f"{path.name}.interrupted"))
+    return kept
+
+
+def last_lines(path: Path, count: int = 5) -> list[str]:
+    """Return the last lines of what a process printed; of a live line that was redrawn, the last state."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - (64 << 10)))
+        lines = file.read().decode("utf-8", "replace").split("\n")
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+    return [line for line in lines if line.strip()][-count:]
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """The processes and those that they started have ended: asked to, or, if they do not, killed."""
+    processes = [process for process in processes if process.poll() is None]
+    for process in processes:
+        os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _end_with(parent: int) -> Callable[[], None] | None:
+    """Return what a new process calls to be killed when its parent ends; None where the system has no such thing.
+
+    Elsewhere than on Linux the lock tells the next call that a process is left.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here: the new process should do as little as it can
+
+    def end_with_parent() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended before the call
+            os._exit(1)
+
+    return end_with_parent

@@ -1,0 +1,156 @@
+"""The runs of a round: made, counted, and shown while they are made."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from common.reference import is_number
+from common.training.progress import duration
+from compliance.formats.words import clean
+from submission.round.processes import OUTPUT, Crew, Ended, Job, last_lines
+from submission.round.state import LOG, Result, State, result_of
+
+CONFIG: Final = "config.yaml"
+Command = Callable[[str, Path, Path, int], Sequence[str]]
+
+
+def training(benchmark: str, config: Path, folder: Path, seed: int) -> Sequence[str]:
+    """Return the command of a run: of a benchmark, with a configuration, into a folder, with a seed."""
+    return sys.executable, "-m", f"{benchmark}.train", str(config), f"output_dir={folder}", f"train.seed={seed}"
+
+
+class Runs:
+    """All runs of a round. results: of those that are finished, by benchmark and number.
+
+    A run is finished when its process has ended by itself and its log has a run_stop, whether or not it met the
+    target: such a run is never repeated. All others are begun anew, with the seed that they had; going on from a
+    checkpoint would count the time in between, as the clock of a run does not stop.
+    """
+
+    def __init__(self, folder: Path, state: State, command: Command = training) -> None:
+        """command: makes the command of a run, as `training` does. It has to write the log result_0.txt into the
+        folder, and to end with 0 or 1 unless it was stopped.
+        """
+        self.folder, self.state, self.command = folder, state, command
+        self.results: dict[tuple[str, int], Result] = {}
+        for benchmark, runs in state.runs.items():
+            for number, run in enumerate(runs):
+                if result := result_of(self.place(benchmark, number), run.exit_status):
+                    self.results[benchmark, number] = result
+                else:
+                    run.exit_status = None
+
+    def place(self, benchmark: str, number: int) -> Path:
+        """Return the folder of a run."""
+        return self.folder / benchmark / f"run_{number}"
+
+    @property
+    def all(self) -> list[tuple[str, int]]:
+        """The runs of the round, by benchmark and number."""
+        return [(benchmark, number) for benchmark, runs in self.state.runs.items() for number in range(len(runs))]
+
+    def logs(self) -> tuple[Path, ...]:
+        """Return the logs of the finished runs, in order."""
+        return tuple(self.place(*run) / LOG for run in self.all if run in self.results)
+
+    def make(self, crew: Crew) -> None:
+        """All runs are finished, but for those of benchmarks of which one has crashed too often."""
+        self.state.save(self.folder)
+        jobs = {self._job(*run): run for run in self.all if run not in self.results}
+        display = _Display(self, crew.size)
+        attempts = crew.work(list(jobs), lambda job, status: bool(result_of(job.folder, status)), display.tick)
+        try:
+            with closing(attempts):
+                for ended in attempts:
+                    if ended.finished:
+                        self._finish(jobs[ended.job], ended)
+                    display.ended(ended, jobs[ended.job])
+        finally:
+            display.bar.close()
+
+    def _job(self, benchmark: str, number: int) -> Job:
+        folder = self.place(benchmark, number)
+        seed = self.state.runs[benchmark][number].seed
+        return Job(benchmark, folder, tuple(self.command(benchmark, self.folder / benchmark / CONFIG, folder, seed)))
+
+    def _finish(self, run: tuple[str, int], ended: Ended) -> None:
+        benchmark, number = run
+        state = self.state.runs[benchmark][number]
+        state.exit_status, state.seconds = ended.exit_status, round(ended.seconds, 1)
+        self.state.save(self.folder)
+        result = result_of(ended.job.folder, ended.exit_status)
+        assert result is not None
+        self.results[run] = result
+
+    def seconds_left(self, size: int) -> float | None:
+        """Return about how long the runs that are not finished will take, `size` at a time; None if nobody knows."""
+        known = {run: self.state.runs[run[0]][run[1]].seconds for run in self.results}
+        if not any(known.values()):
+            return None
+        total = 0.0
+        for benchmark, runs in self.state.runs.items():
+            mine = [seconds for (name, _), seconds in known.items() if name == benchmark and seconds]
+            left = len(runs) - sum(name == benchmark for name, _ in known)
+            total += left * fmean(mine or [seconds for seconds in known.values() if seconds])
+        return total / size
+
+
+class _Display:
+    """One line for each run that has ended; on a terminal also how far the round is."""
+
+    def __init__(self, runs: Runs, size: int) -> None:
+        self.runs, self.size = runs, size
+        self.total = len(runs.all)
+        self.bar: Any = tqdm(
+            total=self.total,
+            initial=len(runs.results),
+            bar_format="{n_fmt}/{total_fmt} runs |{bar}| {elapsed}{postfix}",
+            disable=None,
+            leave=False,
+        )
+        self.left, self.since, self.shown = runs.seconds_left(size), time.monotonic(), 0.0
+
+    def tick(self) -> None:
+        """The bar shows the present time, once a second."""
+        now = time.monotonic()
+        if now - self.shown >= 1:
+            self.shown = now
+            if self.left is not None:
+                self.bar.set_postfix_str(self._left(self.left - (now - self.since)), refresh=False)
+            self.bar.refresh()
+
+    def ended(self, ended: Ended, run: tuple[str, int]) -> None:
+        """Tell how an attempt has ended; of one that crashed the last lines that it printed."""
+        if not ended.finished:
+            again = f"given up after {ended.attempt} attempts" if ended.last else "begun again"
+            self._say(f"{ended.job.name} crashed ({ended.cause}), {again}; its output: {ended.kept / OUTPUT}")
+            for line in last_lines(ended.kept / OUTPUT):
+                self._say(f"  | {clean(line)}")
+            return
+        self.bar.update()
+        self.left, self.since = self.runs.seconds_left(self.size), time.monotonic()
+        result, done = self.runs.results[run], len(self.runs.results)
+        quality = f" ({result.last_quality:.4g})" if is_number(result.last_quality) else ""
+        how = "met the target" if result.met else "did NOT meet the target, and stays"
+        left = f"; {self._left(self.left)}" if self.left and done < self.total else ""
+        self._say(
+            f"[{done}/{self.total}] {ended.job.name} {how} after {result.evaluations} evaluations{quality}, "
+            f"{duration(result.seconds)}{left}"
+        )
+
+    @staticmethod
+    def _left(seconds: float) -> str:
+        return f"about {duration(max(0.0, seconds))} left"
+
+    @staticmethod
+    def _say(text: str) -> None:
+        tqdm.write(text, file=sys.stdout)
+        sys.stdout.flush()

@@ -1,0 +1,283 @@
+"""Scripts that make the runs of a round elsewhere: by Slurm, by PBS, or on one machine without a scheduler.
+
+The script that is printed submits the jobs; for `plain` it is the job. It can be given again: finished runs are left
+alone, and one that was stopped goes on from its newest checkpoint. Written after the manuals of Slurm and PBS and not
+run on a real one; the tests run it with stand-ins for their commands.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from common.command import UsageError
+from submission.round.plan import Series
+from submission.round.state import LARGEST_SEED, LOG
+
+SLURM, PBS, PLAIN = "slurm", "pbs", "plain"
+SCHEDULERS: Final = (SLURM, PBS, PLAIN)
+GRACE_S: Final = 300
+"""How long before its time limit a job is told to save and stop: an evaluation and a checkpoint must fit in."""
+STAGING: Final = {
+    "cosmoflow": ("staging.mode=replicate", "staging.stage_dir=$TMPDIR/cosmoflow"),
+    "deepcam": ("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
+    "oc20": ("staging.mode=memory",),
+}
+"""How the full datasets get to the nodes, see the README of each benchmark; the overrides of a round come after."""
+HEAD: Final = """\
+#!/bin/bash
+# An MLPerf HPC round, printed by `python -m submission.round --emit @scheduler@`.
+# @use@
+# Give it again after an interruption: what is finished is left alone, what was stopped goes on.
+# Look it through before, for what your machine wants otherwise.
+"""
+JOBS: Final = "`bash FILE` submits the runs of each benchmark as a job array, and a job that packages them after these."
+LOOP: Final = "`bash FILE` makes the runs, one after the other, and then package and report."
+START: Final = """\
+# shellcheck disable=SC2016  # paths in single quotes are expanded by the suite, on each node
+set -euo pipefail
+"""
+FOLDER: Final = {SLURM: "", PBS: 'cd "$PBS_O_WORKDIR"\n'}
+"""How a job comes to where it was submitted."""
+SUITE: Final = """\
+suite() { @suite@ "$@"; }
+"""
+SUBMIT: Final = """\
+jobs=()
+submit() {
+  local id
+  id=$(@command@ "$@")
+  jobs+=("${id%%;*}")
+}
+"""
+COMMANDS: Final = {SLURM: "sbatch --parsable", PBS: "qsub"}
+AFTER_ALL: Final = '''"$(IFS=: && echo "afterany:${jobs[*]}")"'''
+MINI_DATA: Final = """\
+# The data of the mini problem, once.
+suite @benchmark@.synthesize "$(suite @benchmark@.train @settings@ --print-config | sed -n 's/^  data_dir: //p')"
+"""
+ENVIRONMENT: Final = """\
+# Load modules and activate the environment here. A run should begin with empty page caches: let the prologue of the
+# job, as root on each node, run `sync; echo 3 >/proc/sys/vm/drop_caches`; where ranks may do so: drop_page_cache=true.
+"""
+RUN: Final = """\
+run=@out@/@benchmark@/run_$index
+log=$run/@log@
+if [ -e "$run/ended" ]; then
+  echo "$run is finished"
+  exit 0
+fi
+mkdir -p "$run"
+resume=()
+if compgen -G "$run/checkpoints/*.pt" >/dev/null; then
+  resume=(--resume)
+elif [ -e "$log" ]; then
+  mv "$log" "$log.interrupted-$(date +%s)"
+fi
+touch "$run/begun"
+status=0
+@launch@ \\
+  @benchmark@.train @settings@ \\
+  output_dir="$run" train.seed="${seeds[index]}" "${resume[@]}" || status=$?
+# 0: the target was met; 1: it was not, or there was an error; 3: a signal stopped the run.
+if [ "$status" -le 1 ] && [ ! "$run/begun" -nt "$log" ] && grep -q '"key": "run_stop"' "$log"; then
+  echo "$status" >"$run/ended"
+fi
+"""
+AFTER_RUN: Final = {
+    SLURM: """\
+if [ "$status" -eq 3 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 20 ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
+""",
+    PBS: """\
+if [ ! -e "$run/ended" ]; then
+  echo "$run is not finished: submit the round again, and it goes on" >&2
+fi
+exit "$status"
+""",
+    PLAIN: """\
+if [ "$status" -gt 1 ]; then exit "$status"; fi
+""",
+}
+DESCRIBE: Final = """\
+settings=$(suite @benchmark@.train @settings@ --print-config)
+setting() { sed -n "s/^  $1: //p" <<<"$settings"; }
+system=@out@/$(setting platform).json
+for file in @out@/package/*/systems/"${system##*/}"; do
+  if [ -e "$file" ]; then system=$file; fi  # somebody may have completed it
+done
+if [ ! -e "$system" ]; then
+  suite submission.system -o "$system" --set system_name="$(setting platform)" number_of_nodes=@nodes@ \\
+    submitter="$(setting org)" division="$(setting division)" status="$(setting status)"
+fi
+"""
+PACKAGE: Final = """\
+runs=()
+for run in @runs@; do
+  if [ -e "$run/ended" ]; then runs+=("$run"); fi
+done
+suite submission.assemble "${runs[@]}" -o @out@/package --system "$system"
+suite submission.report @out@/package -o @out@/report.html --force@mini@
+suite submission.summary @out@/package@mini@
+suite compliance.check @out@/package@mini@
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where the runs are made. time: limit of a job, HH:MM:SS. container: image.sif, image.sqsh or ""."""
+
+    scheduler: str
+    nodes: int = 1
+    ranks_per_node: int = 1
+    gpus_per_node: int = 0
+    time: str = "04:00:00"
+    container: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\d+:[0-5]\d:[0-5]\d", self.time) or self.seconds <= 2 * GRACE_S:
+            raise UsageError(f"--time {self.time}: expected HH:MM:SS, and more than {2 * GRACE_S // 60} minutes")
+        if self.container and not self.container.endswith((".sif", ".sqsh")):
+            raise UsageError(f"--container {self.container}: expected image.sif (Apptainer) or image.sqsh (enroot)")
+        if self.container.endswith(".sqsh") and self.scheduler != SLURM:
+            raise UsageError("--container: enroot images are for Slurm with pyxis; elsewhere give an image.sif")
+        if self.scheduler == PLAIN and self.nodes > 1:
+            raise UsageError("--emit plain is for one machine; for several nodes take slurm or pbs")
+
+    @property
+    def seconds(self) -> int:
+        """The time limit in seconds."""
+        hours, minutes, seconds = map(int, self.time.split(":"))
+        return 3600 * hours + 60 * minutes + seconds
+
+    @property
+    def contained(self) -> str:
+        """What stands before a command so that it runs in the container, with a blank at its end; "" without one."""
+        image = shlex.quote(self.container)
+        if self.container.endswith(".sif"):
+            return f'apptainer exec {"--nv " if self.gpus_per_node else ""}--bind "$PWD" {image} '
+        if self.container:
+            return f'srun --container-image={image} --container-mounts="$PWD:$PWD" --container-workdir="$PWD" '
+        return ""
+
+    @property
+    def suite(self) -> str:
+        """What stands before the name of a module that runs once."""
+        one = self.contained.replace("srun ", "srun --nodes=1 --ntasks=1 ", 1)
+        return f"{one}python -m"
+
+    @property
+    def launch(self) -> str:
+        """What stands before the name of a module that runs on all ranks."""
+        if self.scheduler == SLURM:
+            # No --kill-on-bad-exit: a rank that was told to stop ends with 3 while rank 0 may still be writing.
+            return f"srun --kill-on-bad-exit=0 --wait=60 {self.contained.removeprefix('srun ')}python -m"
+        if self.scheduler == PBS:
+            limit = f"timeout --foreground --signal=USR1 {self.seconds - GRACE_S}"
+            return f"{limit} mpiexec -n {self.nodes * self.ranks_per_node} {self.contained}python -m"
+        ranks = self.ranks_per_node
+        return f"{self.contained}torchrun --nproc-per-node {ranks} -m" if ranks > 1 else self.suite
+
+    def directives(self, name: str, out: str, runs: int) -> str:
+        """Return the lines with which a job says what it needs; runs: in its array, 0 for a job without one."""
+        nodes, ranks = (self.nodes, self.ranks_per_node) if runs else (1, 1)
+        gpus = self.gpus_per_node
+        if self.scheduler == SLURM:
+            lines = [f"--job-name={name}", f"--output={out}/slurm-%x-%A{'_%a' if runs else ''}.txt"]
+            lines += [f"--nodes={nodes}", f"--ntasks-per-node={ranks}", "--exclusive", f"--time={self.time}"]
+            lines += [f"--gpus-per-node={gpus}"] if gpus else []
+            again = [f"--array=0-{runs - 1}", f"--signal=USR1@{GRACE_S}", "--requeue", "--open-mode=append"]
+            return "".join(f"#SBATCH {line}\n" for line in lines + (again if runs else []))
+        select = f"select={nodes}:ncpus={ranks}:mpiprocs={ranks}{f':ngpus={gpus}' if gpus else ''}"
+        lines = [
+            f"-N {name}",
+            f"-o {out}/",
+            "-j oe",
+            f"-l {select}",
+            "-l place=scatter:excl",
+            f"-l walltime={self.time}",
+        ]
+        # An array of one job is refused.
+        lines += [f"-J 0-{runs - 1}"] if runs > 1 else []
+        return "".join(f"#PBS {line}\n" for line in lines)
+
+
+def emit(plan: Sequence[Series], cluster: Cluster, output: Path, system: Path | None) -> str:
+    """Return the text of a shell script that makes all runs, and then package and report, in the folder `output`.
+
+    system: the system description; None if the script is to make it. Seeds are drawn now. Raises UsageError for a
+    folder whose name schedulers would not understand.
+    """
+    if not re.fullmatch(r"[\w./@+-]+", str(output)):
+        raise UsageError(f"-o {output}: expected a name of letters, digits and . _ - / @ + only")
+    seeds = random.SystemRandom().sample(range(1, LARGEST_SEED), sum(series.runs for series in plan))
+    mini = [series for series in plan if _is_mini(series)]
+    folders = " ".join(f"{output}/{series.benchmark}" for series in plan)
+    here = cluster.scheduler == PLAIN
+    text = _filled(HEAD, scheduler=cluster.scheduler, use=LOOP if here else JOBS) + START
+    text += ENVIRONMENT if here else _filled(SUBMIT, command=COMMANDS[cluster.scheduler])
+    text += _filled(SUITE, suite=cluster.suite) if mini or here else ""
+    text += f"mkdir -p {folders}\n"
+    text += "".join(_filled(MINI_DATA, benchmark=series.benchmark, settings=_settings(series)) for series in mini)
+    for series in plan:
+        text += "\n" + _runs(series, cluster, output, [seeds.pop() for _ in range(series.runs)])
+    return text + "\n" + _package(plan, cluster, output, system)
+
+
+def _runs(series: Series, cluster: Cluster, output: Path, seeds: Sequence[int]) -> str:
+    """Return the part of the script that makes the runs of a benchmark, or submits them."""
+    values = {"benchmark": series.benchmark, "settings": _settings(series), "out": str(output), "log": LOG}
+    body = _filled(RUN, launch=cluster.launch, **values) + AFTER_RUN[cluster.scheduler]
+    numbers = f"seeds=({' '.join(map(str, seeds))})\n"
+    if cluster.scheduler == PLAIN:
+        # Ctrl-C is for the training and for this script: without the trap it would go on with the next run.
+        return f"{numbers}for index in \"${{!seeds[@]}}\"; do (\ntrap 'exit 130' INT TERM\n{body}); done\n"
+    index = "index=$SLURM_ARRAY_TASK_ID\n" if cluster.scheduler == SLURM else "index=${PBS_ARRAY_INDEX:-0}\n"
+    directives = cluster.directives(f"mlperf-{series.benchmark}", f"{output}/{series.benchmark}", series.runs)
+    return _submitted("", directives + START + FOLDER[cluster.scheduler] + ENVIRONMENT + numbers + index + body)
+
+
+def _package(plan: Sequence[Series], cluster: Cluster, output: Path, system: Path | None) -> str:
+    """Return the part of the script that packages the finished runs, or submits a job for it."""
+    first = plan[0]
+    describe = f"system={shlex.quote(str(system))}\n"
+    if system is None:
+        describe = _filled(DESCRIBE, benchmark=first.benchmark, settings=_settings(first), nodes=str(cluster.nodes))
+    runs = " ".join(f"@out@/{series.benchmark}/run_*" for series in plan)
+    mini = " --allow-mini" if any(map(_is_mini, plan)) else ""
+    body = _filled(describe + PACKAGE, runs=runs, mini=mini).replace("@out@", str(output))
+    if cluster.scheduler == PLAIN:
+        return body
+    option = f"--dependency={AFTER_ALL}" if cluster.scheduler == SLURM else f"-W depend={AFTER_ALL}"
+    directives = cluster.directives("mlperf-package", str(output), 0)
+    return _submitted(
+        option,
+        directives + START + FOLDER[cluster.scheduler] + ENVIRONMENT + _filled(SUITE, suite=cluster.suite) + body,
+    )
+
+
+def _submitted(option: str, job: str) -> str:
+    return f"submit {option}{' ' if option else ''}<<'END_OF_JOB'\n#!/bin/bash\n{job}END_OF_JOB\n"
+
+
+def _settings(series: Series) -> str:
+    staging = () if _is_mini(series) else STAGING[series.benchmark]
+    return shlex.join([str(series.config), *staging, *series.overrides])
+
+
+def _is_mini(series: Series) -> bool:
+    """Tell by its name whether a configuration is of the mini problem; only the benchmark itself reads it."""
+    return series.config.name.startswith("mini")
+
+
+def _filled(text: str, **values: str) -> str:
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text

@@ -1,0 +1,1 @@
+"""Summarise results as a table."""

@@ -1,0 +1,115 @@
+"""The table of a round: what each result scores, how it converged, on which system.
+
+`rows(report)` gives the numbers, `python -m submission.summary` shows them. All of them come from the report of
+`compliance.engine.check_paths`, so that there is one verdict and one score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from common.command import UsageError, run_command
+from common.reference import ROUNDS
+from compliance.cli import refuse_to_overwrite, round_name, write_text
+from compliance.engine import Options, check_paths
+from submission.summary.difference import differences
+from submission.summary.formats import WIDTH, csv_summary, json_summary, markdown_summary, terminal_summary
+from submission.summary.rows import Row, rows
+
+# -- the command -------------------------------------------------------------------------------------------
+
+EXAMPLES = """\
+examples:
+  python -m submission.summary hpc_results_v3.0/                   the tables of a round
+  python -m submission.summary my_organisation/ --allow-mini       results on the mini problems too
+  python -m submission.summary v2.0/ --previous v1.0/              and what changed since then
+  python -m submission.summary v2.0/ --format csv -o tables/       time_to_train.csv and throughput.csv
+  python -m submission.summary v2.0/ --format markdown -o table.md
+
+exit status: 0 there are results (whether they pass: python -m compliance.check), 1 there are none, 2 wrong use
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _summarise(given), (OSError, NoResults))
+
+
+class NoResults(ValueError):
+    """The paths hold no result; the message says what would be one."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m submission.summary",
+        description="Show what results of MLPerf HPC score: of a submission, or of all submissions of a round.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs"
+    )
+    parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the round before")
+    parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
+    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    parser.add_argument(
+        "--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there (csv: a folder, for its files)")
+    return parser
+
+
+def _summarise(given: argparse.Namespace) -> int:
+    found = _rows_of(given.paths, given.round, given.allow_mini)
+    previous = _rows_of(given.previous, None, given.allow_mini) if given.previous else []
+    changes = differences(previous, found) if previous else []
+    if given.format == "csv":
+        _write_tables(csv_summary(found, changes), given)
+        return 0
+    if given.format == "table":
+        width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() and not given.output else WIDTH
+        text = terminal_summary(found, changes, width)
+    else:
+        text = (json_summary if given.format == "json" else markdown_summary)(found, changes)
+    refuse_to_overwrite(given.output, (*given.paths, *given.previous))
+    write_text(text, given.output)
+    return 0
+
+
+def _rows_of(paths: Sequence[str], round_: str | None, allow_mini: bool) -> list[Row]:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}")
+    report = check_paths(paths, Options(round=round_, allow_mini=allow_mini, progress=sys.stderr.isatty()))
+    found = rows(report)
+    if not found:
+        raise NoResults(
+            f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
+            "logs of several runs; a single log: python -m compliance.check"
+        )
+    return found
+
+
+def _write_tables(texts: Mapping[str, str], given: argparse.Namespace) -> None:
+    """Write each table into its own file of the folder; one table alone may go to standard output."""
+    if given.output is None:
+        if len(texts) > 1:
+            raise UsageError(f"{len(texts)} tables ({', '.join(texts)}) need a folder: -o FOLDER")
+        write_text(next(iter(texts.values())), None)
+        return
+    if given.output.exists() and not given.output.is_dir():
+        raise UsageError(f"-o {given.output} is a file; csv needs a folder, for a file of each table")
+    given.output.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        refuse_to_overwrite(given.output / name, (*given.paths, *given.previous))
+        write_text(text, given.output / name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""The tables of a round as text: for a terminal, as Markdown, JSON and CSV. The last two hold all that is known."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from compliance import __version__
+from compliance.formats.json import finite
+from compliance.formats.markdown import escaped
+from compliance.formats.words import clean, matters, minutes, plain
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.report import Report
+from submission.summary.difference import Difference
+from submission.summary.rows import Row, rows
+from submission.text_table import Table, csv_text, markdown_text, terminal_text
+
+SCHEMA: Final = 1
+"""Of the JSON; members may be added under this number, none changes its meaning or goes."""
+WIDTH: Final = 120
+"""Letters of a line where nobody says how wide a terminal is."""
+
+TITLES: Final = {
+    STRONG: "Time to train (strong scaling): TTT is the mean without the fastest and the slowest run",
+    WEAK: "Throughput (weak scaling): models trained at once, TTTa from the first start to the last stop",
+}
+NAMES: Final = (("verdict", ""), ("organisation", ""), ("system", ""))
+SIZE: Final = (("units", ""), ("batch", "size"))
+SCORES: Final = {
+    STRONG: (("TTT", "min"), ("norm.", "min"), ("scaled", "min")),
+    WEAK: (("models", ""), ("units", "each"), ("TTTa", "min"), ("models", "/min"), ("norm.", "/min")),
+}
+ENDING: Final = (("epochs", ""), ("RCP", ""), ("staging", "min"), ("energy", "MJ"), ("runs", ""))
+EXPLANATION: Final = (
+    "units: accelerators, or processors of a system without; epochs: to the target, * samples instead; "
+    "RCP: convergence against the reference, with its factor on the score if that is not 1"
+)
+
+WHO: Final = (
+    *("round", "organisation", "division", "availability", "system", "nodes", "processor", "processors"),
+    *("accelerator", "accelerators", "framework", "benchmark", "mini", "batch_size"),
+)
+HOW: Final = (
+    *("convergence", "convergence_unit", "rcp", "rcp_factor", "staging_minutes", "energy_joules"),
+    *("runs", "required_runs", "incomplete", "run_minutes", "verdict"),
+)
+CSV_COLUMNS: Final = {
+    STRONG: {
+        **{name: name for name in WHO},
+        **{"time_to_train_minutes": "minutes", "normalised_minutes": "normalised", "scaled_minutes": "scaled"},
+        **{name: name for name in HOW},
+    },
+    WEAK: {
+        **{name: name for name in (*WHO, "models", "instance_scale")},
+        **{"time_to_train_all_minutes": "minutes", "models_per_minute": "models_per_minute"},
+        **{"normalised_models_per_minute": "normalised"},
+        **{name: name for name in HOW},
+    },
+}
+"""The headings of the CSV file of each kind of scaling, with their units, and the members of a row."""
+CSV_DIFFERENCES: Final = (
+    *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
+)
+
+
+def terminal_summary(rows: Sequence[Row], changes: Sequence[Difference] = (), width: int = WIDTH) -> str:
+    """Return the tables of a round for a terminal of so many columns, what is incomplete, and what changed."""
+    blocks = [terminal_text(table, width) for table in _tables(rows, changes)]
+    lines = [line for note in _notes(rows) for line in textwrap.wrap(note, width, subsequent_indent="  ")]
+    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
+
+
+def markdown_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str:
+    """Return the same tables and notes as Markdown."""
+    lines = "\n".join(f"- {escaped(note)}" for note in _notes(rows))
+    return "\n\n".join([*map(markdown_text, _tables(rows, changes)), lines]) + "\n"
+
+
+def json_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str:
+    """Return all members of the rows as JSON: units are in their names, or in the docstrings of Row and Difference."""
+    document = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "results": [asdict(row) for row in rows],
+        "differences": [asdict(change) | {"speedup": change.speedup} for change in changes],
+    }
+    return json.dumps(finite(document), indent=1) + "\n"
+
+
+def csv_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> dict[str, str]:
+    """Return CSV tables by the names of their files: time_to_train.csv, throughput.csv, differences.csv."""
+    texts = {}
+    for scaling, name in ((STRONG, "time_to_train.csv"), (WEAK, "throughput.csv")):
+        columns = CSV_COLUMNS[scaling]
+        found = [[_csv_value(row, member) for member in columns.values()] for row in rows if row.scaling == scaling]
+        if found:
+            texts[name] = csv_text(tuple(columns), found)
+    if changes:
+        cells = [[_csv_value(change, member) for member in CSV_DIFFERENCES] for change in changes]
+        texts["differences.csv"] = csv_text(CSV_DIFFERENCES, cells)
+    return texts
+
+
+# -- what is shown -----------------------------------------------------------------------------------------
+
+
+def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[Table]:
+    """Return a table for each round and kind of scaling of which there are results, and one of what changed."""
+    tables = []
+    for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
+        found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
+        headings = (*NAMES, *SIZE, *SCORES[scaling], *ENDING)
+        cells = tuple((*_names(row), *_size(row), *_scores(row), *_ending(row)) for row in found)
+        numeric = tuple(heading not in NAMES for heading in headings)
+        groups = tuple(f"{_benchmark(row)}, {clean(row.division)}" for row in found)
+        tables.append(Table(f"Round {round_}. {TITLES[scaling]}", headings, cells, numeric, groups).without_empty())
+    return tables + ([_difference_table(changes)] if changes else [])
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    """Return what a reader of the tables must know: units, results on mini problems, results that lack runs."""
+    found = [EXPLANATION]
+    if any(row.mini for row in rows):
+        found.append("(mini): a result on a mini problem is no MLPerf result")
+    for row in rows:
+        if row.incomplete:
+            name = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
+            found.append(f"INCOMPLETE: {clean(name)} has {row.incomplete}")
+    return found
+
+
+def _csv_value(row: Row | Difference, member: str) -> object:
+    value = getattr(row, member)
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value))
+    return clean(value) if isinstance(value, str) else value
+
+
+def _difference_table(changes: Sequence[Difference]) -> Table:
+    cells = tuple(
+        (
+            clean(change.organisation),
+            change.scaling,
+            _score(change.before, change.unit),
+            _score(change.now, change.unit),
+            "–" if change.speedup is None else f"{change.speedup:.3g}×",
+        )
+        for change in changes
+    )
+    headings = tuple((name, "") for name in ("organisation", "scaling", "before", "now", "speed-up"))
+    groups = tuple(f"{_benchmark(change)}, {clean(change.division)}" for change in changes)
+    return Table(
+        "Best passing score, now and in the round before", headings, cells, (*(False,) * 2, *(True,) * 3), groups
+    )
+
+
+def _score(value: float | None, unit: str) -> str:
+    number = minutes(value) if unit == "min" else f"{value:.4g}" if value is not None else "–"
+    return number if value is None else f"{number} {unit}"
+
+
+def _benchmark(shown: Row | Difference) -> str:
+    return clean(shown.benchmark) + (" (mini)" if shown.mini else "")
+
+
+def _names(row: Row) -> tuple[str, ...]:
+    return row.verdict, clean(row.organisation), clean(row.system)
+
+
+def _size(row: Row) -> tuple[str, ...]:
+    return plain(row.accelerators or row.processors), plain(row.batch_size)
+
+
+def _scores(row: Row) -> tuple[str, ...]:
+    if row.scaling == WEAK:
+        rates = (row.models_per_minute, row.normalised)
+        return (
+            plain(row.models),
+            plain(row.instance_scale),
+            minutes(row.minutes),
+            *("" if rate is None else f"{rate:.4g}" for rate in rates),
+        )
+    return minutes(row.minutes), *("" if time is None else minutes(time) for time in (row.normalised, row.scaled))
+
+
+def _ending(row: Row) -> tuple[str, ...]:
+    star = "" if row.convergence_unit == "epochs" else "*"
+    state = row.rcp.partition(":")[0].partition(" ")[0]
+    return (
+        "" if row.convergence is None else f"{plain(row.convergence)}{star}",
+        f"×{row.rcp_factor:.3f}" if row.rcp_factor and row.rcp_factor > 1 else state,
+        minutes(row.staging_minutes) if matters(row.staging_minutes) else "",
+        "" if row.energy_joules is None else f"{row.energy_joules / 1e6:.4g}",
+        f"{row.runs}/{row.required_runs}" if row.required_runs and row.scaling == STRONG else str(row.runs),
+    )
+
+
+def table_text(report: Report, width: int = WIDTH) -> str:
+    """Return the tables of a report for a terminal of so many columns."""
+    return terminal_summary(rows(report), width=width)

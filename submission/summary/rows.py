@@ -1,0 +1,169 @@
+"""The rows of the table of a round: what each result scores, how it converged, on which system.
+
+All numbers come from the report of `compliance.engine.check_paths`, so that there is one verdict and one score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.reference import is_number
+from compliance.formats.findings import shown_verdict
+from compliance.formats.words import convergence_of, convergence_text
+from compliance.model.layout import WEAK
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.run import Run
+from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.system import SystemDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One result. None or "" stands for what neither logs nor system description say.
+
+    verdict: PASS, WARN or FAIL of the result with its logs. availability: status of the system.
+    nodes, processors, accelerators: of the system; of a folder without system description, of one run.
+    run_minutes: of the accepted runs, ascending. minutes: time to train, or of a throughput from the first start to
+    the last stop. convergence: mean length of the runs, in convergence_unit (epochs or samples).
+    rcp: what the checker says of it; rcp_factor: what the score is multiplied by, None unless it passed.
+    normalised: the score with this factor: minutes, or of a throughput models per minute; scaled: minutes with the
+    committee's factor. staging_minutes: mean of the runs. incomplete: such as "1 of 10 runs", "" if there are enough.
+    """
+
+    verdict: str
+    round: str
+    organisation: str
+    division: str
+    availability: str
+    system: str
+    scaling: str
+    benchmark: str
+    mini: bool
+    nodes: int | None
+    processor: str
+    processors: int | None
+    accelerator: str
+    accelerators: int | None
+    framework: str
+    batch_size: int | None
+    runs: int
+    required_runs: int | None
+    incomplete: str
+    run_minutes: tuple[float, ...] = ()
+    minutes: float | None = None
+    models: int | None = None
+    models_per_minute: float | None = None
+    instance_scale: int | None = None
+    convergence: float | None = None
+    convergence_unit: str = "epochs"
+    rcp: str = ""
+    rcp_factor: float | None = None
+    normalised: float | None = None
+    scaled: float | None = None
+    staging_minutes: float | None = None
+    energy_joules: float | None = None
+
+    @property
+    def score(self) -> float | None:
+        """What counts: minutes (less is better) or models per minute (more is better), normalised where it is."""
+        raw = self.models_per_minute if self.scaling == WEAK else self.minutes
+        return raw if self.normalised is None else self.normalised
+
+
+def rows(report: Report) -> list[Row]:
+    """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
+    tolerated = report.tolerated
+    found = [_row(results, shown_verdict(results, tolerated)) for results in report.sets]
+    return sorted(found, key=_place)
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    return (row.round, row.scaling, row.benchmark, row.division, row.organisation.lower(), row.system.lower())
+
+
+def _row(results: ResultSet, verdict: str) -> Row:
+    required = results.reference.runs if results.reference else None
+    count = len(results.runs)
+    return Row(
+        verdict=verdict,
+        round=results.round,
+        organisation=results.organisation or _said(results, "submission_org"),
+        division=results.division or "",
+        system=results.system or _said(results, "submission_platform"),
+        scaling=results.scaling,
+        benchmark=results.benchmark or results.folder_benchmark,
+        mini=results.mini,
+        batch_size=results.batch_size if is_number(results.batch_size) else None,
+        runs=count,
+        required_runs=required,
+        incomplete=f"{count} of {required} runs" if required and count < required else "",
+        **_machine(results),
+        **_outcome(results),
+    )
+
+
+def _said(results: ResultSet, key: str) -> str:
+    """Return what all logs of a folder without package say, "" if they do not agree."""
+    said = {text for run in results.runs if isinstance(text := run.submission.get(key), str)}
+    return said.pop() if len(said) == 1 else ""
+
+
+def _machine(results: ResultSet) -> dict[str, Any]:
+    """Return the fields of a row that are about the system."""
+    described = results.description or SystemDescription("", "")
+    run = results.runs[0] if results.runs else Run("", results.round)
+    nodes = described.count("number_of_nodes")
+    each = described.count("accelerators_per_node")
+    if nodes is None and is_number(run.nodes):
+        nodes, each = int(run.nodes), int(run.accelerators_per_node) if is_number(run.accelerators_per_node) else None
+    processors = described.count("host_processors_per_node")
+    return {
+        "availability": _text(described, "status") or _said(results, "submission_status"),
+        "nodes": nodes,
+        "processor": _text(described, "host_processor_model_name"),
+        "processors": None if nodes is None or processors is None else nodes * processors,
+        "accelerator": _text(described, "accelerator_model_name"),
+        "accelerators": None if nodes is None or each is None else nodes * each,
+        "framework": _text(described, "framework"),
+    }
+
+
+def _text(description: SystemDescription, name: str) -> str:
+    value = description.fields.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _outcome(results: ResultSet) -> dict[str, Any]:
+    """Return the fields of a row that are about score and convergence."""
+    verdict, score = convergence_of(results), results.score
+    factor = verdict.normalization if verdict and verdict.passed else None
+    fields: dict[str, Any] = {
+        "rcp": convergence_text(results).removeprefix("RCP "),
+        "rcp_factor": factor,
+        "convergence": verdict.submission_mean if verdict else None,
+        "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
+        "energy_joules": results.energy_joules,
+    }
+    if isinstance(score, TimeToTrain):
+        return fields | {
+            "run_minutes": score.run_minutes,
+            "minutes": score.minutes,
+            "convergence": score.convergence,
+            "normalised": score.normalized if factor else None,
+            "scaled": score.scaled,
+            "staging_minutes": score.staging_minutes,
+        }
+    if isinstance(score, Throughput):
+        accepted = [run for run in results.runs if run.verdict != "FAIL"]
+        return fields | {
+            "run_minutes": tuple(sorted(run.minutes for run in accepted if run.minutes is not None)),
+            "minutes": score.minutes,
+            "models": score.models,
+            "models_per_minute": score.models_per_minute,
+            "instance_scale": score.instance_scale,
+            "normalised": score.normalized_models_per_minute if factor else None,
+            "staging_minutes": sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
+        }
+    return fields

@@ -1,0 +1,1 @@
+"""Describe a system from the machine at hand."""

@@ -1,0 +1,190 @@
+"""Asks the machine what a system description wants to know; no host or user name, no serial number, no address.
+
+Every program is optional, has a time limit, and is given up when it fails: then its fields are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from common.provenance import versions
+from submission.system import hardware
+from submission.system.hardware import Disk, Fields
+
+TIMEOUT_S: Final = 20.0
+"""For each program; nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs."""
+LARGEST_FILE: Final = 3 << 20
+"""Linux refuses to read 4 MiB at once from files below /proc/sys."""
+SECTOR_BYTES: Final = 512
+"""The unit of /sys/block/*/size, whatever the disk's own."""
+NO_DISKS: Final = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "zd")
+"""Names of block devices that are no disks, or made of those that are."""
+ETHERNET: Final = "1"
+"""ARPHRD_ETHER in /sys/class/net/*/type."""
+FRAMEWORK: Final = ("torch", "PyTorch")
+STACK: Final = (
+    ("mlperf-hpc-suite", ("mlperf-hpc-suite",), ""),
+    ("mlperf-logging", ("mlperf-logging",), ""),
+    ("numpy", ("numpy",), ""),
+    ("mpi4py", ("mpi4py",), ""),
+    ("CUDA", ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"), "CUDA_VERSION"),
+    ("cuDNN", ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"), "CUDNN_VERSION"),
+    ("NCCL", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "NCCL_VERSION"),
+    ("DALI", ("nvidia-dali-cuda130", "nvidia-dali-cuda120"), "DALI_VERSION"),
+)
+"""(name, distributions that hold it, variable by which NVIDIA's container images tell its version)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where to look: the files below a root, the programs on the path, the environment."""
+
+    root: Path = Path("/")
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    timeout_s: float = TIMEOUT_S
+
+    def text(self, *path: str) -> str:
+        """Return the contents of a file, "" where there is none to read."""
+        try:
+            with self.root.joinpath(*path).open("rb") as file:
+                return file.read(LARGEST_FILE).decode(errors="replace").strip()
+        except (OSError, ValueError):
+            return ""
+
+    def names(self, folder: str) -> list[str]:
+        """Return what is in a folder, in order; nothing where there is none."""
+        try:
+            return sorted(os.listdir(self.root / folder))
+        except OSError:
+            return []
+
+    def output(self, *command: str) -> str:
+        """Return what a program writes; "" if there is none of that name, or it fails or takes too long."""
+        try:
+            done = subprocess.run(
+                command,
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=self.timeout_s,
+                env={**self.environment, "LC_ALL": "C"},
+            )
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+
+
+def probe(machine: Machine) -> Fields:
+    """Return the fields of a system description that this machine tells; a cluster's nodes are taken to be alike.
+
+    A machine on which neither nvidia-smi nor rocm-smi answers counts as one without accelerators.
+    """
+    return {
+        "number_of_nodes": _nodes(machine),
+        **_host(machine),
+        **hardware.storage(_disks(machine)),
+        **hardware.network(_fabric(machine), _ethernet(machine)),
+        **_accelerators(machine),
+        **_software(machine),
+    }
+
+
+def _nodes(machine: Machine) -> str:
+    """Return the number of nodes of the Slurm job, 1 outside one."""
+    stated = machine.environment.get("SLURM_JOB_NUM_NODES", "")
+    return stated if stated.isdecimal() else "1"
+
+
+def _host(machine: Machine) -> Fields:
+    cpuinfo = machine.text("proc/cpuinfo")
+    if not cpuinfo:
+        return hardware.apple(machine.output("sysctl", *hardware.APPLE_KEYS))
+    base_khz = machine.text("sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
+    return {
+        **hardware.processors(machine.output("lscpu", "-J"), cpuinfo, base_khz),
+        **hardware.memory(machine.output("lsmem", "--summary=only", "-b"), machine.text("proc/meminfo")),
+    }
+
+
+def _disks(machine: Machine) -> Iterator[Disk]:
+    for name in machine.names("sys/block"):
+        folder = f"sys/block/{name}"
+        sectors = machine.text(folder, "size")
+        fixed = machine.text(folder, "removable") != "1" and not name.startswith(NO_DISKS)
+        if fixed and sectors.isdecimal() and sectors != "0":
+            yield Disk(name, int(sectors) * SECTOR_BYTES, machine.text(folder, "queue/rotational") == "1")
+
+
+def _fabric(machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, rate and card of each active port of a fast network."""
+    for name in machine.names("sys/class/infiniband"):
+        card = f"sys/class/infiniband/{name}"
+        for port in machine.names(f"{card}/ports"):
+            # What has Ethernet as its link layer (RoCE) is among the Ethernet ports.
+            active = "ACTIVE" in machine.text(card, "ports", port, "state")
+            if active and machine.text(card, "ports", port, "link_layer") == "InfiniBand":
+                kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
+                yield kind, machine.text(card, "ports", port, "rate"), machine.text(card, "hca_type")
+    for _ in (name for name in machine.names("sys/class/net") if name.startswith("hsn")):
+        yield "HPE Slingshot", "", ""
+
+
+def _ethernet(machine: Machine) -> Iterator[int]:
+    """Yield the speed in Mbit/s of each Ethernet port that is a device and is connected; 0 if it does not tell."""
+    for name in machine.names("sys/class/net"):
+        folder = f"sys/class/net/{name}"
+        connected = machine.text(folder, "carrier") == "1" and (machine.root / folder / "device").exists()
+        if connected and machine.text(folder, "type") == ETHERNET and not name.startswith("hsn"):
+            speed = machine.text(folder, "speed")
+            yield int(speed) if speed.isdecimal() else 0
+
+
+def _accelerators(machine: Machine) -> Fields:
+    listing = machine.output("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
+    found = hardware.nvidia(listing, machine.output("nvidia-smi", "topo", "-m") if listing else "")
+    if not found:
+        found = hardware.amd(machine.output("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"))
+    return found or hardware.NO_ACCELERATORS
+
+
+def _software(machine: Machine) -> Fields:
+    distribution, name = FRAMEWORK
+    installed = versions([distribution, *(one for _, names, _ in STACK for one in names)])
+    stack = [f"Python {installed['python']}"]
+    for title, names, variable in STACK:
+        # An image's variable tells what its torch was built with, whatever else is installed.
+        version = machine.environment.get(variable) or next((installed[one] for one in names if installed[one]), None)
+        stack += [f"{title} {version}"] if version else []
+    driver = machine.text("sys/module/nvidia/version")
+    stack += [f"NVIDIA driver {driver}"] if driver else []
+    fields = {"other_software_stack": ", ".join(stack), "operating_system": _operating_system(machine)}
+    if installed[distribution]:
+        fields["framework"] = f"{name} {installed[distribution]}"
+    container = _container(machine)
+    return {**fields, "sw_notes": f"in a container ({container})"} if container else fields
+
+
+def _operating_system(machine: Machine) -> str:
+    lines = (line.partition("=") for line in machine.text("etc/os-release").splitlines())
+    release = {key: value.strip("\"'") for key, _, value in lines}
+    kernel = machine.text("proc/sys/kernel/osrelease")
+    if kernel:
+        return f"{release.get('PRETTY_NAME', 'Linux')}, Linux {kernel}"
+    return f"macOS {platform.mac_ver()[0]}" if platform.mac_ver()[0] else platform.system()
+
+
+def _container(machine: Machine) -> str:
+    """Return what kind of container this is, "" outside one."""
+    if {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"} & set(machine.environment):
+        return "Apptainer"
+    if (machine.root / "run/.containerenv").exists():
+        return "Podman"
+    if (machine.root / ".dockerenv").exists():
+        return "Docker"
+    return machine.text("run/systemd/container")

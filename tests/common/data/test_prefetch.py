@@ -1,0 +1,76 @@
+"""Work ahead of its use: order, errors, the end."""
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+import torch
+
+from common.data.prefetch import in_order, on_device
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+def test_results_come_filled_and_in_order():
+    def jobs():
+        for i in range(20):
+            result = []
+            yield result, [lambda result=result, part=part: slow(result, part) for part in range(i % 4)]
+
+    def slow(result, part):
+        time.sleep(0.002 * (part % 2))
+        result.append(part)
+
+    found = [sorted(result) for result in in_order(jobs(), workers=3, ahead=4)]
+    assert found == [list(range(i % 4)) for i in range(20)]
+    assert not threads()
+
+
+def test_no_more_jobs_are_taken_than_asked_for():
+    taken = []
+
+    def jobs():
+        for i in range(100):
+            taken.append(i)
+            yield i, [lambda: None]
+
+    with closing(in_order(jobs(), workers=2, ahead=3)) as results:
+        assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+        assert len(taken) == 5 + 3
+
+
+def test_an_error_comes_in_its_turn_and_ends_the_work():
+    def fail():
+        raise ValueError("univ_7 is damaged")
+
+    jobs = [(0, [lambda: None]), (1, [lambda: None, fail]), (2, [lambda: time.sleep(0.01)] * 50)]
+    results = in_order(jobs, workers=2, ahead=3)
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="univ_7"):
+        next(results)
+    assert not threads()
+
+
+def test_closing_early_leaves_no_thread():
+    results = in_order(((i, [lambda: time.sleep(0.001)]) for i in range(10_000)), workers=2, ahead=8)
+    next(results)
+    results.close()
+    assert not threads()
+
+
+def test_on_a_cpu_tensors_are_passed_on():
+    batches = [(torch.ones(2), torch.zeros(1)), (torch.ones(0), torch.zeros(0))]
+    for ours, given in zip(on_device(iter(batches), torch.device("cpu")), batches, strict=True):
+        assert all(a is b for a, b in zip(ours, given, strict=True))
+
+
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator")
+def test_on_an_accelerator_tensors_arrive_unchanged():
+    device = torch.accelerator.current_accelerator()
+    batches = [(torch.full((1 << 22,), i, pin_memory=True),) for i in range(20)]
+    totals = [tensor.sum() for (tensor,) in on_device(iter(batches), device)]
+    assert all(total.device.type == device.type for total in totals)
+    assert [int(total) for total in totals] == [i << 22 for i in range(20)]

@@ -1,0 +1,30 @@
+"""Work in several processes: one that is killed is told, and errors of the function arrive."""
+
+import os
+
+import pytest
+
+from common.datasets.build import Item, Plan, ProductionError, readable_bytes
+from common.processes import ProcessKilledError, in_processes
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_with_their_items(workers):
+    assert sorted(in_processes(abs, [-1, 2, -3], workers)) == [(-3, 3), (-1, 1), (2, 2)]
+
+
+def test_a_killed_process_and_an_error_end_the_work():
+    with pytest.raises(ProcessKilledError, match="use fewer workers"):
+        list(in_processes(os._exit, [1, 2, 3], 2))
+    with pytest.raises(ValueError, match="no number"):
+        list(in_processes(int, ["1", "2", "no number"], 2))
+
+
+def test_two_items_cannot_make_one_file():
+    items = (Item("a", ("train/1",), None), Item("b", ("train/2", "train/1"), None))
+    with pytest.raises(ProductionError, match="b and a would both become train/1"):
+        _ = Plan("cosmoflow", "synthetic", {}, items, print, 1).files
+
+
+def test_bytes_are_told_as_people_say_them():
+    assert [readable_bytes(n) for n in (512, 1500, 173_000_000, 2e15)] == ["512 B", "1.5 kB", "173 MB", "2e+03 TB"]

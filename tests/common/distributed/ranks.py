@@ -1,0 +1,190 @@
+"""One rank of the tests in test_dist.py: `ranks.py FOLDER STEP...` makes the steps in this order, inside connect()."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from common.distributed import failure
+from common.distributed.dist import DistConfig, connect
+from common.distributed.launch import LaunchError
+from common.training.batchnorm import average_statistics, share
+
+
+def methods(dist, folder):
+    """Every method gives what all ranks together must give."""
+    rank, size = dist.rank, dist.world_size
+    ranks = list(range(size))
+    assert size > 1 and dist.is_main == (rank == 0) and dist.device.type == "cpu"
+    dist.barrier()
+    for op, expected in (("sum", sum(ranks)), ("max", size - 1), ("min", 0)):
+        tensor = torch.tensor([float(rank), -1.0])
+        assert dist.all_reduce(tensor, op) is tensor and tensor[0] == expected, op
+    for dtype in (torch.float32, torch.int16, torch.int64, torch.bool, torch.bfloat16):
+        tensor = torch.full((2, 3), rank == 1).to(dtype)
+        assert dist.broadcast(tensor, src=1) is tensor and bool(tensor.all()), dtype
+    assert dist.broadcast(torch.tensor(rank)) == 0
+    assert dist.broadcast(torch.empty(0)).numel() == 0
+    strided = torch.full((4, 4), float(rank))
+    dist.broadcast(strided[:, 1], src=1)
+    assert strided[:, 1].eq(1).all() and strided[:, 0].eq(rank).all()
+    assert dist.broadcast_object({"from": rank}, src=1) == {"from": 1}
+    assert dist.gather_objects(f"rank {rank}") == [f"rank {other}" for other in ranks]
+    dist.same({"seed": 7}, "the seed")
+    with contextlib.suppress(LaunchError):
+        dist.same(rank == 1, "the order")
+        raise AssertionError("disagreement was not found")
+    gradients(dist)
+    (folder / f"place{rank}").write_text(str((dist.local_rank, dist.local_size, dist.node_rank, dist.nodes)))
+
+
+def gradients(dist):
+    """The wrapped module starts from rank 0's parameters and averages gradients, but not inside no_sync."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(module.weight, 3.0 + dist.rank)
+    wrapped = dist.wrap(module)
+    assert module.weight.item() == 3.0
+    here = torch.full((1, 1), float(dist.rank))
+    with dist.no_sync(wrapped):
+        wrapped(here).sum().backward()
+    assert module.weight.grad.item() == dist.rank
+    wrapped(here).sum().backward()
+    mean = (dist.world_size - 1) / 2
+    assert module.weight.grad.item() == 2 * mean, "the mean of what both passes have added up"
+
+
+def groups(dist, folder):
+    """Groups of consecutive ranks; others would not be equally large."""
+    for size in (1, 2, dist.world_size):
+        group = dist.group(size)
+        assert (group.rank, group.world_size) == (dist.rank % size, size)
+        first = dist.rank - dist.rank % size
+        assert group.gather_objects(dist.rank) == list(range(first, first + size))
+    with contextlib.suppress(ValueError):
+        dist.group(dist.world_size - 1)
+        raise AssertionError("unequal groups were made")
+
+
+def batchnorm(dist, folder):
+    """Normalised over groups, each pair of ranks does what one process does with the samples of both."""
+    torch.manual_seed(1)
+    x = torch.randn(5, 3, 4, 6) * torch.tensor([1.0, 5.0, 0.1])[:, None, None] + 7
+    ahead = torch.randn(5, 3, 4, 6)
+    mine = slice(0, 2) if dist.rank % 2 == 0 else slice(2, 5)
+    whole, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+    expected, shared = nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3))
+    names = set(shared.state_dict())
+    shared = share(shared, dist.group(2))
+    assert set(shared.state_dict()) == names
+    for _ in range(2):
+        (expected(whole) * ahead).sum().backward()
+        (shared(part) * ahead[mine]).sum().backward()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(shared(part), expected(whole)[mine], **close)
+    torch.testing.assert_close(part.grad, whole.grad[mine], **close)
+    ours = shared[0]
+    torch.testing.assert_close(ours.running_mean, expected.running_mean)
+    torch.testing.assert_close(ours.running_var, expected.running_var)
+    gradients = dist.all_reduce(torch.stack((ours.weight.grad, ours.bias.grad))) / (dist.world_size / 2)
+    torch.testing.assert_close(gradients, torch.stack((expected.weight.grad, expected.bias.grad)), **close)
+    ours.running_mean.fill_(dist.rank)
+    average_statistics(shared, dist)
+    assert ours.running_mean.tolist() == [(dist.world_size - 1) / 2] * 3
+    torch.testing.assert_close(ours.running_var, expected.running_var)
+    assert torch.equal(shared.eval()(x), ours(x)) and share(expected, dist.group(1)) is expected
+
+
+def leaders(dist, folder):
+    """The ranks with local rank 0, and only they, can talk about their nodes."""
+    chosen = dist.leaders()
+    assert (chosen is None) == (dist.local_rank != 0)
+    if chosen is not None:
+        assert (chosen.rank, chosen.world_size, chosen.local_size) == (dist.node_rank, dist.nodes, 1)
+        assert chosen.gather_objects(dist.rank) == [node * dist.local_size for node in range(dist.nodes)]
+        sent = chosen.broadcast(torch.tensor(dist.rank), src=chosen.world_size - 1)
+        assert sent == (dist.nodes - 1) * dist.local_size
+        assert chosen.broadcast_object(chosen.rank, src=chosen.world_size - 1) == chosen.world_size - 1
+        chosen.barrier()
+        chosen.close()
+
+
+def fail(dist, folder):
+    """The last rank fails, while the others wait for it in the backward pass."""
+    with cleaning_up(dist, folder):
+        module = dist.wrap(nn.Linear(1, 1))
+        _fail_if_last(dist)
+        module(torch.ones(1, 1)).sum().backward()
+
+
+def fail_early(dist, folder):
+    """The last rank fails, while the others wait for it to wrap its module."""
+    with cleaning_up(dist, folder):
+        _fail_if_last(dist)
+        dist.wrap(nn.Linear(1, 1))
+
+
+def _fail_if_last(dist):
+    if dist.rank == dist.world_size - 1:
+        raise ValueError("broken on purpose")
+
+
+def terminate(dist, folder):
+    """Rank 0 gets SIGTERM, while the others sleep."""
+    with cleaning_up(dist, folder):
+        if dist.rank == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(300)
+
+
+def die(dist, folder):
+    """The last rank dies without a word, while the others wait for it."""
+    with cleaning_up(dist, folder):
+        if dist.rank == dist.world_size - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.barrier()
+
+
+def stick(dist, folder):
+    """The last rank fails, while the others are where nothing can end them."""
+    try:
+        raise ValueError("broken on purpose")
+    except ValueError:
+        if dist.rank == dist.world_size - 1:
+            raise
+        time.sleep(300)
+
+
+@contextlib.contextmanager
+def cleaning_up(dist, folder):
+    try:
+        dist.barrier()  # all ranks are inside before one fails
+        yield
+    finally:
+        # As long as a log or checkpoint may take to be written: no launcher may kill this rank meanwhile.
+        time.sleep(0.5)
+        (folder / f"unwound{dist.rank}").touch()
+
+
+def two_nodes():
+    """Make the environment of torchrun look as if half of the ranks were on another node."""
+    rank, half = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) // 2
+    places = {"LOCAL_RANK": rank % half, "LOCAL_WORLD_SIZE": half, "GROUP_RANK": rank // half, "GROUP_WORLD_SIZE": 2}
+    os.environ.update({name: str(value) for name, value in places.items()})
+
+
+if __name__ == "__main__":
+    folder, *steps = sys.argv[1:]
+    if "two_nodes" in steps:
+        two_nodes()
+        steps.remove("two_nodes")
+    if "impatient" in steps:
+        failure.GRACE_S = 2
+        steps.remove("impatient")
+    with connect(DistConfig(timeout_s=120)) as dist:
+        for step in steps:
+            globals()[step](dist, Path(folder))

@@ -1,0 +1,209 @@
+"""common.distributed.dist: one process, and several under torchrun, mpirun and by hand (the worker is ranks.py)."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from common.distributed import device  # noqa: E402
+from common.distributed.dist import DistConfig, connect  # noqa: E402
+from common.distributed.launch import LAUNCHERS, LaunchError, Place  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKER = Path(__file__).with_name("ranks.py")
+BESIDE_PYTHON = Path(sys.executable).parent
+HANGS_S = 100
+"""After so long a test has found a hang."""
+
+
+@pytest.fixture
+def environment():
+    """This process's environment without a launcher, one thread per rank."""
+    fields = ("marks", "rank", "size", "local_rank", "local_size", "node_rank", "nodes")
+    names = {name for launcher in LAUNCHERS for field in fields for name in getattr(launcher, field).split()}
+    names |= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def torchrun(ranks):
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+
+
+def mpirun(ranks):
+    pytest.importorskip("mpi4py")
+    found = BESIDE_PYTHON / "mpirun"
+    command = str(found) if found.exists() else shutil.which("mpirun")
+    if command is None:
+        pytest.skip("no mpirun: pip install mlperf-hpc-suite[mpi] brings one")
+    return [command, "-n", str(ranks), sys.executable]
+
+
+def launch(command, environment, folder, *steps):
+    command = [*command, str(WORKER), str(folder), *steps]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=HANGS_S, env=environment, cwd=ROOT, check=False
+    )
+
+
+def by_hand(ranks, environment, folder, *steps):
+    """Start the ranks without a launcher that would stop the others; return exit codes and error outputs."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = str(probe.getsockname()[1])
+    meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(folder), *steps],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment | meeting | {"RANK": str(rank)},
+            cwd=ROOT,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        errors = [process.communicate(timeout=HANGS_S)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return [process.returncode for process in started], errors
+
+
+def unwound(folder):
+    return sorted(path.name for path in folder.glob("unwound*"))
+
+
+def test_two_nodes_under_torchrun(environment, tmp_path):
+    """All methods; then a rank fails while the others wait in the backward pass: all unwind, and the error is shown."""
+    done = launch(torchrun(4), environment, tmp_path, "two_nodes", "methods", "leaders", "groups", "batchnorm", "fail")
+    assert done.returncode != 0
+    assert "rank 3: ValueError: broken on purpose" in done.stderr, done.stderr
+    assert "rank 0: stops, because of rank 3: ValueError: broken on purpose" in done.stderr
+    places = [(tmp_path / f"place{rank}").read_text() for rank in range(4)]
+    assert places == ["(0, 2, 0, 2)", "(1, 2, 0, 2)", "(0, 2, 1, 2)", "(1, 2, 1, 2)"]
+    assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2", "unwound3"], done.stderr
+
+
+def test_mpirun(environment, tmp_path):
+    done = launch(mpirun(2), environment, tmp_path, "methods", "leaders")
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"place{rank}").read_text() for rank in range(2)] == ["(0, 2, 0, 1)", "(1, 2, 0, 1)"]
+
+
+@pytest.mark.slow
+def test_failure_under_mpirun(environment, tmp_path):
+    """mpirun kills all as soon as one rank ends with an error; still all have unwound."""
+    done = launch(mpirun(3), environment, tmp_path, "fail_early")
+    assert done.returncode != 0
+    assert "rank 2: ValueError: broken on purpose" in done.stderr, done.stderr
+    assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2"], done.stderr
+
+
+def test_sigterm_stops_all(environment, tmp_path):
+    codes, errors = by_hand(2, environment, tmp_path, "terminate")
+    assert codes == [1, 1], errors
+    assert "rank 0: SystemExit: 143" in errors[0] and "rank 1: stops, because of rank 0: SystemExit: 143" in errors[1]
+    assert unwound(tmp_path) == ["unwound0", "unwound1"]
+
+
+@pytest.mark.slow
+def test_killed_rank_stops_the_others(environment, tmp_path):
+    codes, errors = by_hand(2, environment, tmp_path, "impatient", "die")
+    assert codes == [1, -signal.SIGKILL], errors
+    assert "rank 0: RuntimeError" in errors[0] and unwound(tmp_path) == ["unwound0"]
+
+
+@pytest.mark.slow
+def test_stuck_rank_is_ended(environment, tmp_path):
+    codes, errors = by_hand(2, environment, tmp_path, "impatient", "stick")
+    assert codes == [1, 1], errors
+    assert "rank 0: is ended, for it is stuck, because of rank 1: ValueError: broken on purpose" in errors[0]
+
+
+@pytest.fixture
+def alone(environment, monkeypatch):
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_one_process(alone):
+    """One process answers as one rank; SIGTERM and errors of the body end it as usual."""
+    with connect() as dist:
+        assert (dist.rank, dist.world_size, dist.local_size, dist.nodes, dist.is_main) == (0, 1, 1, 1, True)
+        tensor, module = torch.arange(3), torch.nn.Linear(1, 1)
+        assert dist.all_reduce(tensor) is tensor and dist.broadcast(tensor) is tensor
+        assert dist.broadcast_object("a") == "a" and dist.gather_objects("a") == ["a"]
+        assert dist.wrap(module) is module and dist.leaders() is dist
+        dist.same(3, "the seed")
+        dist.barrier()
+        with dist.no_sync(module):
+            pass
+    with pytest.raises(ValueError, match="mine"), connect():
+        raise ValueError("mine")
+    with pytest.raises(SystemExit) as ended, connect():
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_wrong_configuration(alone):
+    with pytest.raises(ValueError, match="timeout_s is 0"):
+        DistConfig(timeout_s=0)
+    with pytest.raises(LaunchError, match=r"dist.device is 'tpu'.*expected auto, cpu"), connect(DistConfig("tpu")):
+        pass
+
+
+def test_ranks_do_not_meet(alone, monkeypatch):
+    with socket.socket() as other:
+        other.bind(("localhost", 0))
+        other.listen()
+        for name, value in (
+            ("RANK", "0"),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "localhost"),
+            ("MASTER_PORT", str(other.getsockname()[1])),
+        ):
+            monkeypatch.setenv(name, value)
+        with pytest.raises(LaunchError, match="did not meet the others at localhost"), connect(DistConfig(timeout_s=1)):
+            pass
+
+
+@pytest.mark.parametrize("error", [ImportError("No module named 'mpi4py'"), RuntimeError("cannot load MPI library")])
+def test_mpirun_without_mpi4py(alone, monkeypatch, error):
+    class Missing:
+        def find_spec(self, name, path=None, target=None):
+            if name.startswith("mpi4py"):
+                raise error
+
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "mpi4py", raising=False)
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with (
+        pytest.raises(LaunchError, match=r"pmi has started rank 0, but does not tell where.*install mpi4py"),
+        connect(),
+    ):
+        pass
+
+
+def test_devices_of_a_node(monkeypatch):
+    """Ranks take the devices in order, or each its only one; more ranks than devices are refused."""
+    chosen = []
+    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    third = Place("torchrun", 3, 4, 3, 4, 0, 1)
+    assert device.choose_device("cuda", third, [None] * 4) == torch.device("cuda", 3)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    assert device.choose_device("cuda", third, ["a", "b", "c", "d"]) == torch.device("cuda", 0)
+    assert chosen == [3, 0]
+    with pytest.raises(LaunchError, match=r"4 ranks on .* 1 device.*at most one rank per device"):
+        device.choose_device("cuda", third, ["a"] * 4)

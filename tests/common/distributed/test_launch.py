@@ -1,0 +1,194 @@
+"""common.distributed.launch: places from the environments of the launchers, as they set them on clusters."""
+
+import pytest
+
+from common.distributed.launch import LaunchError, Place, find_place, first_host, settle, tasks_per_node
+
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "ROLE_RANK": "5",
+    "MASTER_ADDR": "nid001",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "7",
+}
+SBATCH = {
+    "SLURM_JOB_ID": "1234567",
+    "SLURM_NTASKS": "11",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_TASKS_PER_NODE": "4(x2),3",
+    "SLURM_NODELIST": "nid[001-002,007]",
+}
+SRUN = SBATCH | {
+    "SLURM_PROCID": "9",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "2",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "11",
+    "SLURM_STEP_NUM_NODES": "3",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2),3",
+    "SLURM_STEP_NODELIST": "nid[001-002,007]",
+}
+OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_NODE_RANK": "1",
+    "PMIX_RANK": "3",
+    "PMIX_NAMESPACE": "prterun-1",
+}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "9", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+PALS = {
+    "PALS_RANKID": "13",
+    "PALS_NODEID": "1",
+    "PALS_LOCAL_RANKID": "1",
+    "PALS_LOCAL_SIZE": "12",
+    "PALS_APID": "0d9e",
+    "PMI_RANK": "13",
+    "PMI_SIZE": "24",
+    "PMI_LOCAL_RANK": "1",
+    "PMI_LOCAL_SIZE": "12",
+}
+FLUX = {
+    "FLUX_TASK_RANK": "6",
+    "FLUX_JOB_SIZE": "8",
+    "FLUX_TASK_LOCAL_ID": "2",
+    "FLUX_JOB_NNODES": "2",
+    "FLUX_JOB_ID": "f2XR",
+    "PMI_RANK": "6",
+    "PMI_SIZE": "8",
+}
+STEP_PORT = 10_000 + 1234567 % 20_000
+
+PLACES = {
+    "nothing": ({"HOME": "/home/me"}, Place("single", 0, 1, 0, 1, 0, 1)),
+    "torchrun": (TORCHRUN, Place("torchrun", 5, 8, 1, 4, 1, 2, ("nid001", 29500))),
+    "torchrun, one process": (
+        TORCHRUN
+        | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
+        | {"GROUP_WORLD_SIZE": "1"},
+        Place("torchrun", 0, 1, 0, 1, 0, 1),
+    ),
+    "set by hand": (
+        {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+        Place("environment", 1, 2, address=("a", 1)),
+    ),
+    "sbatch without srun": (SBATCH, Place("single", 0, 1, 0, 1, 0, 1)),
+    "srun": (SRUN, Place("slurm", 9, 11, 1, 3, 2, 3, ("nid001", STEP_PORT))),
+    "srun --mpi=pmi2": (
+        SRUN | {"PMI_RANK": "9", "PMI_SIZE": "11"},
+        Place("pmi", 9, 11, 1, 3, 2, 3, ("nid001", STEP_PORT)),
+    ),
+    "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, Place("slurm", 9, 11, 1, 3, 2, 3, ("nid001", STEP_PORT))),
+    "srun, place set by hand in the script": (
+        SRUN | {"RANK": "9", "WORLD_SIZE": "11", "LOCAL_RANK": "1", "MASTER_ADDR": "nid001", "MASTER_PORT": "4000"},
+        Place("environment", 9, 11, 1, 3, 2, 3, ("nid001", 4000)),
+    ),
+    "srun, one torchrun per node": (
+        SRUN | TORCHRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
+        Place("torchrun", 5, 8, 1, 4, 1, 2, ("nid001", 29500)),
+    ),
+    "srun --pty bash": (
+        SRUN
+        | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+        | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "1"},
+        Place("slurm", 0, 1, 0, 1, 0, 1),
+    ),
+    "Open MPI": (OPENMPI, Place("openmpi", 3, 4, 1, 2)),
+    "Open MPI in a Slurm job, whose step is its daemons": (OPENMPI | SRUN, Place("openmpi", 3, 4, 1, 2)),
+    "Hydra, one node": (HYDRA, Place("pmi", 1, 4, 1, 4, 0, 1)),
+    "Hydra, two nodes": (HYDRA | {"MPI_LOCALNRANKS": "2"}, Place("pmi", 1, 4, 1, 2)),
+    "Hydra in a Slurm job": (HYDRA | SRUN, Place("pmi", 1, 4, 1, 4, 0, 1)),
+    "PALS": (PALS, Place("pmi", 13, 24, 1, 12, 1)),
+    "PALS with PMIx": (
+        {name: value for name, value in PALS.items() if "PMI" not in name} | {"PMIX_RANK": "13"},
+        Place("pals", 13, None, 1, 12, 1),
+    ),
+    "Flux": (FLUX, Place("pmi", 6, 8, 2, None, None, 2)),
+    "Flux without PMI": (
+        {name: value for name, value in FLUX.items() if "PMI" not in name},
+        Place("flux", 6, 8, 2, None, None, 2),
+    ),
+    "PMIx alone": ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "a"}, Place("pmix", 3, None)),
+    "empty values": ({"RANK": "", "WORLD_SIZE": ""}, Place("single", 0, 1, 0, 1, 0, 1)),
+}
+
+
+@pytest.mark.parametrize(("environ", "place"), PLACES.values(), ids=PLACES)
+def test_place(environ, place):
+    assert find_place(environ) == place
+
+
+REFUSED = {
+    "no size": ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not: .*unset RANK"),
+    "no rank": ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set, but RANK is not"),
+    "size lost": ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not"),
+    "rank lost in a container": (
+        {name: value for name, value in SRUN.items() if name != "SLURM_PROCID"},
+        "SLURM_STEP_NUM_TASKS is set, but SLURM_PROCID is not",
+    ),
+    "rank too large": (HYDRA | {"PMI_RANK": "4"}, "rank 4 of 4 cannot be.*PMI_RANK=4, PMI_SIZE=4"),
+    "local rank too large": (OPENMPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, "local rank 2 of 2 cannot be"),
+    "no number": (HYDRA | {"PMI_SIZE": "many"}, "PMI_SIZE is 'many', expected a whole number"),
+    "negative": (HYDRA | {"PMI_RANK": "-1"}, "PMI_RANK is '-1', expected a whole number"),
+    "leftovers in the shell": (
+        SRUN | {"RANK": "0", "WORLD_SIZE": "1"},
+        "environment says RANK=0, WORLD_SIZE=1, but slurm says SLURM_PROCID=9, SLURM_STEP_NUM_TASKS=11; unset",
+    ),
+    "two mpiruns": (OPENMPI | HYDRA, "openmpi says .*, but pmi says PMI_RANK=1"),
+    "pmix of another rank": (SRUN | {"PMIX_RANK": "1"}, "slurm says .*, but pmix says PMIX_RANK=1"),
+    "half an address": (HYDRA | {"MASTER_ADDR": "a"}, "of MASTER_ADDR and MASTER_PORT only one is set"),
+    "tasks of too few nodes": (SRUN | {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, "tells no tasks of node SLURM_NODEID=2"),
+}
+
+
+@pytest.mark.parametrize(("environ", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(environ, message):
+    with pytest.raises(LaunchError, match=message):
+        find_place(environ)
+
+
+def test_steps_of_a_job_meet_elsewhere():
+    ports = {
+        find_place(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}).address[1] for job in "12" for step in "01"
+    }
+    assert len(ports) == 4 and all(10_000 <= port < 30_000 for port in ports)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("nid[001-004,007]", "nid001"),
+        ("nid[007,009-012],login1", "nid007"),
+        ("node1,node[2-3]", "node1"),
+        ("rack[1-2]-node[03-04]", "rack1-node03"),
+        ("localhost", "localhost"),
+        ("", ""),
+    ],
+)
+def test_first_host(nodes, first):
+    assert first_host(nodes) == first
+
+
+def test_tasks_per_node():
+    assert tasks_per_node("4(x2),3") == [4, 4, 3] and tasks_per_node("12") == [12]
+    with pytest.raises(ValueError, match="like"):
+        tasks_per_node("4x2")
+
+
+def test_host_names_fill_the_gaps():
+    """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
+    hosts = ["a", "b", "a", "b", "a"]
+    settled = [settle(Place("pmix", rank, None), hosts).known() for rank in range(5)]
+    assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
+    told = Place("torchrun", 5, 8, 1, 4, 1, 2)
+    assert settle(told, ["same host"] * 8) == told
+    with pytest.raises(LaunchError, match="does not tell"):
+        Place("pmix", 0, None).known()

@@ -1,0 +1,182 @@
+"""Staging on several nodes, which four ranks on this machine pretend to be: each node has a folder of its own.
+
+Run as a script, by torchrun, this file is one of the ranks.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.distributed.dist import DistConfig, connect
+from common.staging import plan
+from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
+from common.staging.stage_dir import Landing
+
+SAMPLES = {"train": 12, "validation": 3}
+
+
+def make_source(root):
+    """Write a small dataset; its files have 1,000 to 1,407 bytes."""
+    for folder, n in SAMPLES.items():
+        (root / folder).mkdir(parents=True)
+        for i in range(n):
+            (root / folder / f"{i:02}.bin").write_bytes(
+                hashlib.shake_128(f"{folder}{i}".encode()).digest(1000 + 37 * i)
+            )
+
+
+def described(root, folder, i):
+    data = (root / folder / f"{i:02}.bin").read_bytes()
+    return SourceFile(f"{folder}/{i:02}.bin", len(data), sample=i, sha256=hashlib.sha256(data).hexdigest())
+
+
+def contents(root):
+    """The bytes of all data files below a folder."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.bin")}
+
+
+CHUNK_BYTES = 1300
+"""Some files are smaller, some larger."""
+
+
+class Rank:
+    """One of four ranks, as 2 nodes of 2 ranks and as 4 nodes; each node has a folder of its own."""
+
+    def __init__(self, folder):
+        plan.CHUNK_BYTES = CHUNK_BYTES
+        self.rank, self.folder, self.source = int(os.environ["RANK"]), folder, folder / "source"
+        names = [(name, i) for name, n in SAMPLES.items() for i in range(n)]
+        self.files = [described(self.source, *name) for name in names] if self.rank == 0 else []
+        self.opened, self.report = [], {}
+        sys.addaudithook(self.note)
+
+    def note(self, event, arguments):
+        if event == "open" and str(arguments[0]).startswith(f"{self.source}/"):
+            self.opened.append(str(arguments[0]).removeprefix(f"{self.source}/"))
+
+    def main(self):
+        for local_size in (2, 1):
+            node, nodes = self.rank // local_size, 4 // local_size
+            places = (("LOCAL_RANK", self.rank % local_size), ("LOCAL_WORLD_SIZE", local_size))
+            for name, value in (*places, ("GROUP_RANK", node), ("GROUP_WORLD_SIZE", nodes)):
+                os.environ[name] = str(value)
+            with connect(DistConfig(device="cpu", timeout_s=60)) as dist:
+                self.stage("replicate", dist)
+                self.stage("shard", dist, mode="shard")
+                if nodes == 2:
+                    self.resume(dist)
+                    self.fail(dist)
+        (self.folder / f"rank{self.rank}.json").write_text(json.dumps(self.report))
+
+    def stage(self, case, dist, mode="replicate", stage_dir=None):
+        """Stage, and report what was opened and read, or the error."""
+        self.opened.clear()
+        stage_dir = stage_dir or node_folder(self.folder, case, dist.nodes, dist.node_rank)
+        config = StagingConfig(mode=mode, stage_dir=stage_dir, workers=2)
+        try:
+            staged = stage(self.files, self.source, config, dist, SAMPLES)
+        except StagingError as error:
+            report = {"error": str(error)}
+        else:
+            report = staged.facts() | {"node": dist.node_rank, "names": sorted(staged.names), "opened": [*self.opened]}
+        self.report[f"{case}-{dist.nodes}"] = report
+
+    def resume(self, dist):
+        """Both nodes have a file, one node has another one too."""
+        for name, ranks in (("train/00.bin", (0, 2)), ("train/01.bin", (2,))):
+            if dist.rank in ranks:
+                path = node_folder(self.folder, "resumed", 2, dist.node_rank) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes((self.source / name).read_bytes())
+        dist.barrier()
+        self.stage("resumed", dist)
+
+    def fail(self, dist):
+        self.stage("common", dist, stage_dir=self.folder / "common")
+        write = Landing.write
+
+        def write_or_fail(landing, data):
+            if dist.rank == 2 and landing.file.name == "train/09.bin":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(landing, data)
+
+        Landing.write = write_or_fail
+        self.stage("full", dist)
+        Landing.write = write
+
+
+def node_folder(folder, case, nodes, node):
+    return folder / f"{case}-{nodes}/node{node}"
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """The folder in which four ranks have worked, and their reports."""
+    folder = tmp_path_factory.mktemp("ranks")
+    make_source(folder / "source")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    path = str(Path(__file__).resolve().parents[3])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    subprocess.run([*command, __file__, str(folder)], check=True, timeout=120, env=environment)
+    reports = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(4)]
+    return SimpleNamespace(folder=folder, of=lambda case: [report[case] for report in reports])
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_replicate_reads_every_byte_once_over_all_nodes(ranks, nodes):
+    source = contents(ranks.folder / "source")
+    size = sum(map(len, source.values()))
+    reports = ranks.of(f"replicate-{nodes}")
+    assert {report["staging_bytes_read"] for report in reports} == {size}
+    assert {report["staging_bytes_written"] for report in reports} == {size * nodes}
+    # Not only by our count, but by Python's own events: a file is opened once per piece, by one rank of each node.
+    opened = Counter(name for report in reports for name in report["opened"])
+    assert opened == {name: -(-len(data) // CHUNK_BYTES) for name, data in source.items()}
+    assert sum(bool(report["opened"]) for report in reports) == nodes
+    for node in range(nodes):
+        assert contents(node_folder(ranks.folder, "replicate", nodes, node)) == source
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_shards_share_the_files_among_the_nodes(ranks, nodes):
+    source = contents(ranks.folder / "source")
+    reports = ranks.of(f"shard-{nodes}")
+    assert {report["staging_bytes_read"] for report in reports} == {sum(map(len, source.values()))}
+    assert all(report["opened"] for report in reports)
+    held = [contents(node_folder(ranks.folder, "shard", nodes, node)) for node in range(nodes)]
+    assert all(report["names"] == sorted(held[report["node"]]) for report in reports)
+    assert sum(map(len, held)) == len(source)
+    assert {name: data for files in held for name, data in files.items()} == source
+
+
+def test_only_what_some_node_lacks_is_read(ranks):
+    source = contents(ranks.folder / "source")
+    size = sum(len(data) for name, data in source.items() if name != "train/00.bin")
+    assert ranks.of("resumed-2")[0]["staging_bytes_read"] == size
+    assert all(contents(node_folder(ranks.folder, "resumed", 2, node)) == source for node in range(2))
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("common-2", r"node [01]: staging.stage_dir .*/common is one folder for several nodes"),
+        ("full-2", r"node 1: .*/full-2/node1/train/09.bin: no space left"),
+    ],
+)
+def test_a_failure_on_one_node_stops_all_with_the_same_message(ranks, case, expected):
+    messages = {report["error"] for report in ranks.of(case)}
+    assert len(messages) == 1 and re.match(expected, messages.pop())
+    assert not list(ranks.folder.rglob("*.part")) and not contents(ranks.folder / "common")
+
+
+if __name__ == "__main__":
+    Rank(Path(sys.argv[1])).main()

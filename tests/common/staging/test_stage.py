@@ -1,0 +1,307 @@
+"""Staging on one node: what is read and written, what is refused beforehand, and what is left after a failure."""
+
+import errno
+import gzip
+import hashlib
+import os
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common.distributed.dist import DistConfig, connect
+from common.staging import plan
+from common.staging import stage as staging
+from common.staging.source import Source
+from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
+from common.staging.stage_dir import Landing
+
+SAMPLES = {"train": 12, "validation": 3}
+CPU = DistConfig(device="cpu", timeout_s=60)
+
+
+def make_source(root, compress=()):
+    """Write a small dataset; return its files. `compress`: numbers of the training samples that are gzipped."""
+    random = np.random.default_rng(1)
+    for folder, n in SAMPLES.items():
+        (root / folder).mkdir(parents=True)
+        for i in range(n):
+            data = bytes(random.integers(0, 9, 1000 + 37 * i, np.uint8))
+            if folder == "train" and i in compress:
+                data = gzip.compress(data)
+            (root / folder / f"{i:02}.bin").write_bytes(data)
+    return [described(root, folder, i) for folder, n in SAMPLES.items() for i in range(n)]
+
+
+def described(root, folder, i):
+    data = (root / folder / f"{i:02}.bin").read_bytes()
+    return SourceFile(f"{folder}/{i:02}.bin", len(data), sample=i, sha256=hashlib.sha256(data).hexdigest())
+
+
+def contents(root):
+    """The bytes of all data files below a folder."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.bin")}
+
+
+def total(files):
+    return sum(file.size for file in files)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def files(source):
+    return make_source(source)
+
+
+@pytest.fixture
+def config(tmp_path):
+    return StagingConfig(mode="shard", stage_dir=tmp_path / "node", workers=2)
+
+
+@pytest.fixture
+def run(source):
+    """Stage in one process, as a function of files and configuration."""
+
+    def stage_alone(files, config, samples=SAMPLES):
+        with connect(CPU) as dist:
+            return stage(files, source, config, dist, samples)
+
+    return stage_alone
+
+
+def test_without_staging_files_stay_where_they_are(run, files, source, capsys):
+    staged = run(files, StagingConfig())
+    assert staged.path("train/03.bin") == source / "train/03.bin"
+    assert staged.facts()["staging_bytes_read"] == 0
+    assert "are read where they are" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["shard", "replicate", "memory"])
+def test_staged_files_are_equal_read_once_and_removed_at_the_end(run, files, source, config, mode, capsys):
+    (config.stage_dir / "train").mkdir(parents=True)
+    (config.stage_dir / "train/notes.txt").write_text("of the user")
+    staged = run(files, replace(config, mode=mode))
+    assert contents(config.stage_dir) == contents(source)
+    assert staged.bytes_read == staged.bytes_written == total(files)
+    assert staged.path("train/03.bin") == config.stage_dir / "train/03.bin"
+    assert staged.path("elsewhere.bin") == source / "elsewhere.bin"
+    shown = capsys.readouterr()
+    assert re.fullmatch(rf"staging: {mode}: 15 files, .*\n", shown.out) and not shown.err
+    staged.close()
+    assert [str(path.relative_to(config.stage_dir)) for path in sorted(config.stage_dir.rglob("*"))] == [
+        "train",
+        "train/notes.txt",
+    ]
+
+
+def test_memory_has_a_folder_in_the_ram_disk(run, files, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "RAM_DISK", tmp_path / "shm")
+    staged = run(files, StagingConfig(mode="memory"))
+    assert staged.path("train/00.bin").is_relative_to(tmp_path / "shm")
+    assert contents(staged.root) == contents(source)
+
+
+@pytest.mark.parametrize("mode", ["shard", "replicate"])
+def test_gzip_files_are_inflated_and_others_left_alone(run, source, tmp_path, config, mode, monkeypatch):
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 400)  # so that files come in pieces
+    files = make_source(source, compress=(0, 5))
+    staged = run(files, replace(config, mode=mode, inflate=True))
+    make_source(tmp_path / "raw")
+    assert contents(config.stage_dir) == contents(tmp_path / "raw")
+    sized = 2 * 6 + 13 * 2  # magic numbers and trailers, of which the sizes are learned
+    assert staged.bytes_read == total(files) + sized
+    assert staged.bytes_written == sum(map(len, contents(tmp_path / "raw").values()))
+    assert run(files, replace(config, mode=mode, inflate=True)).bytes_read == sized
+
+
+# --- interrupted, repeated, changed
+
+
+def fail_after(monkeypatch, count):
+    """Let reading from shared storage fail after so many files, as a killed run would end."""
+    read, done = Source.read_into, []
+
+    def read_or_fail(self, piece, view):
+        if len(done) == count:
+            raise StagingError("injected")
+        done.append(piece)
+        read(self, piece, view)
+
+    monkeypatch.setattr(Source, "read_into", read_or_fail)
+
+
+@pytest.mark.parametrize("mode", ["shard", "replicate"])
+def test_an_interrupted_staging_copies_only_the_rest(run, files, source, config, mode, capsys):
+    config = replace(config, mode=mode, workers=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "CHUNK_BYTES", 2000)
+        fail_after(patch, 8)
+        with pytest.raises(StagingError, match="injected"):
+            run(files, config)
+    kept = contents(config.stage_dir)
+    assert 0 < len(kept) <= 8 and all(data == (source / name).read_bytes() for name, data in kept.items())
+    assert not list(config.stage_dir.rglob("*.part"))
+    # What only kill -9 leaves: half a file and half a line of the record.
+    (config.stage_dir / "validation").mkdir(exist_ok=True)
+    (config.stage_dir / "validation/02.bin.part").write_bytes(b"half")
+    with (config.stage_dir / "staging.jsonl").open("a") as record:
+        record.write('\n{"name": "train/1')
+    capsys.readouterr()
+    staged = run(files, config)
+    assert contents(config.stage_dir) == contents(source)
+    assert staged.bytes_read == total(files) - sum(map(len, kept.values()))
+    assert f"; {len(kept)} of 15 files are there already" in capsys.readouterr().out
+    assert not list(config.stage_dir.rglob("*.part"))
+    assert run(files, config).bytes_read == 0
+
+
+def test_kept_files_serve_the_next_run_as_long_as_they_are_right(run, files, source, config):
+    config = replace(config, keep=True)
+    run(files, config).close()
+    assert run(files, config).bytes_read == 0
+    damaged = config.stage_dir / "train/04.bin"
+    damaged.write_bytes(damaged.read_bytes()[::-1])
+    assert run(files, replace(config, checksum=False)).bytes_read == 0  # as its size is right
+    assert run(files, config).bytes_read == files[4].size
+    (source / "train/05.bin").write_bytes(b"x" * files[5].size)
+    files[5] = described(source, "train", 5)
+    assert run(files, config).bytes_read == files[5].size
+    assert contents(config.stage_dir) == contents(source)
+
+
+def test_without_checksums_the_time_of_change_tells_other_sources(run, files, source, config):
+    files = [replace(file, sha256=None) for file in files]
+    run(files, config)
+    assert run(files, config).bytes_read == 0
+    changed = source / "train/01.bin"
+    changed.write_bytes(b"x" * files[1].size)
+    os.utime(changed, ns=(1, 1))
+    assert run(files, config).bytes_read == files[1].size
+    assert contents(config.stage_dir) == contents(source)
+
+
+def test_files_of_others_are_never_overwritten(run, files, source, config):
+    equal, foreign = config.stage_dir / "train/01.bin", config.stage_dir / "train/07.bin"
+    foreign.parent.mkdir(parents=True)
+    equal.write_bytes((source / "train/01.bin").read_bytes())
+    foreign.write_bytes(b"x" * files[7].size)
+    with pytest.raises(StagingError, match=re.escape(f"{foreign}: is there, not put there by staging")):
+        run(files, config)
+    assert foreign.read_bytes() == b"x" * files[7].size and len(contents(config.stage_dir)) == 2
+    foreign.unlink()
+    staged = run(files, config)
+    assert staged.bytes_read == total(files) - files[1].size
+    staged.close()
+    assert contents(config.stage_dir) == {"train/01.bin": (source / "train/01.bin").read_bytes()}
+
+
+# --- damaged sources, full disks
+
+
+@pytest.mark.parametrize("mode", ["shard", "replicate"])
+def test_a_damaged_source_is_named_and_the_others_are_kept(run, files, source, config, mode):
+    (source / "train/06.bin").write_bytes(b"x" * files[6].size)
+    with pytest.raises(StagingError, match=re.escape(f"{source}/train/06.bin: damaged: its sha256 is")):
+        run(files, replace(config, mode=mode, workers=1))
+    kept = contents(config.stage_dir)
+    assert kept and "train/06.bin" not in kept and not list(config.stage_dir.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-8] + b"\0\0\0\0" + data[-4:],  # CRC-32
+        lambda data: data[:30] + b"\xff" * 30 + data[60:],  # deflated data
+        lambda data: data[:-40] + data[-4:],  # cut
+        lambda data: data + data[-8:],  # not the end
+    ],
+)
+def test_damaged_gzip_files_are_named(run, source, config, damage):
+    make_source(source, compress=(2,))
+    path = source / "train/02.bin"
+    path.write_bytes(damage(path.read_bytes()))
+    files = [replace(described(source, "train", i), sha256=None) for i in range(12)]
+    with pytest.raises(StagingError, match=re.escape(f"{path}: damaged gzip data")):
+        run(files, replace(config, inflate=True), {"train": 12})
+    assert not (config.stage_dir / "train/02.bin").exists()
+
+
+@pytest.mark.parametrize("mode", ["shard", "replicate"])
+def test_a_full_disk_is_told_and_loses_nothing(run, files, source, config, mode, monkeypatch):
+    config = replace(config, mode=mode, workers=1)
+    write = Landing.write
+
+    def write_or_fail(self, data):
+        if self.file.name == "train/09.bin":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Landing, "write", write_or_fail)
+        expected = rf"{config.stage_dir}/train/09.bin: no space left for its 1.33 kB, .* are free; finished files"
+        with pytest.raises(StagingError, match=expected):
+            run(files, config)
+    kept = contents(config.stage_dir)
+    assert "train/00.bin" in kept and "train/09.bin" not in kept and not list(config.stage_dir.rglob("*.part"))
+    assert run(files, config).bytes_read == total(files) - sum(map(len, kept.values()))
+
+
+# --- refused before anything is copied
+
+
+def refused(run, files, config, samples=SAMPLES):
+    with pytest.raises(StagingError) as error:
+        run(files, config, samples)
+    assert not config.stage_dir.exists() or not contents(config.stage_dir)
+    return str(error.value)
+
+
+def test_too_little_disk_is_refused_with_numbers(run, files, config, monkeypatch):
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: SimpleNamespace(free=9000))
+    message = refused(run, files, config)
+    assert message.startswith(f"{config.stage_dir}: 17.6 kB are to be staged, 9 kB are free; make room")
+
+
+def test_too_little_memory_is_refused_with_numbers(run, files, config, tmp_path, monkeypatch):
+    (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:     20 kB\n")
+    monkeypatch.setattr(staging, "MEMINFO", tmp_path / "meminfo")
+    message = refused(run, files, replace(config, mode="memory"))
+    assert message.startswith("17.6 kB are to be staged in memory, of which 20.5 kB are available and 80% may be taken")
+
+
+def test_inflated_sizes_count(run, source, config, monkeypatch):
+    files = make_source(source, compress=range(12))
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: SimpleNamespace(free=17_000))
+    assert total(files) < 17_000
+    assert "17.6 kB are to be staged" in refused(run, files, replace(config, inflate=True))
+
+
+def test_wrong_counts_sizes_and_missing_files_are_refused(run, files, source, config):
+    message = refused(run, files, config, {"train": 2048, "validation": 3})
+    assert message.startswith(f"{source}/train: 12 samples, but the configuration asks for 2,048")
+    (source / "train/05.bin").unlink()
+    assert f"{source}/train/05.bin: No such file" in refused(run, files, config)
+    (source / "train/05.bin").write_bytes(b"short")
+    assert f"{source}/train/05.bin: has 5 bytes, not 1,185 as listed" in refused(run, files, config)
+
+
+def test_impossible_folders_and_modes_are_refused(run, files, source, tmp_path, config):
+    with pytest.raises(StagingError, match="is the dataset's own folder"):
+        run(files, replace(config, stage_dir=source))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StagingError, match=r"stage_dir .*file/node: Not a directory; choose another"):
+        run(files, replace(config, stage_dir=tmp_path / "file/node"))
+    with pytest.raises(ValueError, match="'copy'; expected one of none, shard, replicate, memory"):
+        StagingConfig(mode="copy")
+    with pytest.raises(ValueError, match="mode replicate needs stage_dir"):
+        StagingConfig(mode="replicate")
+    with pytest.raises(ValueError, match="workers is 0"):
+        StagingConfig(workers=0)
+    with pytest.raises(ValueError, match="below the dataset's folder"):
+        SourceFile("train/../../x", 1)

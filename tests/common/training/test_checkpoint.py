@@ -1,0 +1,115 @@
+"""Checkpoints: whole or not at all, no code in them, the newest kept, foreign and damaged ones refused."""
+
+import os
+import pickle
+
+import pytest
+import torch
+
+from common.distributed.dist import Dist
+from common.distributed.launch import Place
+from common.export import main as export
+from common.training import checkpoint
+from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
+
+STATE = {"model": {"layer.weight": torch.arange(6.0).reshape(2, 3)}, "config": {"optim": {"name": "sgd"}}, "seed": 7}
+
+
+@pytest.fixture
+def dist():
+    return Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
+
+
+@pytest.fixture
+def checkpoints(tmp_path, dist):
+    return Checkpoints(tmp_path / "checkpoints", "cosmoflow", CheckpointConfig(keep=2), dist)
+
+
+def test_a_checkpoint_gives_back_position_state_and_generators(checkpoints, dist):
+    torch.manual_seed(3)
+    checkpoints.save(Position(4, 17), STATE)
+    drawn = torch.rand(5)
+    saved = checkpoints.load()
+    assert saved.position == Position(4, 17)
+    assert torch.equal(saved.state["model"]["layer.weight"], STATE["model"]["layer.weight"])
+    saved.restore_generators(dist.device)
+    assert torch.equal(torch.rand(5), drawn)
+
+
+def test_the_newest_are_kept(checkpoints):
+    for epoch in (8, 9, 10, 11):
+        checkpoints.save(Position(epoch, 0), STATE)
+    assert [path.name for path in checkpoints.files()] == ["epoch-0010-step-0000000.pt", "epoch-0011-step-0000000.pt"]
+    assert checkpoints.load().position == Position(11, 0)
+
+
+def test_without_a_checkpoint_the_error_says_so(checkpoints):
+    with pytest.raises(CheckpointError, match="no checkpoint to resume from"):
+        checkpoints.load()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_damaged_files_are_refused(checkpoints, damage):
+    path = checkpoints.save(Position(1, 0), STATE)
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "flip":
+        at = content.index(torch.arange(6.0).numpy().tobytes())
+        content[at + 5] ^= 1
+    else:
+        content = b"" if damage == "empty" else b"epoch: 3\n"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=path.name):
+        checkpoints.load()
+
+
+class Boom:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["BOOM"],)
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def test_code_in_a_file_is_not_run(checkpoints, tmp_path, monkeypatch, save):
+    monkeypatch.setenv("BOOM", str(tmp_path / "boom"))
+    path = tmp_path / "hostile.pt"
+    save({"format": checkpoint.FORMAT, "state": Boom()}, path)
+    with pytest.raises(CheckpointError, match="no readable checkpoint"):
+        checkpoints.load(path)
+    assert not (tmp_path / "boom").exists()
+
+
+def test_files_of_others_are_refused(checkpoints, tmp_path, dist):
+    torch.save({"weights": torch.zeros(2)}, tmp_path / "foreign.pt")
+    with pytest.raises(CheckpointError, match="not a checkpoint of this suite"):
+        checkpoints.load(tmp_path / "foreign.pt")
+    other = Checkpoints(tmp_path, "deepcam", CheckpointConfig(), dist).save(Position(), STATE)
+    with pytest.raises(CheckpointError, match=r"'deepcam'.*'cosmoflow'"):
+        checkpoints.load(other)
+
+
+def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):
+    first = checkpoints.save(Position(1, 0), STATE)
+
+    def full(content, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CheckpointError, match=r"No space left.*earlier checkpoints are still there"):
+        checkpoints.save(Position(2, 0), STATE)
+    monkeypatch.undo()
+    assert list(checkpoints.folder.iterdir()) == [first]
+    assert checkpoints.load().position == Position(1, 0)
+
+
+def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_path, capsys):
+    safetensors = pytest.importorskip("safetensors")
+    path, weights = checkpoints.save(Position(3, 0), STATE), tmp_path / "out" / "weights.safetensors"
+    assert export([str(path), str(weights)]) == 0
+    assert "6 parameters" in capsys.readouterr().out
+    with safetensors.safe_open(weights, "pt") as file:
+        assert torch.equal(file.get_tensor("layer.weight"), STATE["model"]["layer.weight"])
+        assert file.metadata() == {"benchmark": "cosmoflow", "epochs_done": "3", "config": '{"optim": {"name": "sgd"}}'}
+    assert export([str(path), str(weights)]) == 1
+    assert "exists already" in capsys.readouterr().err

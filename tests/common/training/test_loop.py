@@ -1,0 +1,193 @@
+"""The training loop on a small problem whose gradients are known: what ends a run, what a stop loses (nothing)."""
+
+import csv
+import os
+import re
+import signal
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from common.data.sampling import Batching, permutation
+from common.distributed.dist import Dist
+from common.distributed.launch import Place
+from common.mllog import open_log
+from common.reference import Target
+from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
+from common.training.evaluators import Evaluator
+from common.training.loop import Fit, TrainConfig, fit
+from common.training.optim import OptimConfig, build
+from common.training.precision import Precision, PrecisionConfig
+from common.training.progress import Progress
+
+DIST = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
+X = torch.linspace(-1, 1, 50)[:, None]
+Y = 3 * X
+
+
+@dataclass
+class Rows:
+    rows: torch.Tensor
+    wait_s: float = 0.0
+
+
+class Line:
+    """Fit y = 3x with dropout, so that a resumed run shows whether it drew the same numbers."""
+
+    def __init__(self, config, at_step=lambda epoch, step: None):
+        self.config, self.at_step = config, at_step
+        self.batching = Batching(config.global_batch_size, config.tail, config.accumulation)
+        torch.manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
+
+    def steps(self, epoch):
+        return self.batching.steps(len(X))
+
+    def step_samples(self, epoch, step):
+        return min(self.config.global_batch_size, len(X) - step * self.config.global_batch_size)
+
+    step_weight = step_samples
+
+    def batches(self, epoch, first_step):
+        for batch in self.batching.batches(permutation(len(X), 5, epoch), 0, 1, first_step):
+            self.at_step(epoch, batch.step)
+            for part in batch.parts:
+                yield Rows(torch.from_numpy(part))
+
+    def loss(self, model, batch):
+        return (model(X[batch.rows]) - Y[batch.rows]).square().sum()
+
+    def penalty(self):
+        return 1e-4 * self.model[0].weight.square().sum()
+
+    def evaluate(self):
+        return (self.model(X) - Y).abs().mean().item()
+
+
+class Late(Evaluator):
+    """Tells the quality of an epoch after some steps of the next, as ranks of their own do."""
+
+    def begin(self):
+        super().begin()
+        self.asked = 0
+
+    def quality(self, wait):
+        self.asked += 1
+        return super().quality(wait) if wait or self.asked > 3 else None
+
+
+def run_of(folder, target=0.3, at_step=lambda epoch, step: None, **changes):
+    config = TrainConfig(**{"epochs": 12, "global_batch_size": 8, **changes})
+    folder.mkdir(exist_ok=True)
+    task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
+    precision = Precision(PrecisionConfig(dtype="fp32"), DIST.device)
+    return Fit(
+        task=task,
+        config=config,
+        target=goal,
+        optimizer=build(OptimConfig(), task.model.parameters(), 0.1),
+        precision=precision,
+        rate=lambda epoch, step, steps: 0.02 / (1 + epoch),
+        dist=DIST,
+        log=open_log(folder / f"log-{len(list(folder.iterdir()))}.txt", True),
+        checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(), DIST),
+        progress=Progress(folder, goal, config.epochs, quiet=False),
+        evaluator=Evaluator(task, precision),
+        constants={"seed": 1},
+    )
+
+
+def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
+    run = run_of(tmp_path)
+    outcome = fit(run)
+    qualities = [epoch.quality for epoch in outcome.history]
+    assert outcome.target_met and qualities[-1] <= 0.3 and all(quality > 0.3 for quality in qualities[:-1])
+    assert 1 < len(qualities) < 12
+    with (tmp_path / "history.csv").open() as file:
+        assert [float(row["quality"]) for row in csv.DictReader(file)] == qualities
+    said = capsys.readouterr()
+    assert said.out.count("epoch") == len(qualities) and "reached" in said.out and "\r" not in said.err
+
+
+def test_the_log_has_each_epoch_and_its_evaluation(tmp_path):
+    run = run_of(tmp_path, target=1e-9, epochs=2)
+    assert not fit(run).target_met
+    keys = [line.split('"key": "')[1].split('"')[0] for line in run.log.path.read_text().splitlines()]
+    assert keys == ["epoch_start", "epoch_stop", "tracked_stats", "eval_start", "eval_stop", "eval_error"] * 2
+
+
+def test_parts_of_a_step_give_the_whole_step(tmp_path):
+    losses = {}
+    for parts in (1, 3):
+        run = run_of(tmp_path, target=1e-9, epochs=3, accumulation=parts)
+        run.task.model[2].p = 0.0
+        losses[parts] = [epoch.loss for epoch in fit(run).history]
+    assert losses[1] == pytest.approx(losses[3], rel=1e-5)
+
+
+def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
+    expected = fit(run_of(tmp_path / "at_once")).history
+    late = run_of(tmp_path / "late")
+    late.evaluator = Late(late.task, late.precision)
+    outcome = fit(late)
+    assert outcome.target_met
+    assert [(e.epoch, e.loss, e.quality) for e in outcome.history] == [(e.epoch, e.loss, e.quality) for e in expected]
+    events = [re.search(r'"key": "(\w+)".*"epoch_num": (\d+)', line) for line in late.log.path.open()]
+    last = len(expected)
+    # The next epoch had begun when the target was met, and ended with it.
+    assert [(key, int(epoch)) for key, epoch in (event.groups() for event in events)][-5:] == [
+        *((key, last) for key in ("tracked_stats", "eval_start")),
+        ("epoch_start", last + 1),
+        *((key, last) for key in ("eval_stop", "eval_error")),
+    ]
+    # The newest checkpoint has the weights that met it.
+    again = run_of(tmp_path / "late")
+    saved = again.checkpoints.load()
+    again.load(saved)
+    assert saved.position == Position(last, 0) and fit(again).history[-1].quality == expected[-1].quality
+
+
+LAST_STEP = 6
+
+
+@pytest.mark.parametrize("evaluator", [Evaluator, Late])
+@pytest.mark.parametrize("stop_at", [(1, 0), (1, 3), (1, LAST_STEP)])
+def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluator):
+    def stop(epoch, step):
+        if (epoch, step) == stop_at:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    whole = fit(run_of(tmp_path / "whole", target=1e-9, epochs=4)).history
+    first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
+    first.evaluator = evaluator(first.task, first.precision)
+    outcome = fit(first)
+    # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
+    epochs = stop_at[0] + (stop_at[1] == LAST_STEP)
+    assert outcome.stopped_by == "SIGUSR1" and len(outcome.history) == epochs
+    second = run_of(tmp_path / "parts", target=1e-9, epochs=4)
+    saved = second.checkpoints.load()
+    assert saved.position == Position(epochs, 0 if stop_at[1] == LAST_STEP else stop_at[1] + 1)
+    torch.manual_seed(99)  # whatever the new process has drawn until then
+    second.load(saved)
+    resumed = fit(second).history
+    assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in resumed] == [
+        (e.epoch, e.loss, e.quality, e.learning_rate) for e in whole
+    ]
+
+
+def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
+    run = run_of(tmp_path)
+    epochs = len(fit(run).history)
+    again = run_of(tmp_path)
+    again.load(again.checkpoints.load())
+    outcome = fit(again)
+    assert outcome.target_met and len(outcome.history) == epochs
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
+    run = run_of(tmp_path)
+    run.rate = lambda epoch, step, steps: 1e30
+    with pytest.raises(FloatingPointError, match=r"epoch 1, step \d.*lower schedule.base_lr"):
+        fit(run)

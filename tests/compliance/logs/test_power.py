@@ -1,0 +1,159 @@
+"""Power files: energy by hand, damaged files, where they are looked for, and how energy is shown."""
+
+import json
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.formats import FORMATS, Style
+from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP, read_power
+from compliance.model.layout import discover
+from compliance.samples.package import SamplePackage
+from compliance.samples.power import SamplePower
+
+SCHEMA = Path(__file__).resolve().parents[3] / "docs/reference/report.schema.json"
+RUN_MS = (1_700_000_000_000, 1_700_000_100_000)  # a run of 100 s
+
+
+def written(folder, name, *records):
+    file = SamplePower(*RUN_MS, name)
+    for key, value, second in records:
+        file.add(key, value, RUN_MS[0] + second * 1000)
+    path = folder / f"{name}.txt"
+    path.write_bytes(file.bytes())
+    return str(path)
+
+
+def readings(watts, first=1, last=100):
+    return [(READING, watts, second) for second in range(first, last + 1)]
+
+
+def power_findings(report, severity="error"):
+    return {f.rule for f in report.findings if f.rule.startswith("POW") and f.severity == severity}
+
+
+def test_energy_is_what_nodes_and_switches_drew_during_the_run(tmp_path):
+    one = written(tmp_path, "node_0", (START, None, 0), (EFFICIENCY, 0.9, 0), *readings(300), (STOP, None, 100))
+    # Before and after the run it draws something else; in it 100 W for 50 s, then 200 W.
+    outside = (*readings(7, -9, 0), *readings(100, 1, 50), *readings(200, 51, 100), *readings(9, 101, 110))
+    two = written(tmp_path, "node_1", (START, None, -10), *outside, (STOP, None, 110))
+    switch = written(tmp_path, "sw_0", (ESTIMATE, 40, 0), (EFFICIENCY, 0.5, 0))
+    power = read_power([one, two], [switch], *RUN_MS)
+    assert [log.joules for log in power.nodes] == pytest.approx([0.9 * 300 * 100, 100 * 50 + 200 * 50])
+    assert power.switches[0].joules == pytest.approx(0.5 * 40 * 100)
+    assert power.joules == pytest.approx(27_000 + 15_000 + 2_000)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        readings(300),
+        [(START, None, 0), *readings(300, 1, 50), (READING, "x", 51), *readings(300, 52)],
+        [(START, None, 0), *readings(300, 1, 50), *readings(300, 10)],
+        [(START, None, 0), (EFFICIENCY, 3, 0), *readings(300)],
+        [(START, None, 200), *readings(300, 201, 300)],
+        [(START, None, 0), *readings(1e308), (STOP, None, 100)],
+    ],
+    ids=["empty", "no start", "no number", "time back", "efficiency", "another time", "too much"],
+)
+def test_there_is_no_energy_where_it_cannot_be_known(records, tmp_path):
+    node = written(tmp_path, "node_0", *records)
+    assert read_power([node], [], *RUN_MS).joules is None
+    assert read_power([], [], *RUN_MS).joules is None
+    good = written(tmp_path, "node_1", (START, None, 0), *readings(300))
+    assert read_power([good], [], None, None).joules is None
+    assert read_power([good], [], *RUN_MS).joules == pytest.approx(30_000)
+
+
+def test_damaged_files_never_raise(tmp_path):
+    whole = SamplePower.node(*RUN_MS, 0).bytes()
+    path, chance = tmp_path / "node_0.txt", random.Random(6)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(chance.choice((1, 5, 40))):
+            at = chance.randrange(len(data))
+            data[at : at + chance.choice((0, 1, 9))] = chance.choice(
+                (b"", b"-", b"9" * 400, b"\xff", b"NaN", b"\n", b"{")
+            )
+        path.write_bytes(data[: chance.choice((len(data), chance.randrange(len(data))))])
+        read_power([str(path)], [str(path)], *RUN_MS)
+    for path in (tmp_path, tmp_path / "missing"):
+        assert read_power([str(path)], [], *RUN_MS).nodes[0].problems
+
+
+def test_memory_does_not_grow_with_the_measurement(tmp_path):
+    file = SamplePower.node(RUN_MS[0], RUN_MS[0] + 30_000_000, 0)
+    (tmp_path / "node_0.txt").write_bytes(file.bytes())
+    tracemalloc.start()
+    power = read_power([str(tmp_path / "node_0.txt")], [], RUN_MS[0], RUN_MS[0] + 30_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert power.nodes[0].readings == 30_000 and power.joules is not None
+    assert peak < 16 << 20  # kept as records, 30,000 readings would take some 40 MiB
+
+
+def test_a_result_has_the_mean_energy_of_the_runs_that_its_time_is_the_mean_of(tmp_path):
+    package = SamplePackage("deepcam", epochs=[9, 10, 11, 12, 30]).power()
+    results = check_paths([package.write(tmp_path / "Example")], Options()).sets[0]
+    joules = [run.energy_joules for run in sorted(results.runs, key=lambda run: run.minutes)]
+    assert results.energy_joules == pytest.approx(sum(joules[1:4]) / 3)
+    # The run that misses the target is the slowest, whatever its time.
+    package.edit(1, lambda log: log.last_evaluation(0.1))
+    results = check_paths([package.write(tmp_path / "Example")], Options()).sets[0]
+    assert results.energy_joules == pytest.approx(sum(joules[2:5]) / 3)
+
+
+def test_a_throughput_result_has_the_energy_of_all_models(tmp_path):
+    package = SamplePackage("deepcam", scaling="weak", runs=6).power().prune(1)
+    results = check_paths([package.write(tmp_path / "Example")], Options()).sets[0]
+    assert results.energy_joules == pytest.approx(sum(run.energy_joules for run in results.runs))
+    assert len(results.runs) == 6 and results.pruned[0].power is None
+
+
+def test_without_power_nothing_is_said(tmp_path):
+    report = check_paths([SamplePackage("deepcam").write(tmp_path / "Example")], Options())
+    assert not [finding for finding in report.findings if finding.rule.startswith("POW")]
+    assert report.sets[0].power is None and report.sets[0].energy_joules is None
+    assert "energy" not in FORMATS["text"](report, Style())
+
+
+@pytest.mark.parametrize("profile", ["strict", "official"])
+def test_a_measured_package_passes_and_shows_its_energy(profile, tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    root = SamplePackage("deepcam").power().write(tmp_path / "Example")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    report = check_paths([root], Options(profile=profile))
+    assert report.verdict == "PASS" and not power_findings(report)
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for name in ("text", "markdown"):
+        assert "kJ" in FORMATS[name](report, Style())
+    document = json.loads(FORMATS["json"](report, Style()))
+    assert not list(jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(document))
+    assert document["sets"][0]["score"]["energy_joules"] > 0 and document["logs"][0]["energy_joules"] > 0
+
+
+def test_a_failing_run_may_lack_power_since_its_energy_does_not_count(tmp_path):
+    package = SamplePackage("deepcam").power().edit(2, lambda log: log.last_evaluation(0.1))
+    package.remove(f"{package.folder}/power/result_2")
+    report = check_paths([package.write(tmp_path / "Example")], Options())
+    assert power_findings(report) == set() and power_findings(report, "warning") == {"POW01"}
+    assert report.sets[0].energy_joules is not None
+
+
+def test_one_finding_for_all_nodes_of_a_run(tmp_path):
+    package = SamplePackage("deepcam").power(margin_ms=-5000, nodes=3)
+    report = check_paths([package.write(tmp_path / "Example")], Options())
+    late = [f for f in report.findings if f.rule == "POW07" and f.key == START]
+    assert len(late) == 5 and "2 other power files" in late[0].message
+
+
+def test_power_files_of_a_loose_folder_are_no_logs(tmp_path):
+    package = SamplePackage("deepcam").power()
+    package.move(package.folder, "runs").remove("systems").remove("results").write(tmp_path)
+    assert [len(place.logs) for place in discover([str(tmp_path)]).folders] == [5]
+    report = check_paths([tmp_path], Options())
+    assert report.sets[0].loose and report.sets[0].energy_joules > 0

@@ -1,0 +1,112 @@
+"""Where logs are looked for, and which round they are judged by."""
+
+import os
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.model.layout import discover, round_of_path
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+
+
+def names(places):
+    return [os.path.basename(path) for place in places for path in place.logs]
+
+
+def test_a_file_is_a_log_and_standard_input_too(tmp_path):
+    (tmp_path / "a.anything").write_text("")
+    places = discover([str(tmp_path / "a.anything"), "-", str(tmp_path / "missing")])
+    assert [os.path.basename(path) for path in places.logs] == ["a.anything", "-", "missing"]
+
+
+def test_logs_of_a_folder_are_found_below_it_in_natural_order(tmp_path):
+    for name in ("b/result_10.txt", "b/result_2.txt", "b/notes.txt", "c/train.log", "c/old.log.gz", "c/data.h5"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    places = discover([str(tmp_path)])
+    assert names(places.folders) == ["result_2.txt", "result_10.txt", "old.log.gz", "train.log"]
+    assert not places.packages
+
+
+def test_the_same_path_twice_is_one(tmp_path):
+    (tmp_path / "x.txt").write_text("")
+    assert len(discover([str(tmp_path / "x.txt"), str(tmp_path / "." / "x.txt")]).logs) == 1
+
+
+def test_link_loops_end(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "result_1.txt").write_text("")
+    (tmp_path / "logs" / "again").symlink_to(tmp_path / "logs")
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    assert names(discover([str(tmp_path)]).folders) == ["result_1.txt"]
+
+
+def test_a_repository_of_packages_of_several_rounds(tmp_path):
+    SamplePackage().write(tmp_path / "hpc_results_v3.0" / "Alpha")
+    SamplePackage("deepcam", "1.0").write(tmp_path / "v1.0" / "Beta")
+    SamplePackage(round_="0.7").write(tmp_path / "first" / "Gamma")
+    report = check_paths([tmp_path], Options())
+    assert [(package.organisation, package.round) for package in report.packages] == [
+        ("Gamma", "0.7"),
+        ("Alpha", "3.0"),
+        ("Beta", "1.0"),
+    ]
+    assert report.verdict == "PASS" and len(report.runs) == 10 + 5 + 10
+
+
+def test_a_folder_inside_a_package_is_judged_with_its_system_description(tmp_path):
+    package = SamplePackage().system(number_of_nodes="512")
+    root = package.write(tmp_path / "Example")
+    for inside in (package.folder, "results", "results/example_n64"):
+        report = check_paths([os.path.join(root, inside)], Options(round="3.0"))
+        assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"RUN09"}
+
+
+def test_a_loose_folder_of_runs_is_a_result_in_the_making(tmp_path):
+    for run in range(3):
+        (tmp_path / f"result_{run}.txt").write_bytes(SampleLog(run=run).bytes())
+    report = check_paths([tmp_path], Options())
+    assert report.verdict == "PASS"
+    assert {(finding.rule, finding.severity) for finding in report.findings} == {("RUN01", "note")}
+    (tmp_path / "result_3.txt").write_bytes((tmp_path / "result_0.txt").read_bytes())
+    found = {finding.rule for finding in check_paths([tmp_path], Options()).findings if finding.severity == "error"}
+    assert found == {"RUN04", "RUN05"}
+
+
+def test_a_folder_of_unlike_logs_is_no_result(tmp_path):
+    for benchmark in ("cosmoflow", "deepcam"):
+        (tmp_path / f"{benchmark}.txt").write_bytes(SampleLog(benchmark).bytes())
+    report = check_paths([tmp_path], Options())
+    assert report.findings == [] and [run.verdict for run in report.runs] == ["PASS", "PASS"]
+
+
+def test_an_empty_folder_is_said_to_be_empty(tmp_path):
+    report = check_paths([tmp_path], Options())
+    assert report.verdict == "FAIL"
+    assert "no logs" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("path", "round_"),
+    [
+        ("hpc_results_v1.0/NVIDIA", "1.0"),
+        ("v0.7/x", "0.7"),
+        ("rounds/2.0.0/x", "2.0"),
+        ("tf1.0-logs/x", None),
+        ("pytorch-v3.05/x", None),
+        ("v3.0/old/v2.0/x", "2.0"),
+    ],
+)
+def test_round_in_a_folder_name(path, round_, tmp_path):
+    folder = tmp_path / path
+    folder.mkdir(parents=True)
+    assert round_of_path(str(folder)) == round_
+
+
+@pytest.mark.parametrize("asked", [None, "2.0"])
+def test_the_report_says_which_round_and_why(asked, tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(SampleLog().bytes())
+    report = check_paths([path], Options(round=asked))
+    assert report.rounds == [(str(path), asked or "3.0", "as asked for" if asked else "the newest")]

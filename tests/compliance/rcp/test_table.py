@@ -1,0 +1,77 @@
+"""The table format: what is read, what is refused and with which words."""
+
+from pathlib import Path
+
+import pytest
+
+from compliance.rcp.points import load_points_from
+
+GOOD = """\
+benchmark: oc20
+unit: epochs
+points:
+  - {name: a, batch_size: 8, epochs: [3, 4, 5, 5, 6], hyperparameters: {global_batch_size: 8}}
+  - {name: b, batch_size: 16, epochs: [6, 7, 8], hyperparameters: {}, rounds: ["3.0"], variant: mini}
+"""
+
+
+def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(GOOD)
+    assert [p.name for p in load_points_from(path, 5, "2.0")] == ["a"]
+    assert [p.name for p in load_points_from(path, 5, variant="mini")] == ["b"]
+    assert load_points_from(path, 5, "2.0", "mini") == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("oc20", "resnet", "key 'benchmark': expected one of cosmoflow"),
+        ("unit: epochs\n", "", "key 'unit': missing"),
+        ("unit", "units", "key 'units': not known"),
+        ("batch_size: 8", "batch_size: 8.5", "point 1 (a), key 'batch_size': expected a whole number"),
+        ("e: 8, epochs", "e: 9, epochs", "hyperparameters.global_batch_size says 8"),
+        ("[3, 4", "[-3, 4", "key 'epochs': expected a list of numbers > 0"),
+        ("[3, 4, 5, 5, 6]", "[3]", "point 'a', key 'epochs': an olympic mean needs at least 3"),
+        ("[3, 4, 5, 5, 6]", "[3, 4, 5]", None),
+        ("[3, 4, 5, 5, 6]", "17", "key 'epochs': expected a list"),
+        ('["3.0"]', "[3.0]", "key 'rounds': expected a list of rounds in quotes"),
+        ("name: a, ", "", "point 1 (without name), key 'name': missing"),
+        ("batch_size: 16", "batch_size: 8", None),
+        (", variant: mini", "", None),
+        ("variant: mini", "variant: tiny", "key 'variant': expected full or mini, found 'tiny'"),
+        ("batch_size: 16, epochs: [6, 7, 8]", "batch_size: 8, epochs: [6, 7, 8], runs: [1]", "list of {file"),
+        ("variant: mini", "runs: [{file: f, sha256: x, epochs: 6}]", "run 1, key 'sha256'"),
+        (
+            "variant: mini",
+            f"runs: [{{file: f, sha256: {'a' * 64}, epochs: 6}}]",
+            "differs from the epochs under",
+        ),
+        (
+            "variant: mini",
+            f"runs: [{{file: f, sha256: {'a' * 64}, epochs: no}}]",
+            "null for a run that did not",
+        ),
+        ("points:", "points: [", "not a YAML table"),
+        (GOOD, "just text", "expected a mapping with the keys benchmark, unit, points"),
+        (GOOD, "\0", "not a YAML table"),
+    ],
+)
+def test_broken_tables_name_file_point_and_key(tmp_path: Path, old: str, new: str, message: str | None) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(GOOD.replace(old, new))
+    if message is None:
+        assert load_points_from(path, 5)
+        return
+    with pytest.raises(ValueError) as caught:
+        load_points_from(path, 5)
+    assert str(path) in str(caught.value) and message in str(caught.value)
+
+
+def test_two_points_of_one_batch_size_and_a_missing_file_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_points_from(path, 5)
+    path.write_text(GOOD.replace("batch_size: 16", "batch_size: 8").replace(", variant: mini", ""))
+    with pytest.raises(ValueError, match=r"point 2 \(b\).*taken in round 3.0 .full. by point 1 \(a\)"):
+        load_points_from(path, 5)

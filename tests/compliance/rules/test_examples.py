@@ -1,0 +1,92 @@
+"""Every rule proves itself on its own examples."""
+
+import pytest
+
+from common.reference import ROUNDS
+from compliance.benchmarks import REFERENCES
+from compliance.engine import Options, check_paths
+from compliance.examine import Task, digest
+from compliance.logs.log import parse_log
+from compliance.model.finding import SEVERITIES
+from compliance.rule import PROFILES, RULES, LogRule, Rule
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+
+EXAMPLES = [
+    pytest.param(rule, kind, number, id=f"{id_}-{kind}-{number}")
+    for id_, rule in sorted(RULES.items())
+    for kind in ("good", "bad")
+    for number in range(len(getattr(rule, kind)))
+]
+
+
+def found_by_log_rule(rule: type[Rule], example, profile: str = "strict") -> list:
+    made = []
+
+    def log(**wanted):
+        made.append(SampleLog(**wanted))
+        return made[-1]
+
+    result = example(log)
+    data = result if isinstance(result, bytes) else result.bytes()
+    run = digest(parse_log(data, "result_0.txt"), Task("result_0.txt", made[-1].round if made else "3.0", profile))
+    return [finding for finding in run.findings if finding.rule == rule.id]
+
+
+def found_by_package_rule(rule: type[Rule], example, folder, profile: str = "strict") -> list:
+    package = example(SamplePackage)
+    report = check_paths([package.write(folder)], Options(profile=profile, round=package.round))
+    return [finding for finding in report.findings if finding.rule == rule.id and finding.severity != "skipped"]
+
+
+@pytest.mark.parametrize(("rule", "kind", "number"), EXAMPLES)
+def test_examples(rule, kind, number, tmp_path):
+    example = getattr(rule, kind)[number]
+    if issubclass(rule, LogRule):
+        found = found_by_log_rule(rule, example)
+    else:
+        found = found_by_package_rule(rule, example, tmp_path / "Example")
+    if kind == "bad":
+        assert found, "the bad example goes unnoticed"
+        for finding in found:
+            assert finding.message and finding.severity in SEVERITIES and "rule itself failed" not in finding.message
+    else:
+        # Good examples may show milder findings of a rule, never its own severity.
+        assert [f for f in found if f.severity in ("error", rule.severity)] == []
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_rule_is_documented(rule):
+    assert rule.title().endswith(".") and len(rule.title()) < 130
+    assert rule.cite and rule.why and rule.mend
+    assert rule.good and rule.bad
+    assert set(rule.profiles) <= set(PROFILES) and set(rule.rounds) <= set(ROUNDS)
+    assert rule.differs or rule.profiles == PROFILES, "a rule of one profile says what the other does"
+
+
+def test_ids_are_a_prefix_and_two_digits():
+    assert all(id_[:3].isalpha() and id_[:3].isupper() and id_[3:].isdecimal() for id_ in RULES)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    ("benchmark", "round_"),
+    [(name, round_) for name, reference in REFERENCES.items() for round_ in reference.rounds],
+)
+@pytest.mark.parametrize("division", ["closed", "open"])
+def test_an_honest_log_passes(benchmark, round_, division, profile):
+    log = SampleLog(benchmark, round_, division)
+    run = digest(parse_log(log.bytes()), Task("result_0.txt", round_, profile))
+    assert run.findings == []
+    assert run.converged and run.minutes > 10
+
+
+@pytest.mark.parametrize(
+    "variant", [{}, {"benchmark": "deepcam"}, {"benchmark": "openfold"}, {"round_": "0.7"}, {"division": "open"}]
+)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_honest_package_passes(variant, profile, tmp_path):
+    package = SamplePackage(**variant)
+    report = check_paths([package.write(tmp_path / "Example")], Options(profile=profile, round=package.round))
+    assert [finding for finding in report.findings if finding.severity in ("error", "warning")] == []
+    assert report.verdict == "PASS" and report.sets[0].score.minutes > 10

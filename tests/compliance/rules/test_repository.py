@@ -1,0 +1,90 @@
+"""What lies in a package besides results: code, its scripts, links, names, and what should not be there."""
+
+import os
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.model.package_files import contents_of
+from compliance.samples.package import SamplePackage
+
+OWN = "benchmarks/cosmoflow/example_n64"
+
+
+def found(package, folder, profile="strict"):
+    report = check_paths([package.write(folder)], Options(profile, "3.0"))
+    return [(f.rule, f.severity, os.path.relpath(f.path, folder)) for f in report.packages[0].findings]
+
+
+def test_a_package_with_code_has_no_findings(tmp_path):
+    assert found(SamplePackage().code(), tmp_path / "Example") == []
+
+
+def test_scripts_may_link_to_those_of_the_implementation(tmp_path):
+    package = SamplePackage().code().move(f"{OWN}/setup.sh", "benchmarks/cosmoflow/implementations/torch/setup.sh")
+    package.links[f"{OWN}/setup.sh"] = "../implementations/torch/setup.sh"
+    assert found(package, tmp_path / "Example") == []
+
+
+def test_published_code_without_folders_of_systems_passes(tmp_path):
+    assert found(SamplePackage().code().remove(OWN), tmp_path / "Example") == [("PKG25", "warning", OWN)]
+
+
+def test_a_link_to_an_implementation_that_is_not_there_fails(tmp_path):
+    package = SamplePackage().code().code("jax").remove("benchmarks/cosmoflow/implementations/jax")
+    assert found(package, tmp_path / "Example") == [
+        ("PKG26", "error", OWN),
+        ("PKG26", "error", f"{OWN}/example_n64_jax.json"),
+    ]
+
+
+def test_links_are_not_followed(tmp_path):
+    package = SamplePackage().code()
+    package.links = {f"{OWN}/data": "/", f"{OWN}/again": ".."}
+    root = package.write(tmp_path / "Example")
+    assert sum(entry.kind == "link" for entry in contents_of(root)) == 2
+    assert not any("again/" in entry.path or "data/" in entry.path for entry in contents_of(root))
+    assert found(SamplePackage(), root) == [("PKG31", "error", f"{OWN}/data")]
+
+
+def test_pipes_are_refused_and_not_read(tmp_path):
+    root = SamplePackage().code().write(tmp_path / "Example")
+    os.mkfifo(os.path.join(root, OWN, "pipe"))
+    assert found(SamplePackage(), root) == [("PKG31", "error", f"{OWN}/pipe")]
+
+
+def test_a_cache_is_one_finding_and_many_files_are_few(tmp_path):
+    package = SamplePackage().code()
+    for number in range(40):
+        package.replace(f"{OWN}/__pycache__/{number}.pyc", b"x").replace(f"{OWN}/old_{number}.bak", b"x")
+    report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
+    messages = [finding.message for finding in report.packages[0].findings if finding.rule == "PKG32"]
+    assert len(messages) == 21 and messages[0].startswith("left over: made by a tool")
+    assert messages[-1].startswith("and 21 more such findings")
+
+
+def test_large_files_fail(tmp_path):
+    root = SamplePackage().code().write(tmp_path / "Example")
+    with open(os.path.join(root, OWN, "weights.pt"), "wb") as file:
+        file.truncate((50 << 20) + 1)
+    assert found(SamplePackage(), root) == [("PKG10", "error", f"{OWN}/weights.pt")]
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "AUTHORS.md"])
+def test_credits_may_name_people(tmp_path, name):
+    package = SamplePackage().code().replace(f"{OWN}/{name}", b"Jane Doe <jane@example.org>\n")
+    assert found(package, tmp_path / "Example") == []
+
+
+def test_personal_data_in_files_has_its_line(tmp_path):
+    package = SamplePackage().code().replace("provenance.json", b'{\n "data_dir": "/home/jane/data"\n}')
+    package.replace("notes.bin", b"\0\0jane@example.org")
+    report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
+    (finding,) = report.packages[0].findings
+    assert (finding.rule, finding.line, finding.message[-8:]) == ("PRV02", 2, "/home/j…")
+
+
+def test_the_official_profile_does_not_look(tmp_path):
+    package = SamplePackage().code().remove(OWN).replace("a:~", b"jane@example.org")
+    package.links["data"] = "/"
+    assert found(package, tmp_path / "Example", "official") == []

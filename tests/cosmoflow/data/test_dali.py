@@ -1,0 +1,76 @@
+"""Batches of NVIDIA DALI against those of the native pipeline, on the CPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from cosmoflow.data import npy, tfrecord
+from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
+from cosmoflow.data.pipeline import batches as read_batches
+
+SHAPE = (8, 8, 8, 4)
+CPU = torch.device("cpu")
+STEPS = [np.array(step, np.int64) for step in ([4, 0], [2, 3], [1], [])]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes five samples, gzipped or raw TFRecord and npy, into folders of their own."""
+    rng = np.random.default_rng(1)
+    samples = [(rng.poisson(1, SHAPE).astype(np.int16), rng.uniform(-1, 1, 4).astype(np.float32)) for _ in range(5)]
+
+    def write(kind):
+        folder = tmp_path / kind
+        folder.mkdir()
+        for i, (x, y) in enumerate(samples):
+            if kind == "npy":
+                np.save(folder / f"s{i}{npy.DATA}", x)
+                np.save(folder / f"s{i}{npy.LABEL}", y)
+            else:
+                tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
+        return folder
+
+    return write
+
+
+def batches(folder, pipeline, steps=STEPS):
+    config = DataConfig(
+        folder, sample_shape=SHAPE, format="npy" if folder.name == "npy" else "tfrecord", workers=1, pipeline=pipeline
+    )
+    return list(read_batches(Dataset(folder, config), steps, CPU))
+
+
+@pytest.mark.parametrize("kind", ["raw", "npy"])
+def test_dali_gives_the_batches_of_the_native_pipeline(write, kind):
+    pytest.importorskip("nvidia.dali")
+    folder = write(kind)
+    for ours, theirs in zip(batches(folder, "native"), batches(folder, "dali"), strict=True):
+        assert torch.equal(ours.x, theirs.x) and ours.x.dtype == theirs.x.dtype
+        assert torch.equal(ours.y, theirs.y) and ours.y.dtype == theirs.y.dtype
+        assert np.array_equal(ours.indices, theirs.indices)
+
+
+def test_a_rank_without_samples_gets_empty_batches(write):
+    pytest.importorskip("nvidia.dali")
+    (batch,) = batches(write("raw"), "dali", STEPS[-1:])
+    assert batch.x.shape == (0, *SHAPE) and batch.y.shape == (0, 4)
+
+
+def test_what_dali_cannot_read_is_refused(write):
+    pytest.importorskip("nvidia.dali")
+    with pytest.raises(DatasetError, match=r"s4.tfrecord is gzipped.*staging.inflate"):
+        batches(write("gzip"), "dali")
+    folder = write("raw")
+    (folder / "s2.tfrecord").write_bytes((folder / "s2.tfrecord").read_bytes() + b"more")
+    with pytest.raises(DatasetError, match=r"s2.tfrecord.*one size"):
+        batches(folder, "dali")
+
+
+def test_without_dali_the_error_names_the_package(write):
+    try:
+        import nvidia.dali  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match=r"nvidia-dali-cuda130.*pipeline=native"):
+            batches(write("raw"), "dali")
+    else:
+        pytest.skip("DALI is installed")

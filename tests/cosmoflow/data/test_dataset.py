@@ -1,0 +1,217 @@
+"""From files to the input of the network."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from cosmoflow.data import npy, tfrecord
+from cosmoflow.data.augment import SYMMETRIES, augment
+from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
+from cosmoflow.data.pipeline import batches
+from cosmoflow.data.tfrecord import RecordError
+
+SHAPE = (4, 4, 4, 4)
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(5)
+SAMPLES = [(RNG.poisson(2, SHAPE).astype(np.int16), RNG.uniform(-1, 1, 4).astype(np.float32)) for _ in range(7)]
+
+
+def write(folder, kind="gzip"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, (x, y) in enumerate(SAMPLES):
+        if kind == "npy":
+            np.save(folder / f"s{i}{npy.DATA}", x)
+            np.save(folder / f"s{i}{npy.LABEL}", y)
+        else:
+            tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
+    return folder
+
+
+def dataset(folder, samples=None, **options):
+    return Dataset(folder, DataConfig(folder.parent, sample_shape=SHAPE, workers=2, **options), samples)
+
+
+# -- the dataset ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gzip", "raw", "npy"])
+def test_all_formats_hold_the_same_samples(tmp_path, kind):
+    samples = dataset(write(tmp_path / kind, kind), format="npy" if kind == "npy" else "tfrecord")
+    assert len(samples) == 7
+    for i, (x, y) in enumerate(SAMPLES):
+        found = samples.read(i)
+        assert np.array_equal(found.x, x) and np.array_equal(found.y, y)
+
+
+def test_the_first_samples_in_order_of_names_are_taken(tmp_path):
+    (write(tmp_path / "train") / "README").touch()
+    assert dataset(tmp_path / "train", 2).names == ["s0", "s1"]
+
+
+@pytest.mark.parametrize("kind", ["gzip", "npy"])
+def test_files_are_read_from_where_staging_put_them(tmp_path, kind):
+    samples = dataset(write(tmp_path / "train", kind), format="npy" if kind == "npy" else "tfrecord")
+    numbers = dict(samples.files())
+    assert set(numbers) == {f"train/{path.name}" for path in (tmp_path / "train").iterdir()}
+    on_node = {name for name, number in numbers.items() if number == 3}
+    (tmp_path / "node" / "train").mkdir(parents=True)
+    for name in on_node:
+        (tmp_path / name).rename(tmp_path / "node" / name)
+    moved = samples.moved(lambda name: (tmp_path / "node" if name in on_node else tmp_path) / name)
+    assert all(np.array_equal(moved.read(i).x, SAMPLES[i][0]) for i in range(7))
+    with pytest.raises(FileNotFoundError, match=r"train/s3"):
+        samples.read(3)
+
+
+def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
+    with pytest.raises(DatasetError, match=r"train is no folder.*cosmoflow.synthesize"):
+        dataset(tmp_path / "train")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "x.txt").touch()
+    with pytest.raises(DatasetError, match=r"tfrecord .*found none among its 1 files"):
+        dataset(tmp_path / "train")
+    write(tmp_path / "train")
+    with pytest.raises(DatasetError, match=r"holds 7 samples.*asks for 524,288.*train_samples"):
+        dataset(tmp_path / "train", 524_288)
+    with pytest.raises(DatasetError, match=r"found 7 samples as tfrecord: set data.format"):
+        dataset(tmp_path / "train", format="npy")
+    write(tmp_path / "train", "npy")
+    with pytest.raises(DatasetError, match=r"7 samples as tfrecord and 7 samples as npy"):
+        dataset(tmp_path / "train")
+    write(tmp_path / "pairs", "npy")
+    (tmp_path / "pairs" / "s2_label.npy").unlink()
+    with pytest.raises(DatasetError, match=r"1 files are missing, such as s2_label.npy"):
+        dataset(tmp_path / "pairs", format="npy")
+
+
+def test_damaged_npy_files_are_named(tmp_path):
+    samples = dataset(write(tmp_path / "train", "npy"), format="npy")
+    path = tmp_path / "train" / "s0_data.npy"
+    good = path.read_bytes()
+    np.save(path, SAMPLES[0][0].astype(np.float32))
+    with pytest.raises(RecordError, match=r"s0_data.npy: float32 \(4, 4, 4, 4\); expected int16"):
+        samples.read(0)
+    np.save(path, np.asfortranarray(SAMPLES[0][0]))
+    with pytest.raises(RecordError, match="Fortran"):
+        samples.read(0)
+    for data in (b"", good[:3], good[:20], good[:30] + b"((((" + good[34:], good[:-1], good + b"\0"):
+        path.write_bytes(data)
+        with pytest.raises(RecordError, match=r"s0_data.npy: "):
+            samples.read(0)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"workers": 0}, "workers is 0"),
+        ({"train_samples": 0}, "train_samples is 0"),
+        ({"sample_shape": (4, 4, 0, 4)}, "sample_shape"),
+        ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is no cube"),
+        ({"format": "npy", "verify_crc": True}, "no checksum"),
+        ({"pipeline": "dali", "cache": True}, "unset"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(tmp_path, **options)
+
+
+# -- batches -------------------------------------------------------------------------------------------------
+
+STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"verify_crc": True, "prefetch": 1}], ids=str)
+def test_batches_come_in_the_order_asked_for(tmp_path, options):
+    samples = dataset(write(tmp_path / "train"), **options)
+    for _ in range(2):
+        for step, batch in zip(STEPS, batches(samples, iter(STEPS), CPU), strict=True):
+            assert batch.x.shape == (len(step), *SHAPE) and batch.x.dtype == torch.int16
+            assert batch.y.shape == (len(step), 4) and batch.y.dtype == torch.float32
+            assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
+            for row, index in enumerate(step):
+                assert np.array_equal(batch.x[row].numpy(), SAMPLES[index][0])
+                assert np.array_equal(batch.y[row].numpy(), SAMPLES[index][1])
+
+
+def test_batches_stay_as_they_are(tmp_path):
+    samples = dataset(write(tmp_path / "train"), prefetch=2)
+    kept = list(batches(samples, [np.array([i]) for i in range(7)], CPU))
+    assert all(np.array_equal(kept[i].x[0].numpy(), SAMPLES[i][0]) for i in range(7))
+
+
+def test_cached_samples_need_no_files(tmp_path):
+    samples = dataset(write(tmp_path / "train"), cache=True)
+    for batch in batches(samples, STEPS, CPU):
+        batch.x.zero_()  # the batch is the consumer's own
+    for path in (tmp_path / "train").iterdir():
+        path.unlink()
+    first = next(batches(samples, STEPS, CPU))
+    assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
+
+
+def test_a_damaged_or_missing_file_is_named_when_its_batch_is_due(tmp_path):
+    samples = dataset(write(tmp_path / "train"))
+    damaged = tmp_path / "train" / "s1.tfrecord"
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    (tmp_path / "train" / "s5.tfrecord").unlink()
+    source = batches(samples, STEPS, CPU)
+    assert len(next(source).x) == 3 and len(next(source).x) == 0
+    with pytest.raises(RecordError, match=r"s1.tfrecord"):
+        next(source)
+    with pytest.raises(FileNotFoundError, match=r"s5.tfrecord"):
+        list(batches(samples, STEPS[3:], CPU))
+
+
+def test_leaving_early_stops_the_threads(tmp_path):
+    samples = dataset(write(tmp_path / "train"))
+    source = batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
+    next(source)
+    source.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+# -- what the network sees -----------------------------------------------------------------------------------
+
+
+def test_the_input_is_the_logarithm_of_the_counts():
+    counts = np.arange(32_768, dtype=np.int16).reshape(2, 8, 8, 64, 4)
+    expected = np.log1p(counts.astype(np.float64))
+    found = to_input(torch.from_numpy(counts), apply_log=True)
+    assert found.dtype == torch.float32 and found.shape == counts.shape
+    ulp = np.spacing(expected.astype(np.float32))
+    assert (abs(found.double().numpy() - expected) <= ulp).all()
+    half = to_input(torch.from_numpy(counts), apply_log=True, dtype=torch.bfloat16)
+    assert torch.equal(half, found.bfloat16())
+
+
+def test_without_logarithm_each_sample_has_mean_one():
+    x = torch.from_numpy(np.stack([SAMPLES[0][0], 3 * SAMPLES[1][0]]))
+    found = to_input(x, apply_log=False)
+    assert torch.allclose(found.mean(dim=(1, 2, 3, 4)), torch.ones(2))
+    assert torch.allclose(found[1], x[1] / x[1].float().mean())
+
+
+def test_the_symmetries_of_the_cube_are_48_and_each_comes_up():
+    x = torch.arange(27, dtype=torch.int16).reshape(1, 3, 3, 3, 1)
+    seeds = np.arange(48, dtype=np.uint64) * np.uint64(65536) // np.uint64(48) + np.uint64(1)
+    images = {tuple(image.flatten().tolist()) for image in augment(x.expand(48, -1, -1, -1, -1), seeds)}
+    assert len(SYMMETRIES) == len(images) == 48
+    assert all(image[13] == 13 for image in images)  # the centre stays
+
+
+@pytest.mark.parametrize("roll_step", [0, 1])
+def test_augmented_samples_keep_their_voxels_and_neighbours(roll_step):
+    side, seeds = 5, np.random.default_rng(2).integers(0, 2**64, 20, np.uint64)
+    place = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij"), axis=-1).astype(np.int16)
+    x = torch.from_numpy(place).expand(20, -1, -1, -1, -1)  # the channels are the coordinates of a voxel
+    found = augment(x, seeds, roll_step)
+    assert torch.equal(found, augment(x, seeds, roll_step)) and torch.equal(x[3], torch.from_numpy(place))
+    assert not torch.equal(found[0], found[1])
+    for sample in found.numpy():
+        assert np.array_equal(np.sort(sample.reshape(-1, 3), axis=0), np.sort(place.reshape(-1, 3), axis=0))
+        for axis in range(3):
+            distances = np.abs(np.diff(sample, axis=axis)).sum(axis=-1)
+            assert set(distances.flat) <= ({1, side - 1} if roll_step else {1})

@@ -1,0 +1,330 @@
+"""From files to what the network sees, and the order in which it sees it."""
+
+import os
+import re
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from common.data.sampling import Batching, permutation, sample_seed, share
+from deepcam.data import npy, snapshot
+from deepcam.data.augment import augment
+from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, to_stage
+from deepcam.data.pipeline import batches
+from deepcam.data.snapshot import CHANNELS, SnapshotError
+from deepcam.data.stats import Stats
+
+H, W = 16, 32
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(5)
+SAMPLES = [(RNG.normal(size=(H, W, 16)).astype(np.float32), RNG.integers(0, 3, (H, W))) for _ in range(7)]
+STEMS = [f"data-2000-01-{i + 1:02}-00-1" for i in range(7)]
+FORMATS = ("hdf5", "npy", "hdf5-single")
+
+
+def write(root, format="hdf5"):
+    """The training samples as plain h5py and numpy write them, labels of a type of their own; returns their folder."""
+    folder = root / "train"
+    folder.mkdir(parents=True, exist_ok=True)
+    if format == "hdf5-single":
+        with h5py.File(root / "train.h5", "w") as file:
+            file["data"] = np.stack([x for x, _ in SAMPLES])
+            file["labels"] = np.stack([y for _, y in SAMPLES]).astype(np.uint8)
+            file["names"] = np.array(STEMS, "S")
+        return folder
+    for stem, (x, y) in zip(STEMS, SAMPLES, strict=True):
+        if format == "npy":
+            np.save(folder / f"{stem}.npy", x)
+            np.save(folder / f"{npy.LABEL}{stem.removeprefix(npy.DATA)}.npy", y.astype(np.float32))
+        else:
+            snapshot.write(folder / f"{stem}.h5", x, y)
+    return folder
+
+
+def dataset(folder, samples=None, **options):
+    return Dataset(folder, DataConfig(folder.parent, height=H, width=W, workers=2, **options), samples)
+
+
+# -- the dataset ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*O_DIRECT:RuntimeWarning")
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("channels", [tuple(range(16)), (7, 2, 4)], ids=len)
+@pytest.mark.parametrize("format", FORMATS)
+def test_all_formats_hold_the_same_samples(tmp_path, format, channels, direct):
+    samples = dataset(write(tmp_path, format), format=format, channels=channels, direct=direct)
+    assert samples.names == STEMS and len(samples) == 7
+    for i, (x, y) in enumerate(SAMPLES):
+        found = samples.read(i)
+        assert np.array_equal(found.x, x[..., list(channels)]) and np.array_equal(found.y, y)
+
+
+def test_the_first_samples_in_order_of_names_are_taken(tmp_path):
+    folder = write(tmp_path)
+    (folder / "README").touch()
+    assert dataset(folder, 2).names == STEMS[:2]
+    write(tmp_path, "hdf5-single")
+    assert len(dataset(folder, 3, format="hdf5-single")) == 3
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_are_read_from_where_staging_put_them(tmp_path, format):
+    samples = dataset(write(tmp_path / "shared", format), format=format)
+    numbers, counts = to_stage([samples], "replicate")
+    files = {str(path.relative_to(tmp_path / "shared")) for path in (tmp_path / "shared").rglob("*.*")}
+    assert set(numbers) == files
+    if format == "hdf5-single":
+        assert numbers == {"train.h5": None} and counts == {}
+    else:
+        assert set(numbers.values()) == set(range(7)) and counts == {"train": 7}
+    on_node = {name for name, number in numbers.items() if number in (3, None)}
+    for name in on_node:
+        (tmp_path / "node" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "shared" / name).rename(tmp_path / "node" / name)
+    moved = samples.moved(lambda name: tmp_path / ("node" if name in on_node else "shared") / name)
+    assert all(np.array_equal(moved.read(i).x, SAMPLES[i][0]) for i in range(7))
+    with pytest.raises(FileNotFoundError, match=r"shared.train"):
+        samples.read(3)
+
+
+def test_one_file_for_all_samples_cannot_be_dealt_to_nodes(tmp_path):
+    samples = dataset(write(tmp_path, "hdf5-single"), format="hdf5-single")
+    with pytest.raises(ValueError, match=r"staging.mode=shard.*hdf5-single.*replicate, memory or none"):
+        to_stage([samples], "shard")
+
+
+def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
+    folder = tmp_path / "train"
+    with pytest.raises(DatasetError, match=r"train is no folder.*deepcam.split.*deepcam.synthesize"):
+        dataset(folder)
+    with pytest.raises(DatasetError, match=r"train.h5 is missing.*deepcam.prepare convert --format hdf5-single"):
+        dataset(folder, format="hdf5-single")
+    folder.mkdir()
+    (folder / "x.txt").touch()
+    with pytest.raises(DatasetError, match=r"hdf5 \(data\*.h5\), found none among its 1 files"):
+        dataset(folder)
+    write(tmp_path)
+    with pytest.raises(DatasetError, match=r"holds 7 samples.*asks for 121,266.*train_samples"):
+        dataset(folder, 121_266)
+    with pytest.raises(DatasetError, match=r"found 7 samples as hdf5: set data.format"):
+        dataset(folder, format="npy")
+    write(tmp_path, "npy")
+    (folder / "label-2000-01-03-00-1.npy").unlink()
+    with pytest.raises(DatasetError, match=r"1 files are missing, such as label-2000-01-03"):
+        dataset(folder, format="npy")
+
+
+def test_damaged_npy_files_are_named(tmp_path):
+    samples = dataset(write(tmp_path, "npy"), format="npy")
+    data, label = samples.paths(0)
+    good = data.read_bytes()
+    for damage in (b"", good[:20], good[:30] + b"((((" + good[34:], good[:-1], good + b"\0"):
+        data.write_bytes(damage)
+        with pytest.raises(SnapshotError, match=re.escape(data.name)):
+            samples.read(0)
+    np.save(data, np.asfortranarray(SAMPLES[0][0]))
+    with pytest.raises(SnapshotError, match=rf"{data.name}.*Fortran"):
+        samples.read(0)
+    np.save(data, SAMPLES[0][0][:8])
+    with pytest.raises(SnapshotError, match=rf"{data.name} has the shape \(8, 32, 16\) where \(16, 32, 16\)"):
+        samples.read(0)
+    data.write_bytes(good)
+    np.save(label, SAMPLES[0][1] - 1)
+    with pytest.raises(SnapshotError, match=rf"{label.name} holds the label -1; expected 0, 1 or 2"):
+        samples.read(0)
+
+
+def test_a_big_file_that_is_damaged_is_named(tmp_path):
+    samples = dataset(write(tmp_path, "hdf5-single"), format="hdf5-single")
+    (path,) = samples.paths(6)
+    with h5py.File(path, "a") as file:
+        file["labels"][6, 0, 0] = 9
+    with pytest.raises(SnapshotError, match=r"train.h5, row 6 of `labels` holds the label 9"):
+        samples.read(6)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(SnapshotError, match=r"train.h5.*ends after"):
+        samples.read(5)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"workers": 0}, "workers is 0"),
+        ({"eval_samples": 0}, "eval_samples is 0"),
+        ({"height": 100}, "height is 100; expected a multiple of 16"),
+        ({"channels": ()}, "at least one"),
+        ({"channels": (3, 3)}, "none twice"),
+        ({"channels": (0, 16)}, "from 0 to 15"),
+        ({"pipeline": "dali"}, "format=npy"),
+        ({"pipeline": "dali", "format": "npy", "cache": True}, "cache=false"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(Path("data"), **options)
+
+
+# -- batches -------------------------------------------------------------------------------------------------
+
+STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"prefetch": 1, "channels": (2,)}], ids=str)
+def test_batches_come_in_the_order_asked_for(tmp_path, options):
+    samples = dataset(write(tmp_path), **options)
+    channels = list(options.get("channels", range(16)))
+    for _ in range(2):
+        for step, batch in zip(STEPS, batches(samples, iter(STEPS), CPU), strict=True):
+            assert batch.x.shape == (len(step), H, W, len(channels)) and batch.x.dtype == torch.float32
+            assert batch.y.shape == (len(step), H, W) and batch.y.dtype == torch.uint8
+            assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
+            for row, index in enumerate(step):
+                assert np.array_equal(batch.x[row].numpy(), SAMPLES[index][0][..., channels])
+                assert np.array_equal(batch.y[row].numpy(), SAMPLES[index][1])
+
+
+def test_cached_samples_need_no_files_and_are_nobody_elses(tmp_path):
+    folder = write(tmp_path)
+    samples = dataset(folder, cache=True)
+    for batch in batches(samples, STEPS, CPU):
+        batch.x.zero_()
+    for path in folder.iterdir():
+        path.unlink()
+    first = next(batches(samples, STEPS, CPU))
+    assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
+
+
+def test_a_damaged_file_is_named_when_its_batch_is_due(tmp_path):
+    folder = write(tmp_path)
+    os.truncate(folder / f"{STEMS[1]}.h5", 5000)
+    source = batches(dataset(folder), STEPS, CPU)
+    assert len(next(source).x) == 3 and len(next(source).x) == 0
+    with pytest.raises(SnapshotError, match=STEMS[1]):
+        next(source)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+# -- the order -----------------------------------------------------------------------------------------------
+
+
+def ranks(world_size, nodes):
+    return SimpleNamespace(world_size=world_size, nodes=nodes)
+
+
+def test_a_global_shuffle_is_the_same_for_any_number_of_ranks():
+    config = DataConfig(Path("data"))
+    for dist in (ranks(1, 1), ranks(8, 2)):
+        shuffle = Shuffle(50, 8, config.shards(dist))
+        assert np.array_equal(shuffle.order(3, 2), permutation(50, 3, 2))
+
+
+@pytest.mark.parametrize("shuffle, shards", [("node", 2), ("rank", 4)])
+@pytest.mark.parametrize("samples", [64, 61])
+def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
+    config = DataConfig(Path("data"), shuffle=shuffle)
+    assert config.shards(ranks(4, 2)) == shards
+    batching = Batching(8)
+    seen = {}  # (shard, epoch) -> the indices of its ranks
+    for epoch in range(3):
+        order = Shuffle(samples, 8, shards).order(7, epoch)
+        assert np.array_equal(np.sort(order), np.arange(samples))
+        for rank in range(4):
+            mine = [part for batch in batching.batches(order, rank, 4) for part in batch.parts]
+            seen.setdefault((rank * shards // 4, epoch), []).extend(np.concatenate(mine).tolist())
+    for shard in range(shards):
+        first, second, third = (seen[shard, epoch] for epoch in range(3))
+        assert set(first) == set(second) == set(third) and len(first) in (samples // shards, samples // shards + 1)
+        assert first != second and second != third
+
+
+def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_of_a_run():
+    def shard(shards, part, seed):
+        return set(share(Shuffle(64, 64, shards, shard_seed=5).order(seed, 0), part, shards).tolist())
+
+    assert shard(2, 1, 0) == shard(2, 1, 9) == shard(4, 2, 3) | shard(4, 3, 4)
+
+
+def test_batches_that_the_shards_cannot_share_are_refused():
+    with pytest.raises(ValueError, match=r"batch size 10 is no multiple of the 4 shards.*data.shuffle=global"):
+        Shuffle(64, 10, 4)
+
+
+def test_the_cache_of_a_rank_holds_its_shard_and_no_more(tmp_path, monkeypatch):
+    folder = write(tmp_path)
+    opened = []
+    read_into = snapshot.read_into
+    monkeypatch.setattr(snapshot, "read_into", lambda path, target: (opened.append(path), read_into(path, target)))
+    for rank in range(3):
+        samples = dataset(folder, 6, cache=True, shuffle="rank")
+        for epoch in range(4):
+            order = Shuffle(len(samples), 3, samples.config.shards(ranks(3, 1))).order(1, epoch)
+            parts = [part for batch in Batching(3).batches(order, rank, 3) for part in batch.parts]
+            assert sum(len(batch.x) for batch in batches(samples, parts, CPU)) == 2
+    assert len(opened) == len(set(opened)) == 6  # each file once, by one rank
+
+
+# -- what the network sees -----------------------------------------------------------------------------------
+
+
+def test_channels_are_scaled_by_their_extremes():
+    low, high = RNG.normal(size=16) * 1e4, RNG.normal(size=16) ** 2 * 100
+    extremes = (np.float32(low).astype(float), np.float32(low + high + 1).astype(float))
+    channels = (7, 2, 10)
+    normalize = Normalization(Stats(1, low, low, *extremes), channels, CPU)
+    minval, maxval = (values[list(channels)] for values in extremes)
+    x = torch.from_numpy(RNG.uniform(minval - 1, maxval + 1, (2, H, W, 3)).astype(np.float32))
+    given = x.clone()
+    expected = (x.double().numpy() - minval) / (maxval - minval)
+    found = normalize(x)
+    assert found.dtype == torch.float32 and torch.equal(x, given)
+    assert np.abs(found.numpy() - expected).max() < 1.5 * np.spacing(np.float32(2))
+    assert expected.min() < 0 and expected.max() > 1  # nothing is clipped
+    assert torch.equal(normalize(x, torch.bfloat16), found.bfloat16())
+    ends = normalize(torch.from_numpy(np.float32([minval, maxval])))
+    assert ends.tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+# -- augmentation --------------------------------------------------------------------------------------------
+
+
+def test_augmented_snapshots_are_rolled_and_mirrored_with_their_labels():
+    x = torch.from_numpy(np.stack([x for x, _ in SAMPLES] * 20))
+    y = torch.from_numpy(np.stack([y for _, y in SAMPLES] * 20).astype(np.uint8))
+    seeds = sample_seed(0, 1, np.arange(len(x)))
+    found_x, found_y = augment(x, y, seeds, range(16))
+    assert found_x.dtype == torch.float32 and found_y.dtype == torch.uint8
+    assert torch.equal(x[0], torch.from_numpy(SAMPLES[0][0]))
+    sign = torch.ones(16)
+    sign[[i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT")]] = -1
+    chosen = set()
+    for i, (before, after) in enumerate(zip(x, found_x, strict=True)):
+        images = {
+            (turn, mirrored): (rolled.flip(0) * sign if mirrored else rolled)
+            for turn in range(W)
+            for rolled in [before.roll(turn, 1)]
+            for mirrored in (False, True)
+        }
+        ((turn, mirrored),) = [key for key, image in images.items() if torch.equal(image, after)]
+        labels = y[i].roll(turn, 1)
+        assert torch.equal(found_y[i], labels.flip(0) if mirrored else labels)
+        chosen.add((turn, mirrored))
+    assert {turn for turn, _ in chosen} == set(range(W)) and {mirrored for _, mirrored in chosen} == {False, True}
+
+
+def test_a_sample_is_augmented_alone_and_by_its_seed():
+    x, y = torch.from_numpy(np.stack([x for x, _ in SAMPLES])), torch.zeros((7, H, W), dtype=torch.uint8)
+    seeds = sample_seed(3, 0, np.arange(7))
+    whole, _ = augment(x, y, seeds, range(16))
+    for i in range(7):
+        alone, _ = augment(x[i : i + 1], y[i : i + 1], seeds[i : i + 1], range(16))
+        assert torch.equal(alone[0], whole[i])
+    picked, _ = augment(x[..., [4, 0]], y, seeds, (4, 0))
+    assert torch.equal(picked, whole[..., [4, 0]])
+    empty, _ = augment(x[:0], y[:0], seeds[:0], range(16))
+    assert empty.shape == (0, H, W, 16)

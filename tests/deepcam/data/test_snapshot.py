@@ -1,0 +1,191 @@
+"""Published snapshots and their statistics: what is read back, and what is refused."""
+
+import h5py
+import numpy as np
+import pytest
+
+from deepcam.data import snapshot, stats
+from deepcam.data.snapshot import CHANNELS, DATA, LABELS, SnapshotError
+from deepcam.data.stats import Stats, StatsError
+
+H, W = 32, 48
+RNG = np.random.default_rng(8)
+X = RNG.normal(size=(H, W, 16)).astype(np.float32)
+Y = RNG.integers(0, 3, (H, W))
+
+
+def read(path, **options):
+    x = np.empty((H, W, len(options.get("channels") or CHANNELS)), np.float32)
+    y = np.empty((H, W), np.uint8)
+    snapshot.read(path, x, y, **options)
+    return x, y
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data-1996-06-14-03-2.h5"
+    snapshot.write(path, X, Y)
+    return path
+
+
+def change(path, key, values, **options):
+    with h5py.File(path, "a") as file:
+        del file[key]
+        file.create_dataset(key, data=values, **options)
+
+
+def test_a_snapshot_is_as_published(path):
+    assert snapshot.NAME.fullmatch(path.name) and snapshot.find(path.parent) == [path.name]
+    with h5py.File(path) as file:
+        assert file[DATA].dtype == "<f4" and file[LABELS].dtype == "<i4"
+        assert file[DATA].chunks is None and file[LABELS].chunks is None
+        assert np.array_equal(file[DATA], X) and np.array_equal(file[LABELS], Y)
+    assert len({channel.name for channel in CHANNELS}) == 16
+
+
+@pytest.mark.parametrize("kind", "u1 i1 >i2 <i4 i8 f4 >f8 bool".split())
+def test_labels_of_any_type_are_read(path, kind):
+    labels = Y > 0 if kind == "bool" else Y
+    change(path, LABELS, labels.astype(kind))
+    x, y = read(path)
+    assert np.array_equal(x, X) and np.array_equal(y, labels)
+
+
+@pytest.mark.parametrize("options", [{"chunks": (5, 7, 16)}, {"compression": "gzip"}, {"shuffle": True}], ids=str)
+@pytest.mark.parametrize("channels", [None, (14, 2, 3)])
+def test_layouts_that_are_not_in_one_piece_are_read_too(path, options, channels):
+    change(path, DATA, X, **options)
+    x, y = read(path, channels=channels)
+    assert np.array_equal(x, X[..., list(channels or range(16))]) and np.array_equal(y, Y)
+
+
+@pytest.mark.filterwarnings("ignore:.*O_DIRECT:RuntimeWarning")
+@pytest.mark.parametrize("direct", [False, True])
+def test_channels_are_chosen_in_the_order_asked_for(path, direct):
+    x, _ = read(path, channels=(4, 0, 15), direct=direct)
+    assert np.array_equal(x, X[..., [4, 0, 15]])
+    assert np.array_equal(read(path, direct=direct)[0], X)
+
+
+def test_values_next_to_other_things_in_the_file_are_found(tmp_path):
+    path = tmp_path / "data-more.h5"
+    with h5py.File(path, "w", userblock_size=512, libver="latest") as file:
+        file["climate/data_stats"] = np.zeros((4, 16), np.float32)
+        file[LABELS] = Y.astype(np.float32)
+        file["climate/labels_1"] = Y + 1
+        file[DATA] = X
+    x, y = read(path)
+    assert np.array_equal(x, X) and np.array_equal(y, Y)
+
+
+@pytest.mark.parametrize(
+    "value, kind, shown",
+    [(3, "i4", "3"), (-1, "i8", "-1"), (256, "i4", "256"), (1.5, "f4", "1.5"), (np.nan, "f8", "nan")],
+)
+def test_labels_that_are_no_class_are_refused(path, value, kind, shown):
+    labels = Y.astype(kind)
+    labels[3, 4] = value
+    change(path, LABELS, labels)
+    with pytest.raises(SnapshotError, match=rf"14-03-2.h5: `climate/labels_0` holds the label {shown}; expected 0, 1"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "key, values, message",
+    [
+        (DATA, X[:16], r"`climate/data` has the shape \(16, 48, 16\) where \(32, 48, 16\).*data.height"),
+        (DATA, X[..., :15], r"`climate/data` has the shape \(32, 48, 15\) where \(32, 48, 16\).*data.channels"),
+        (DATA, X[0], r"`climate/data` has the shape \(48, 16\)"),
+        (DATA, X.astype(np.float64), r"`climate/data` has the type float64 where float32"),
+        (LABELS, Y.T, r"`climate/labels_0` has the shape \(48, 32\) where \(32, 48\)"),
+        (LABELS, np.full((H, W), b"x"), r"`climate/labels_0` has the type \|S1 where numbers"),
+    ],
+)
+def test_other_shapes_and_types_are_refused(path, key, values, message):
+    change(path, key, values)
+    with pytest.raises(SnapshotError, match=message):
+        read(path)
+
+
+def test_channels_that_the_file_lacks_are_refused(path):
+    change(path, DATA, X[..., :9])
+    assert np.array_equal(read(path, channels=(8,))[0], X[..., 8:9])
+    with pytest.raises(SnapshotError, match=r"shape \(32, 48, 9\) where \(32, 48, 10\)"):
+        read(path, channels=(9,))
+
+
+def test_damaged_files_are_named(path):
+    good = path.read_bytes()
+    for data in (b"", b"no HDF5", good[: len(good) // 2], good[:-1]):
+        path.write_bytes(data)
+        with pytest.raises(SnapshotError, match=r"14-03-2.h5.*fetch it again"):
+            read(path)
+    path.write_bytes(good)
+    with h5py.File(path, "a") as file:
+        del file[LABELS]
+    with pytest.raises(SnapshotError, match=r"`climate/labels_0` is missing; the file has: climate, climate/data"):
+        read(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"14-03-2.h5"):
+        read(path)
+
+
+def test_damaged_chunks_are_named(path):
+    change(path, DATA, X, chunks=X.shape, compression="gzip")
+    with h5py.File(path) as file:
+        where = file[DATA].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[where.byte_offset : where.byte_offset + where.size] = bytes(where.size)
+    path.write_bytes(data)
+    with pytest.raises(SnapshotError, match=r"`climate/data` is damaged .*fetch the file again"):
+        read(path)
+
+
+# -- statistics ----------------------------------------------------------------------------------------------
+
+STATS = Stats(7, RNG.normal(size=16), RNG.normal(size=16) ** 2, np.float64(X.min((0, 1))), np.float64(X.max((0, 1))))
+
+
+@pytest.fixture
+def stats_path(tmp_path):
+    stats.write(tmp_path / "stats.h5", STATS)
+    return tmp_path / "stats.h5"
+
+
+def test_statistics_are_read_back(stats_path):
+    found = stats.read(stats_path)
+    assert found.count == 7
+    assert all(np.array_equal(getattr(found, name), getattr(STATS, name)) for name in stats.VECTORS)
+
+
+@pytest.mark.parametrize("kind", ["<f4", ">f8"])
+def test_statistics_of_other_types_are_read(stats_path, kind):
+    for name in stats.VECTORS:
+        change(stats_path, f"climate/{name}", getattr(STATS, name).astype(kind))
+    change(stats_path, "climate/count", [7.0])
+    found = stats.read(stats_path)
+    assert found.count == 7 and np.array_equal(found.minval, STATS.minval)
+
+
+def test_unusable_statistics_are_refused_with_the_way_to_mend_them(stats_path):
+    anew = r"python -m deepcam.summarize "
+    with h5py.File(stats_path, "a") as file:
+        file["climate/maxval"][3] = file["climate/minval"][3]
+    with pytest.raises(StatsError, match=rf"stats.h5: UBOT goes from .* cannot be scaled.*{anew}"):
+        stats.read(stats_path)
+    change(stats_path, "climate/maxval", np.full(16, np.nan))
+    with pytest.raises(StatsError, match=r"TMQ goes from .* to nan"):
+        stats.read(stats_path)
+    change(stats_path, "climate/maxval", np.ones(15))
+    with pytest.raises(StatsError, match=rf"`climate/maxval` has the shape \(15,\) where \(16,\).*{anew}"):
+        stats.read(stats_path)
+    with h5py.File(stats_path, "a") as file:
+        del file["climate/maxval"]
+    with pytest.raises(StatsError, match=rf"`climate/maxval` is missing; .*{anew}"):
+        stats.read(stats_path)
+    stats_path.write_bytes(b"damage")
+    with pytest.raises(StatsError, match=rf"stats.h5: no readable HDF5 file.*{anew}"):
+        stats.read(stats_path)
+    stats_path.unlink()
+    with pytest.raises(StatsError, match=rf"stats.h5 is missing: `{anew}{stats_path.parent}` makes it"):
+        stats.read(stats_path)

@@ -1,0 +1,157 @@
+"""From folders of files to graphs: which frames there are, in which order, and what is wrong with a folder."""
+
+import re
+import threading
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+from common.data.split import DatasetError
+from oc20.data import compact, metadata, records
+from oc20.data.dataset import DataConfig, Dataset, batches, to_stage
+from oc20.data.metadata import Metadata
+from oc20.graphs import Frame, collate
+
+CPU = torch.device("cpu")
+FORMATS = ("lmdb", "compact")
+
+
+def write(root, slabs, format="lmdb", split="train"):
+    """The frames in three files of a split, one of them empty; returns the folder."""
+    folder = root / split
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, some in enumerate((slabs[:3], [], slabs[3:])):
+        if format == "lmdb":
+            records.write(folder / f"data.{number:04}.lmdb", some)
+        else:
+            compact.write(folder / f"data.{number:04}.bin", some)
+    (folder / "data_log.0000.txt").touch()
+    metadata.write(folder / metadata.NAME, Metadata.of(map(metadata.size, slabs)))
+    return folder
+
+
+def dataset(folder, samples=None, **options):
+    return Dataset(folder, DataConfig(folder.parent, workers=2, prefetch=3, **options), samples)
+
+
+def same(found, expected):
+    return all(np.array_equal(getattr(found, field.name), getattr(expected, field.name)) for field in fields(Frame))
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_both_formats_hold_the_same_frames_in_order(format, cache, slabs, tmp_path):
+    samples = dataset(write(tmp_path, slabs, format), format=format, cache=cache)
+    assert len(samples) == 8 and all(len(sizes) == 8 for sizes in samples.sizes)
+    for _ in range(2):
+        assert all(same(samples.read(index), frame) for index, frame in enumerate(slabs))
+    assert (samples.read(5) is samples.read(5)) == cache
+
+
+def test_sizes_are_those_of_the_frames(slabs, tmp_path):
+    sizes = dataset(write(tmp_path, slabs)).sizes
+    assert sizes.natoms.tolist() == [len(frame.numbers) for frame in slabs]
+    assert sizes.neighbors.tolist() == [len(frame.edges) for frame in slabs]
+    assert sizes.free.tolist() == [(~frame.fixed).sum() for frame in slabs]
+    assert sizes.triplets[3] == 0 < sizes.triplets[1] < sizes.triplets[2]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_first_frames_are_taken_and_files_are_read_where_staging_put_them(format, slabs, tmp_path):
+    folder = write(tmp_path / "shared", slabs, format)
+    ending = "lmdb" if format == "lmdb" else "bin"
+    few = dataset(folder, 3, format=format)
+    assert len(few) == len(few.sizes.free) == 3
+    assert to_stage([few], "memory") == {f"train/data.0000.{ending}": None}
+    samples = dataset(folder, 4, format=format)
+    assert list(to_stage([samples], "replicate")) == [f"train/data.{number:04}.{ending}" for number in range(3)]
+    (tmp_path / "shared").rename(tmp_path / "node")
+    moved = samples.moved(lambda name: tmp_path / "node" / name)
+    assert len(moved) == 4 and all(same(moved.read(index), slabs[index]) for index in range(4))
+
+
+def test_files_with_many_samples_cannot_be_dealt_to_nodes(slabs, tmp_path):
+    with pytest.raises(ValueError, match=r"staging.mode=shard.*replicate, memory or none"):
+        to_stage([dataset(write(tmp_path, slabs))], "shard")
+
+
+def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(slabs, tmp_path):
+    folder = tmp_path / "train"
+    with pytest.raises(DatasetError, match=r"train is no folder.*oc20.synthesize"):
+        dataset(folder)
+    folder.mkdir()
+    with pytest.raises(DatasetError, match=r"train: expected data.\*.lmdb, found none"):
+        dataset(folder)
+    write(tmp_path, slabs)
+    with pytest.raises(DatasetError, match=r"expected data.\*.bin, found 3 files as lmdb: set data.format"):
+        dataset(folder, format="compact")
+    with pytest.raises(DatasetError, match=r"holds 8 frames.*asks for 2,000,000.*train_samples"):
+        dataset(folder, 2_000_000)
+    for wrong in ({"workers": 0}, {"train_samples": 0}, {"energy_std": 0.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is 0"):
+            DataConfig(folder, **wrong)
+
+
+def test_wrong_sizes_are_found(slabs, tmp_path):
+    folder = write(tmp_path, slabs)
+    path, mend = folder / metadata.NAME, f"python -m oc20.prepare metadata {re.escape(str(tmp_path))}"
+    right = metadata.stored(path)
+
+    def opened(**arrays):
+        np.savez(path, **arrays)
+        return dataset(folder)
+
+    with pytest.raises(DatasetError, match=f"metadata.npz has no triplets and no free: make it by `{mend}"):
+        opened(natoms=right["natoms"], neighbors=right["neighbors"])
+    with pytest.raises(DatasetError, match=rf"`natoms` is int32 \(7,\), but the folder has 8 frames.*{mend}"):
+        opened(**{key: array[:7] for key, array in right.items()})
+    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{mend}"):
+        opened(**right | {"natoms": np.array([{}] * 8)})
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{mend}"):
+        dataset(folder)
+    path.unlink()
+    with pytest.raises(DatasetError, match=rf"metadata.npz is missing.*{mend}"):
+        dataset(folder)
+    others = opened(**right | {"free": right["free"][::-1]})
+    with pytest.raises(DatasetError, match=r"data.0002.lmdb, frame 1: .*\(8, \d+, \d+\), but metadata.npz says"):
+        others.read(4)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_batches_are_graphs_of_their_frames_in_order_also_without_any(format, slabs, tmp_path):
+    samples = dataset(write(tmp_path, slabs, format), format=format)
+    chosen = [np.array(some, np.int64) for some in ([7, 0], [], [3], [1, 2, 4, 5, 6])]
+    found = list(batches(samples, iter(chosen), CPU))
+    assert [batch.indices.tolist() for batch in found] == [some.tolist() for some in chosen]
+    for batch, some in zip(found, chosen, strict=True):
+        expected = collate([slabs[index] for index in some])
+        assert batch.graph.images == len(some) and batch.wait_s >= 0
+        for name in ("numbers", "sources", "targets", "vectors", "free", "forces", "energies"):
+            assert torch.equal(getattr(batch.graph, name), getattr(expected, name)), name
+
+
+def test_a_wrong_frame_is_told_when_its_batch_is_due_and_no_thread_is_left(slabs, tmp_path):
+    folder = write(tmp_path, slabs, "compact")
+    data = bytearray((folder / "data.0002.bin").read_bytes())
+    data[100] ^= 1
+    (folder / "data.0002.bin").write_bytes(data)
+    found = batches(dataset(folder, format="compact"), (np.array([index]) for index in range(8)), CPU)
+    assert [next(found).indices.tolist() for _ in range(3)] == [[0], [1], [2]]
+    with pytest.raises(records.RecordError, match=r"data.0002.bin, frame 0: the checksum is wrong"):
+        next(found)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator")
+def test_graphs_arrive_on_an_accelerator_unchanged(slabs, tmp_path):
+    samples = dataset(write(tmp_path, slabs * 4), cache=True)
+    chosen = [np.arange(32), *np.random.default_rng(0).integers(0, 32, (30, 20))]
+    device = torch.accelerator.current_accelerator()
+    for batch in batches(samples, chosen, device):
+        expected = collate([samples.read(index) for index in batch.indices])
+        assert batch.graph.vectors.device.type == device.type
+        assert torch.equal(batch.graph.vectors.cpu(), expected.vectors)
+        assert torch.equal(batch.graph.incoming.members.cpu(), expected.incoming.members)

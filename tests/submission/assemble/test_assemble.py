@@ -1,0 +1,358 @@
+"""Run folders become a package that the checkers accept; nothing is overwritten, nothing of the inputs changes."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.command import UsageError
+from common.provenance import ROOT, source_hash
+from compliance.engine import Options, check_paths
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SYSTEM, SamplePackage
+from submission.assemble.__main__ import Assembly, AssemblyError, assemble, main
+from submission.manifest import read_provenance, verify
+
+ORGANISATION = "Example_University"
+CODE = "benchmarks/cosmoflow/implementations/vendor"
+
+
+class Place:
+    """A folder with a system description, code and runs; `make` assembles them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.system, self.code, self.out = folder / f"{SYSTEM}.json", folder / "code", folder / "out"
+        self.root = self.out / ORGANISATION
+        self.describe()
+        self.code.mkdir()
+        (self.code / "train.py").write_text("print('training')\n")
+        (self.code / "run_and_time.sh").write_text("#!/bin/sh\n")
+
+    def describe(self, **fields):
+        self.system.write_text(json.dumps(SamplePackage().fields | fields))
+
+    def run(self, number, log=None, name="runs"):
+        path = self.folder / name / f"run_{number}" / "result_0.txt"
+        path.parent.mkdir(parents=True)
+        path.write_bytes((log or SampleLog(run=number)).bytes())
+        return path
+
+    def assembly(self, *runs, **options):
+        given = {"sources": self.code, "implementation": "vendor"} | options
+        paths = runs or (self.folder / "runs",)
+        return Assembly(runs=paths, output=self.out, system=self.system, **given)
+
+    def make(self, *runs, dry_run=False, **options):
+        return assemble(self.assembly(*runs, **options), dry_run=dry_run)
+
+    def logs(self, benchmark="cosmoflow", scaling="strong"):
+        folder = self.root / "results" / SYSTEM / scaling / benchmark
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.txt")}
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def our_log(run, organisation="Example Organization", **config):
+    """A log as the suite writes them, by the sources that lie here."""
+    resolved = {"output_dir": f"run_{run}", "train": {"seed": run, "epochs": 3}, "variant": "mini", **config}
+    value = {
+        "versions": {"python": "3.11.7", "mlperf-hpc-suite": "0.1.0"},
+        "git_revision": "0123abcd",
+        "source_sha256": source_hash(("common", "cosmoflow")),
+        "host": {"cores": 2},
+        "config": resolved | {"data": {"data_dir": "data/mini"}},
+    }
+    log = SampleLog(division="open", run=run, variant="mini").set("submission_org", organisation)
+    return log.add("provenance", value, before="submission_benchmark").set("submission_platform", "laptop")
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_whole_series_becomes_a_valid_package(place):
+    paths = [place.run(number) for number in range(1, 11)]
+    before = contents(place.folder)
+    made = place.make()
+    assert made.root == place.root and not made.warnings and not made.incomplete
+    assert place.logs() == {
+        f"result_{at}.txt": path.read_bytes() for at, path in enumerate(paths)
+    }  # run_10 is the last
+    assert (place.root / "systems" / place.system.name).read_bytes() == place.system.read_bytes()
+    assert (place.root / CODE / "train.py").exists()
+    assert sorted(made.written) == sorted(path for path in place.root.rglob("*") if path.is_file())
+    assert check_paths([place.root], Options()).verdict != "FAIL"
+    assert {name: content for name, content in contents(place.folder).items() if name in before} == before
+
+
+def test_benchmarks_are_told_apart_and_few_runs_are_incomplete(place):
+    place.run(1)
+    place.run(2, SampleLog("deepcam", run=2))
+    made = place.make()
+    assert list(place.logs()) == list(place.logs("deepcam")) == ["result_0.txt"]
+    said = {f"{SYSTEM}/strong/cosmoflow": "1 of 10 runs", f"{SYSTEM}/strong/deepcam": "1 of 5 runs"}
+    assert made.incomplete == said
+    recorded = read_provenance(place.root)
+    assert not recorded.complete and recorded.incomplete == said
+
+
+def test_a_second_call_writes_nothing_and_a_later_one_extends(place):
+    first, second, third = (place.run(number) for number in (1, 2, 3))
+    place.make(third, first)
+    there = contents(place.root)
+    assert not place.make(third, first).written and contents(place.root) == there
+    made = place.make(first, second, third)
+    assert [path.name for path in made.written] == ["result_2.txt", "provenance.json"]
+    assert place.logs() == {f"result_{at}.txt": path.read_bytes() for at, path in enumerate((first, third, second))}
+
+
+def test_code_that_changed_is_a_matter_only_when_there_are_new_runs(place):
+    first, second = place.run(1), place.run(2)
+    place.make(first)
+    (place.code / "train.py").write_text("print('training, otherwise')\n")
+    assert not place.make(first).written
+    with pytest.raises(AssemblyError, match=rf"{CODE}/train\.py is there and differs from {place.code}/train\.py"):
+        place.make(first, second)
+    place.make(first, second, implementation="vendor-2")
+    assert (place.root / "benchmarks/cosmoflow/implementations/vendor-2/train.py").exists()
+
+
+def test_throughput_results_and_pruned_instances(place):
+    for number in range(1, 13):
+        place.run(number, name="models")
+    pruned = place.run(20, SampleLog(run=20).drop("run_stop"), name="pruned")  # a node failed
+    place.make(place.folder / "models", scaling="weak", pruned=(pruned,))
+    assert len(place.logs(scaling="weak")) == 13
+    assert place.logs(scaling="weak")["pruned_results/result_0.txt"] == pruned.read_bytes()
+    with pytest.raises(AssemblyError, match=r"in the package already, as .*pruned_results/result_0\.txt"):
+        place.make(pruned, scaling="weak", unfinished=True)
+
+
+def damaged(change):
+    return lambda place: place.run(2, change(SampleLog(run=2)))
+
+
+REFUSED = {
+    "no logs": (lambda place: (place.folder / "runs").mkdir(), "no logs"),
+    "the same twice": (lambda place: (place.run(1), place.run(2, SampleLog(run=1))), "are the same log"),
+    "a run that goes on": (damaged(lambda log: log.drop("run_stop")), "no run_stop in .*run_2"),
+    "an unknown benchmark": (damaged(lambda log: log.set("submission_benchmark", "resnet")), "names no benchmark"),
+    "a benchmark of no type": (damaged(lambda log: log.set("submission_benchmark", ["oc20"])), "names no benchmark"),
+    "two organisations": (
+        lambda place: (place.run(1), damaged(lambda log: log.set("submission_org", "Other"))(place)),
+        r'several organisations .*: "Example University" in .*run_1.*"Other" in .*run_2',
+    ),
+    "two platforms": (
+        lambda place: (place.run(1), damaged(lambda log: log.set("submission_platform", "other"))(place)),
+        "several platforms .* for cosmoflow",
+    ),
+    "no organisation": (damaged(lambda log: log.drop("submission_org")), "give --organisation"),
+    "an organisation that leads out": (damaged(lambda log: log.set("submission_org", "../x")), "no plain folder name"),
+    "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is no valid JSON"),
+    "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
+    "a link to nothing": (
+        lambda place: (place.run(1), (place.folder / "runs/result_1.txt").symlink_to("nowhere")),
+        "no file that can be read",
+    ),
+    "a link to nothing in the code": (
+        lambda place: (place.run(1), (place.code / "link").symlink_to("nowhere")),
+        "no file to read",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_package_is_refused_and_nothing_written(place, what):
+    prepare, message = REFUSED[what]
+    prepare(place)
+    with pytest.raises(AssemblyError, match=message):
+        place.make()
+    assert not place.out.exists()
+
+
+def test_wrong_use(place, capsys):
+    place.run(1)
+    with pytest.raises(UsageError, match=r"no such file or folder: .*nowhere"):
+        place.make(place.folder / "nowhere")
+    with pytest.raises(UsageError, match=r"is inside .*runs"):
+        assemble(Assembly(runs=(place.folder / "runs",), output=place.folder / "runs/out", system=place.system))
+    with pytest.raises(UsageError, match="--scaling weak"):
+        place.make(pruned=(place.folder / "runs",))
+    with pytest.raises(UsageError, match="--implementation"):
+        place.make(implementation="../x")
+    assert main([str(place.folder / "nowhere"), "-o", str(place.out), "--system", str(place.system)]) == 2
+    assert "error: no such file or folder" in capsys.readouterr().err
+    assert not place.out.exists()
+
+
+def test_a_failed_run_is_taken_when_asked(place):
+    place.run(1, SampleLog(run=1).drop("run_stop"))
+    place.make(unfinished=True)
+    assert list(place.logs()) == ["result_0.txt"]
+
+
+def test_another_file_is_never_overwritten_and_edited_scripts_stay(place):
+    place.run(1)
+    place.make()
+    script = place.root / "benchmarks/cosmoflow" / SYSTEM / "run_and_time.sh"
+    script.write_text("#!/bin/sh\n# for our cluster\n")
+    place.run(2)
+    place.make()
+    assert script.read_text().endswith("our cluster\n")
+    place.describe(cooling="water")
+    with pytest.raises(AssemblyError, match=rf"{SYSTEM}\.json is there and differs from .*{SYSTEM}\.json"):
+        place.make()
+
+
+def test_a_log_that_was_edited_in_the_package_is_noticed(place):
+    place.run(1)
+    place.make()
+    log = place.root / "results" / SYSTEM / "strong/cosmoflow/result_0.txt"
+    log.write_bytes(log.read_bytes().replace(b'"success"', b'"aborted"'))
+    with pytest.raises(AssemblyError, match=r"result_0\.txt has changed since"):
+        place.make()
+
+
+def test_redacted_copies_keep_lines_and_say_what_they_were(place):
+    noise = b"srun: job of Jane.Roe@example.org in /home/jroe/runs\n"
+    path = place.run(1, SampleLog(run=1).add("opt_note", "ask\njroe@example.org, see /home/jroe/notes"))
+    path.write_bytes(noise + path.read_bytes())
+    original = path.read_bytes()
+    place.make(redact=True)
+    copy = place.logs()["result_0.txt"]
+    assert path.read_bytes() == original and copy.count(b"\n") == original.count(b"\n")
+    assert b"jroe" not in copy and b"Roe" not in copy
+    records = [json.loads(line.partition(b":::MLLOG ")[2]) for line in copy.splitlines()[1:]]
+    assert [r["value"] for r in records if r["key"] == "opt_note"] == [
+        "ask\n[mail address], see [home directory]/notes"
+    ]
+    redaction = read_provenance(place.root).logs[f"results/{SYSTEM}/strong/cosmoflow/result_0.txt"].redaction
+    assert redaction.counts == {"mail address": 2, "home directory": 2} and len(redaction.original_sha256) == 64
+    assert not place.make(redact=True).written
+    with pytest.raises(AssemblyError, match="made with --redact"):
+        place.make()
+
+
+def test_links_among_the_inputs_are_read_through(place):
+    (place.folder / "scratch").mkdir()
+    place.run(1, name="scratch")
+    (place.folder / "runs").symlink_to(place.folder / "scratch")
+    (place.folder / "scratch/loop").symlink_to(place.folder / "scratch")
+    (place.code / "train.py").rename(place.folder / "train.py")
+    (place.code / "train.py").symlink_to(place.folder / "train.py")
+    place.make()
+    assert list(place.logs()) == ["result_0.txt"]
+    assert not [path for path in place.root.rglob("*") if path.is_symlink()]
+
+
+def test_logs_of_other_programs_without_their_code(place):
+    place.run(1, SampleLog(run=1).set("submission_platform", "x"))
+    made = place.make(sources=None)
+    assert not (place.root / "benchmarks").exists() and "--sources" in made.warnings[1]
+    assert "submission_platform" in made.warnings[0]
+    log = read_provenance(place.root).logs[f"results/{SYSTEM}/strong/cosmoflow/result_0.txt"]
+    assert (log.source_sha256, log.implementation, log.versions, log.configuration) == (None,) * 4
+
+
+def test_our_own_logs_come_with_their_code_and_scripts_that_run(place, monkeypatch):
+    monkeypatch.chdir(place.folder)
+    system = place.system.rename(place.folder / "laptop.json")
+    for number in (1, 2):
+        place.run(number, our_log(number))
+    made = assemble(Assembly(runs=(place.folder / "runs",), output=place.out, system=system))
+    assert made.warnings == [] and made.root.name == "Example_Organization"
+    recorded = read_provenance(made.root)
+    code = "benchmarks/cosmoflow/implementations/mlperf-hpc-suite"
+    log = recorded.logs["results/laptop/strong/cosmoflow/result_1.txt"]
+    assert log.implementation == code and recorded.implementations == {code: source_hash(("common", "cosmoflow"))}
+    assert log.data["data_dir"] == "data/mini" and len(recorded.configurations) == 1
+    assert (made.root / code / "setup.cfg").read_bytes() == (ROOT / "setup.cfg").read_bytes()
+    assert not list((made.root / code).rglob("__pycache__"))
+    scripts = made.root / "benchmarks/cosmoflow/laptop"
+    config = yaml.safe_load((scripts / "config.yaml").read_text())
+    assert config["train"] == {"seed": None, "epochs": 3} and "output_dir" not in config
+    for script in scripts.glob("*.sh"):
+        subprocess.run(["bash", "-n", script], check=True)
+    python = place.folder / "work/venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run([scripts / "run_and_time.sh", "train.seed=7"], capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert said[:4] == ["-P", "-m", "cosmoflow.train", str(scripts / "config.yaml")] and said[-1] == "train.seed=7"
+
+
+def test_the_code_of_our_logs_must_be_whole(place):
+    for package in ("common", "cosmoflow"):
+        (place.code / package).mkdir()
+        (place.code / package / "__init__.py").touch()
+    (place.code / "cosmoflow/train.py").touch()
+    place.run(1, our_log(1))
+    with pytest.raises(AssemblyError, match=r"lacks LICENSE, .*setup\.cfg: name a checkout"):
+        place.make()
+
+
+def test_what_a_killed_call_left_is_mended(place, monkeypatch):
+    for number in (1, 2):
+        place.run(number)
+    place.make()
+    expected = contents(place.root)
+    folder = place.root / "results" / SYSTEM / "strong/cosmoflow"
+    (folder / "result_1.txt").rename(folder / "result_1.txt.4711.tmp")
+    (place.root / "provenance.json").unlink()
+    place.make()
+    assert contents(place.root) == expected
+
+
+def test_another_configuration_gets_a_file_of_its_own(place):
+    system = place.system.rename(place.folder / "laptop.json")
+    for number, dropout in ((1, 0.1), (2, 0.5), (3, 0.1)):
+        place.run(number, our_log(number, model={"dropout": dropout}))
+    made = assemble(Assembly(runs=(place.folder / "runs",), output=place.out, system=system))
+    found = {path.name: yaml.safe_load(path.read_text())["model"] for path in made.root.rglob("laptop/config*.yaml")}
+    assert found == {"config.yaml": {"dropout": 0.1}, "config_2.yaml": {"dropout": 0.5}}
+
+
+def test_the_command_shows_first_and_then_does(place, capsys):
+    place.run(1)
+    given = [str(place.folder / "runs"), "-o", str(place.out), "--system", str(place.system)]
+    given += ["--sources", str(place.code)]
+    assert main([*given, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{ORGANISATION}/results/{SYSTEM}/strong/cosmoflow/result_0.txt" in shown and not place.out.exists()
+    assert main(given) == 0
+    assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in capsys.readouterr().out
+    place.describe(cooling="air")
+    assert main(given) == 1 and "nothing was written" in capsys.readouterr().err
+    assert verify(place.root) == []
+
+
+def test_the_official_package_checker_accepts_the_layout(place):
+    pytest.importorskip("mlperf_logging")
+    place.describe(division="open")
+    for number in range(1, 11):
+        place.run(number, SampleLog(division="open", run=number))
+    place.make()
+    command = [sys.executable, "-m", "mlperf_logging.package_checker", str(place.root), "hpc", "3.0.0"]
+    elsewhere = place.folder / "elsewhere"
+    elsewhere.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(command, check=False, cwd=elsewhere, capture_output=True, text=True, env=environment)
+    said = done.stdout + done.stderr + "".join(path.read_text() for path in elsewhere.glob("*.log"))
+    assert "FOUND NO ERRORS" in said and "WARNING" not in said
+
+
+def test_paths_may_be_relative(place, monkeypatch):
+    place.run(1)
+    monkeypatch.chdir(place.folder)
+    made = assemble(Assembly(runs=(Path("runs"),), output=Path("out"), system=Path(place.system.name)))
+    assert made.root == Path("out") / ORGANISATION and verify(made.root) == []

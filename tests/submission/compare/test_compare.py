@@ -1,0 +1,253 @@
+"""Two results side by side: what the command shows of hyperparameters, convergence, time and systems."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+from submission.compare.__main__ import main
+
+CONFIG = {
+    "output_dir": "run-1",
+    "train": {"epochs": 16, "global_batch_size": 512, "seed": 4},
+    "optim": {"name": "sgd", "betas": [0.9, 0.999], "eps": 1e-08},
+    "schedule": {"base_lr": 0.006, "decay": {"19": 0.5, "21": 0.25}, "kind": "piecewise"},
+    "data": {"data_dir": "here", "augment": "none"},
+    "submission": {"org": "Example University"},
+    "dist": {"device": "cpu"},
+}
+
+
+def compared(*arguments, capsys):
+    assert main([*map(str, arguments), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    return document["comparisons"]
+
+
+def lines(comparison, title):
+    """The lines of the section with this title, by what they are about."""
+    return {
+        line["what"]: line
+        for section in comparison["sections"]
+        if section["title"].startswith(title)
+        for line in section["lines"]
+    }
+
+
+def write(path, log):
+    path.write_bytes(log.bytes())
+    return path
+
+
+def with_config(log, **changes):
+    return log.add("provenance", {"source_sha256": "ab12", "versions": {"torch": "2.13"}, "config": CONFIG | changes})
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """Two submissions: the second with another rate, with an own key, and slower to converge; one run stands out."""
+    a = SamplePackage("cosmoflow", runs=10, epochs=25)
+    settings = {"opt_base_learning_rate": 0.012, "gradient_accumulation_steps": 2}
+    b = SamplePackage("cosmoflow", runs=10, epochs=30, settings=settings)
+    b.edit(3, lambda log: log.set("dropout", 0.5)).system(accelerator_model_name="faster", host_memory_capacity="1 TB")
+    return a.write(tmp_path / "A"), b.write(tmp_path / "B")
+
+
+def test_packages(packages, capsys):
+    (comparison,) = compared(*packages, capsys=capsys)
+    assert comparison["benchmark"] == "cosmoflow"
+    assert comparison["a"]["name"] == "A/example_n64/strong/cosmoflow"
+    logged = lines(comparison, "Hyperparameters")
+    assert (logged["opt_base_learning_rate"]["a"], logged["opt_base_learning_rate"]["b"]) == (0.006, 0.012)
+    assert "a" not in logged["gradient_accumulation_steps"] and logged["gradient_accumulation_steps"]["b"] == 2
+    assert logged["dropout"]["b"] == {"varied": [{"value": 0.0, "runs": 9}, {"value": 0.5, "runs": 1}]}
+    assert logged["opt_name"]["a"] == logged["opt_name"]["b"] == "sgd"
+    system = lines(comparison, "System")
+    assert system["accelerator_model_name"]["b"] == "faster" and "host_networking" not in system
+    # B's logs tell no configuration: keys of the log.
+    assert comparison["changes"] == ["opt_base_learning_rate=0.006", "dropout=0.0"]
+    assert not comparison["as_overrides"]
+
+
+def test_convergence_and_times(packages, capsys):
+    (comparison,) = compared(*packages, capsys=capsys)
+    convergence = lines(comparison, "Convergence")
+    assert convergence["epochs to target, per run"] == {
+        "what": "epochs to target, per run",
+        "a": [25] * 10,
+        "b": [30] * 10,
+    }
+    assert convergence["samples to target, mean"]["b"] == 30 * 524_288
+    assert convergence["steps to target, mean"]["b"] == 30 * 1024
+    assert lines(comparison, "Runs")["convergence"]["a"] == "RCP passed"
+    curve = lines(comparison, "eval_error")
+    assert len(curve) == 8 and {"epoch 1", "epoch 25"} <= set(curve)
+    assert curve["epoch 25"]["a"] == pytest.approx(0.1239)
+    assert curve["epoch 25"]["b"] == pytest.approx(0.124 * (1 + 5 / 30))
+    time = lines(comparison, "Time")
+    assert time["eval, mean, min"] == {"what": "eval, mean, min", "a": 25 * 8 / 60, "b": 30 * 8 / 60}
+    assert time["init, mean, min"]["a"] == pytest.approx(10 / 60, rel=0.01)
+    assert time["time of an epoch, mean, s"]["a"] == pytest.approx(200, rel=0.01)
+    assert time["training, samples/s"]["a"] == pytest.approx(524_288 / 200, rel=0.01)
+    assert time["training, samples/s per accelerator (node)"]["a"] == pytest.approx(524_288 / 200 / 64, rel=0.01)
+    score = lines(comparison, "Score")["time to train, min"]
+    assert score["b"] / score["a"] == pytest.approx(30 / 25, rel=0.01)
+
+
+def test_logs_of_this_suite_give_overrides(tmp_path, capsys):
+    a = write(tmp_path / "a.txt", with_config(SampleLog()))
+    section = {"base_lr": 0.003, "decay": {}, "kind": "piecewise"}
+    b = write(
+        tmp_path / "b.txt",
+        with_config(
+            SampleLog(run=1),
+            output_dir="run-2",
+            train={"epochs": 20, "global_batch_size": 256, "seed": 9},
+            schedule=section,
+            optim={"name": "true", "betas": [0.9, 0.99], "eps": 1e-08},
+            dist={"device": "cuda"},
+        ),
+    )
+    (there,) = compared(a, b, capsys=capsys)
+    assert there["as_overrides"]
+    assert set(there["changes"]) == {
+        "train.epochs=16",
+        "train.global_batch_size=512",
+        "schedule.base_lr=0.006",
+        "'schedule.decay={19: 0.5, 21: 0.25}'",
+        "'optim.betas=[0.9, 0.999]'",
+        "optim.name=sgd",
+    }
+    (back,) = compared(b, a, capsys=capsys)
+    assert {"'schedule.decay={}'", "'optim.name=\"true\"'"} <= set(back["changes"])
+    assert main([str(a), str(a)]) == 0
+    assert capsys.readouterr().out.endswith("B has A's hyperparameters.\n")
+
+
+def test_overrides_are_read_as_the_same_values(tmp_path, capsys):
+    """What the command prints gives the trainer's configuration of A."""
+    pytest.importorskip("torch")
+    from common.config import rebuild, to_dict
+    from common.provenance import shown_path
+    from cosmoflow.train import Config
+
+    def tree(**changes):
+        sections = {"output_dir": "x", "data": {"data_dir": "d"}}
+        return to_dict(rebuild(Config, {**sections, **changes}, "test"), shown_path)
+
+    wanted = tree(schedule={"decay": {4: 0.3}, "base_lr": 1e-7}, optim={"name": "adamw", "eps": 1e-12})
+    present = tree(optim={"name": "muon"}, model={"dropout": 0.25})
+    paths = [
+        write(tmp_path / f"{name}.txt", SampleLog().add("provenance", {"config": config}))
+        for name, config in (("a", wanted), ("b", present))
+    ]
+    (comparison,) = compared(*paths, capsys=capsys)
+    overrides = [shlex.split(change)[0] for change in comparison["changes"]]
+    assert to_dict(rebuild(Config, present, "test", overrides), shown_path) == wanted
+
+
+def test_several_benchmarks_and_scalings(tmp_path, capsys):
+    def both(root, **runs):
+        SamplePackage("deepcam", runs=5).write(root)
+        return SamplePackage("oc20", scaling="weak", **runs).with_time_to_train().write(root)
+
+    a, b = both(tmp_path / "A", runs=6), both(tmp_path / "B", runs=7)
+    found = compared(a, b, capsys=capsys)
+    assert [one["benchmark"] for one in found] == ["deepcam", "oc20", "oc20"]
+    assert [lines(one, "Score").keys() & {"models/min"} for one in found] == [set(), set(), {"models/min"}]
+    (only,) = compared(a, b, "--benchmark", "deepcam", capsys=capsys)
+    assert only["benchmark"] == "deepcam"
+    # Strong against weak, named as folders.
+    folders = [f"{a}/results/example_n64/{scaling}/oc20" for scaling in ("strong", "weak")]
+    (mixed,) = compared(*folders, capsys=capsys)
+    assert lines(mixed, "Runs")["scaling"]["b"] == "weak"
+
+
+def test_curves_of_other_epochs_meet_between_evaluations(tmp_path, capsys):
+    """openfold counts samples, so other batch sizes are evaluated at other counts."""
+    a = write(tmp_path / "a.txt", SampleLog("openfold", epochs=2))
+    b = write(tmp_path / "b.txt", SampleLog("openfold", epochs=4, settings={"global_batch_size": 192}))
+    (comparison,) = compared(a, b, capsys=capsys)
+    curve = lines(comparison, "eval_accuracy")
+    assert list(curve) == ["sample 10,240", "sample 20,480"]
+    # 10,240 samples lie between b's evaluations at 7,680 (0.575) and 15,360 (0.65).
+    assert curve["sample 10,240"]["b"] == pytest.approx(0.6)
+    assert lines(comparison, "Convergence")["steps to target, mean"]["b"] == 160
+
+
+def test_tables_for_people(packages, capsys):
+    for form, heading, row in (
+        ("table", "Hyperparameters, as logged", "opt_base_learning_rate"),
+        ("markdown", "**Hyperparameters, as logged**", "| <code>opt&#95;base&#95;learning&#95;rate</code> |"),
+    ):
+        assert main([*packages, "--format", form]) == 0
+        text = capsys.readouterr().out
+        assert heading in text and "0.0 (9 runs), 0.5 (1 run)" in text
+        found = next(line for line in text.splitlines() if line.strip().startswith(row))
+        assert "0.006" in found and "differs" in found
+    assert "only B" in text and "1.19" in text
+
+
+def test_hostile_text_stays_text(tmp_path, capsys):
+    log = with_config(SampleLog(), optim={"x\x1b[31m": "</code>|$(reboot)\x1b[31m"})
+    log.set("opt_name", "<script>\x1b]0;x\x07 | a\n")
+    a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", with_config(SampleLog(run=1)))
+    assert main([str(a), str(b)]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text and "\x07" not in text
+    # One word of the shell, in single quotes.
+    assert any(line.strip().startswith("'optim.x") and line.endswith("'") for line in text.splitlines())
+    assert main([str(a), str(b), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text and "<script>" not in text and "</code>|" not in text
+
+
+@pytest.mark.parametrize("damage", ["empty", "no times", "no evaluations", "odd values"])
+def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
+    log = SampleLog()
+    if damage == "empty":
+        log.drop("run_start").drop("run_stop")
+    elif damage == "no times":
+        log.times(lambda _: 1_694_000_000_000)
+    elif damage == "no evaluations":
+        log.drop("eval_error").drop("train_samples")
+    else:
+        log.set("global_batch_size", 0).set("train_samples", "many").set("number_of_nodes", [1]).evaluation(3, "NaN")
+    a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", SampleLog(run=1))
+    for first, second in ((a, b), (b, a)):
+        for form in ("table", "markdown", "json"):
+            assert main([str(first), str(second), "--format", form]) == 0
+            capsys.readouterr()
+
+
+def test_wrong_use(packages, tmp_path, capsys):
+    a, b = packages
+    other = SamplePackage("deepcam").write(tmp_path / "C")
+    repository = tmp_path / "repository"
+    for name in ("one", "two"):
+        SamplePackage("cosmoflow").write(repository / name)
+    for arguments, said in (
+        ([a], "required: B"),
+        ([a, "nowhere"], "no such file or folder: nowhere"),
+        ([a, other], "holds cosmoflow"),
+        ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
+        ([a, __file__], "holds none"),
+        ([repository, a], "2 results of cosmoflow; name the folder of one"),
+        ([a, b, "--format", "html"], "invalid choice"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main([*map(str, arguments)])
+        assert stopped.value.code == 2
+        assert said in capsys.readouterr().err
+
+
+def test_inputs_stay_as_they_are(packages, capsys):
+    def contents():
+        return {path: path.read_bytes() for root in packages for path in Path(root).rglob("*") if path.is_file()}
+
+    before = contents()
+    assert compared(*packages, capsys=capsys) == compared(*packages, capsys=capsys)
+    assert contents() == before

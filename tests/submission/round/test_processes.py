@@ -1,0 +1,195 @@
+"""The runs of a round, with stand-ins for the training: what crashes, is killed, or is not good enough."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from submission.round.processes import Crew, LockedError, sole_worker
+from submission.round.runs import Runs
+from submission.round.state import NAME, State, StateError, load_state
+
+ROOT = Path(__file__).parents[3]
+STAND_IN = """
+import os, sys, time
+from pathlib import Path
+from compliance.samples.log import SampleLog
+
+folder, seed, story = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if story == "crash once":
+    story = "good" if (folder.parent / "attempts").exists() else "crash"
+log = SampleLog("cosmoflow", variant="mini", run=seed % 1000, epochs=3).set("seed", seed)
+if story == "weak":
+    log.last_evaluation(0.5).meta("run_stop", "status", "aborted")
+if story in ("crash", "sleep"):
+    log.drop("run_stop")
+folder.joinpath("result_0.txt").write_bytes(log.bytes())
+folder.joinpath("pid").write_text(str(os.getpid()))
+print("threads", os.environ["OMP_NUM_THREADS"])
+if story == "crash":
+    print("out of luck\\r\\x1b[31mat the end", flush=True)
+    os.kill(os.getpid(), 11)
+if story == "sleep":
+    time.sleep(600)
+if story == "together":
+    folder.parent.joinpath(folder.name + ".here").touch()
+    while len(list(folder.parent.glob("*.here"))) < 2:
+        time.sleep(0.02)
+sys.exit(story == "weak")
+"""
+
+
+def stand_in(*stories):
+    """Return a maker of commands: the run with number i has the i-th story, or good ones after it."""
+
+    def command(benchmark, config, folder, seed):
+        number = int(folder.name.removeprefix("run_"))
+        story = stories[number] if number < len(stories) else "good"
+        return sys.executable, "-c", STAND_IN, str(folder), str(seed), story
+
+    return command
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path / "round"
+
+
+def begin(folder, counts, *stories):
+    folder.mkdir(exist_ok=True)
+    state = load_state(folder)
+    state.ask_for(counts)
+    return Runs(folder, state, stand_in(*stories))
+
+
+def make(folder, counts, *stories, **crew):
+    runs = begin(folder, counts, *stories)
+    runs.make(Crew(**crew))
+    return runs
+
+
+def test_a_run_that_crashed_is_begun_again_with_its_seed(folder, capsys):
+    runs = make(folder, {"cosmoflow": 2}, "good", "crash once")
+    out = capsys.readouterr().out
+    kept = folder / "cosmoflow/attempts/run_1-1"
+    assert f"cosmoflow/run_1 crashed (ended by SIGSEGV), begun again; its output: {kept}/output.txt" in out
+    assert "  | \\x1b[31mat the end\n" in out and "[2/2] cosmoflow/run_1 met the target after 3 evaluations" in out
+    assert len(runs.logs()) == 2 and len(runs.results) == 2
+    seeds = [run.seed for run in runs.state.runs["cosmoflow"]]
+    assert len(set(seeds)) == 2 and load_state(folder) == runs.state
+    for path in (kept / "result_0.txt.interrupted", folder / "cosmoflow/run_1/result_0.txt"):
+        assert f'"key": "seed", "value": {seeds[1]}' in path.read_text()
+
+
+def test_a_run_that_missed_the_target_stays(folder, capsys):
+    make(folder, {"cosmoflow": 1}, "weak")
+    assert "cosmoflow/run_0 did NOT meet the target, and stays after 3 evaluations (0.5)" in capsys.readouterr().out
+    before = (folder / "cosmoflow/run_0/result_0.txt").stat()
+    grown = make(folder, {"cosmoflow": 2})
+    assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before
+    assert [result.met for result in grown.results.values()] == [False, True]
+    assert "[2/2] cosmoflow/run_1 met" in capsys.readouterr().out
+
+
+def test_what_always_crashes_is_given_up_and_the_others_go_on(folder, capsys):
+    runs = make(folder, {"cosmoflow": 2, "deepcam": 1}, "crash", attempts=2)
+    assert "given up after 2 attempts" in capsys.readouterr().out
+    assert list(runs.results) == [] and len(list((folder / "cosmoflow/attempts").iterdir())) == 2
+    assert not (folder / "cosmoflow/run_1").exists() and (folder / "deepcam/attempts").exists()
+    assert len(make(folder, {"cosmoflow": 2, "deepcam": 1}).results) == 3
+
+
+def test_runs_at_the_same_time_share_the_cores(folder):
+    make(folder, {"cosmoflow": 2}, "together", "together", size=2, threads=3)
+    assert (folder / "cosmoflow/run_1/output.txt").read_text() == "threads 3\n"
+
+
+@contextlib.contextmanager
+def in_the_middle(folder):
+    """Yield a process that makes three runs, and the number of the process of its second run, which does not end."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from common.command import run_command
+from submission.round.processes import sole_worker
+from test_processes import make
+folder = Path({str(folder)!r})
+with sole_worker(folder) as lock:
+    sys.exit(run_command(lambda: make(folder, {{"cosmoflow": 3}}, "good", "sleep", lock=lock) and 0, ()))
+"""
+    pid = folder / "cosmoflow/run_1/pid"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        try:
+            yield process, int(pid.read_text())
+        finally:
+            process.kill()
+
+
+def gone(pid):
+    """Tell whether a process ends soon."""
+    for _ in range(1000):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":  # nobody here waits for it
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_round_that_was_ended_goes_on(folder, number):
+    with in_the_middle(folder) as (process, pid):
+        with pytest.raises(LockedError, match=f"process {process.pid}, or a run"), sole_worker(folder):
+            pass
+        seeds = [run.seed for run in load_state(folder).runs["cosmoflow"]]
+        before = (folder / "cosmoflow/run_0/result_0.txt").stat()
+        process.send_signal(number)
+        assert process.wait(120) == (130 if number == signal.SIGINT else -number)
+        if sys.platform == "linux":
+            assert gone(pid)
+    with sole_worker(folder) as lock:
+        runs = make(folder, {"cosmoflow": 3}, lock=lock)
+    assert len(runs.results) == 3 and [run.seed for run in runs.state.runs["cosmoflow"]] == seeds
+    assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before
+    assert (folder / "cosmoflow/attempts/run_1-1/result_0.txt.interrupted").exists()
+
+
+def test_a_log_that_a_signal_ended_is_no_result(folder):
+    """The round was killed together with its run, which had time to write its last record."""
+    runs = begin(folder, {"cosmoflow": 1}, "weak")
+    runs.make(Crew())
+    runs.state.runs["cosmoflow"][0].exit_status = None
+    runs.state.save(folder)
+    assert len(begin(folder, {"cosmoflow": 1}).results) == 0
+    runs.state.runs["cosmoflow"][0].exit_status = 3
+    runs.state.save(folder)
+    assert len(begin(folder, {"cosmoflow": 1}).results) == 0
+
+
+def test_a_round_only_grows(folder):
+    begin(folder, {"cosmoflow": 2, "oc20": 1}).state.save(folder)
+    for fewer in ({"cosmoflow": 1, "oc20": 1}, {"cosmoflow": 2}):
+        with pytest.raises(StateError, match="a round can only grow"):
+            load_state(folder).ask_for(fewer)
+    (folder / NAME).write_text('{"runs": {"cosmoflow": [{"seed": "x"}]}}')
+    with pytest.raises(StateError, match=r"round\.json: not the state of a round"):
+        load_state(folder)
+
+
+def test_seeds_are_distinct():
+    state = State()
+    state.ask_for({"cosmoflow": 40, "deepcam": 40})
+    state.ask_for({"cosmoflow": 60, "deepcam": 40})
+    assert len({run.seed for runs in state.runs.values() for run in runs}) == 100

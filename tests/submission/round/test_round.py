@@ -1,0 +1,161 @@
+"""The command that makes a round: from configurations to a checked package, and what can be wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cosmoflow.synthesize
+from compliance.samples.log import SampleLog
+from submission.round.__main__ import main
+from submission.round.finish import Conclusion
+from submission.round.plan import Series, Setup, read_plan
+from submission.round.runs import Runs
+from submission.round.state import State
+
+ROOT = Path(__file__).parents[3]
+SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": "two_cores"}
+BATCHES = {"cosmoflow": 16, "deepcam": 8}
+CONFIG = """
+variant: mini
+output_dir: run
+data: {data_dir: DATA, sample_shape: [16, 16, 16, 4], workers: 1}
+model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0}
+schedule: {base_lr: 0.01, scaling: none}
+train: {epochs: 2, global_batch_size: 8, target: 0.9}
+precision: {dtype: fp32}
+submission: {org: Example University, platform: test_n1, status: research}
+"""
+
+
+def setup(benchmark, **changed):
+    series = Series(benchmark, Path(f"{benchmark}.yaml"), 10)
+    return Setup(series, "", "mini", Path("data"), "3.0", SUBMISSION | changed)
+
+
+def finished(folder, counts, edit=lambda log, number: None):
+    """Return the runs of a round, with the logs of honest mini runs."""
+    state = State()
+    state.ask_for(counts)
+    for benchmark, runs in state.runs.items():
+        for number, run in enumerate(runs):
+            batch = {"global_batch_size": BATCHES[benchmark]}
+            log = SampleLog(benchmark, "3.0", "open", variant="mini", run=number, epochs=12, settings=batch)
+            log.set("seed", run.seed).set("submission_status", "research").set("submission_platform", "two_cores")
+            log.set("number_of_nodes", 1).set("accelerators_per_node", 0)
+            edit(log, number)
+            path = folder / benchmark / f"run_{number}" / "result_0.txt"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(log.bytes())
+    return Runs(folder, state)
+
+
+def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
+    runs = finished(tmp_path, {"cosmoflow": 2, "deepcam": 1})
+    code = Conclusion(tmp_path, [setup("cosmoflow"), setup("deepcam")], None).write(runs)
+    out = capsys.readouterr().out
+    assert code == 0, out
+    root = tmp_path / "package/Example_University"
+    assert "INCOMPLETE: Example_University/two_cores/strong/cosmoflow has 2 of 10 runs\n" in out
+    assert "INCOMPLETE: Example_University/two_cores/strong/deepcam has 1 of 5 runs\n" in out
+    assert out.endswith("INCOMPLETE: only runs are missing; the same command without --runs makes them\n")
+    assert json.loads((root / "provenance.json").read_text())["complete"] is False
+    assert json.loads((root / "systems/two_cores.json").read_text())["submitter"] == "Example University"
+    assert "INCOMPLETE" in (tmp_path / "report.html").read_text().upper()
+
+
+def test_a_system_description_that_was_completed_stays(tmp_path, capsys):
+    runs = finished(tmp_path, {"cosmoflow": 10})
+    assert Conclusion(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
+    assert "INCOMPLETE" not in capsys.readouterr().out
+    path = tmp_path / "package/Example_University/systems/two_cores.json"
+    fields = json.loads(path.read_text()) | {"cooling": "air"}
+    path.write_text(json.dumps(fields))
+    assert Conclusion(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
+    assert json.loads(path.read_text()) == fields
+
+
+def test_more_than_missing_runs_is_a_failure(tmp_path, capsys):
+    """Two of three runs missed the target: they are in the package, and it fails."""
+
+    def miss(log, number):
+        if number:
+            log.last_evaluation(0.5)
+
+    assert Conclusion(tmp_path, [setup("cosmoflow")], None).write(finished(tmp_path, {"cosmoflow": 3}, miss)) == 1
+    assert len(list((tmp_path / "package").rglob("result_*.txt"))) == 3
+    assert "too many failed runs: 2 of 3" in capsys.readouterr().out
+
+
+def test_a_package_has_one_submitter():
+    with pytest.raises(ValueError, match=r"submission\.org is 'Example University' in .* and 'X' in oc20\.yaml"):
+        Conclusion(Path(), [setup("cosmoflow"), setup("oc20", org="X")], None)
+
+
+def test_the_plan_of_a_round(tmp_path):
+    assert [(series.benchmark, series.runs) for series in read_plan("mini")] == [
+        ("cosmoflow", 10),
+        ("deepcam", 5),
+        ("oc20", 5),
+    ]
+    (tmp_path / "round.yaml").write_text("oc20: {config: a.yaml, runs: 3, overrides: [train.epochs=1]}")
+    assert read_plan(str(tmp_path / "round.yaml")) == [Series("oc20", tmp_path / "a.yaml", 3, ("train.epochs=1",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cosmoflwo: {config: a.yaml}", "unknown key cosmoflwo; did you mean"),
+        ("cosmoflow: {config: a.yaml, runs: 0}", "runs is 0; expected at least 1"),
+        ("cosmoflow: {runs: 2}", "config is missing"),
+        ("oc20: {config: a.yaml}", "has no cosmoflow; it has oc20"),
+    ],
+)
+def test_a_wrong_file_is_wrong_use(tmp_path, capsys, text, message):
+    (tmp_path / "round.yaml").write_text(text)
+    arguments = ["--config", str(tmp_path / "round.yaml"), "--benchmarks", "cosmoflow", "-o", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_wrong_value_is_told_before_any_run(tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert main(["--config", "mini", "--benchmarks", "cosmoflow", "--set", "optim.momntum=1", "-o", out]) == 2
+    assert "cosmoflow: override 'optim.momntum=1': unknown key" in capsys.readouterr().err
+    assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_runs_of_a_tiny_problem(tmp_path):
+    """The real training; its data are too few and its target too easy, and the check says so."""
+    data = tmp_path / "data/tiny"
+    made = "--grid 16 --particles 16 --train 24 --validation 7 --workers 1"
+    assert cosmoflow.synthesize.main([str(data), *made.split()]) == 0
+    (tmp_path / "tiny.yaml").write_text(CONFIG.replace("DATA", "elsewhere/tiny"))
+    (tmp_path / "round.yaml").write_text("cosmoflow: {config: tiny.yaml}")
+    command = [sys.executable, "-m", "submission.round", "--config", "round.yaml", "-o", "out", "--data", "data"]
+
+    def call(*arguments):
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    done = call("--runs", "2", "--threads", "1")
+    assert done.returncode == 1, done.stderr
+    assert "[2/2] cosmoflow/run_1 met the target after 1 evaluations" in done.stdout
+    assert "has 2 of 10 runs" in done.stdout and (tmp_path / "out/report.html").exists()
+    logs = {path: path.read_bytes() for path in (tmp_path / "out/package").rglob("result_*.txt")}
+    assert len(logs) == 2 and len({re.search(rb'"key": "seed", "value": (\d+)', log)[1] for log in logs.values()}) == 2
+    again = call("--runs", "2", "--set", "train.epochs=3")
+    assert again.returncode == 1 and "the runs of a round have the same configuration" in again.stderr
+    again = call("--runs", "2")
+    assert again.returncode == 1 and "/run_" not in again.stdout
+    assert {path: path.read_bytes() for path in (tmp_path / "out/package").rglob("result_*.txt")} == logs

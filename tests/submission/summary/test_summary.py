@@ -1,0 +1,245 @@
+"""The table of a round, as rows and as text, and the command that shows it."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from compliance.check import check
+from compliance.samples.package import SamplePackage
+from submission.summary.__main__ import main
+from submission.summary.difference import differences
+from submission.summary.formats import csv_summary, json_summary, markdown_summary, table_text, terminal_summary
+from submission.summary.rows import rows
+from submission.text_table import Table, shortened, terminal_text
+
+EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "v3.0" / "Example"
+
+
+def row_of(package, folder, **options):
+    (row,) = rows(check(package.write(folder), **options))
+    return row
+
+
+# -- rows --------------------------------------------------------------------------------------------------
+
+
+def test_row_of_a_time_to_train(folder):
+    row = row_of(SamplePackage(), folder)
+    assert (row.verdict, row.round, row.organisation, row.division) == ("PASS", "3.0", "Example", "closed")
+    assert (row.system, row.scaling, row.benchmark, row.availability) == (
+        "example_n64",
+        "strong",
+        "cosmoflow",
+        "onprem",
+    )
+    assert (row.nodes, row.processors, row.accelerators, row.batch_size) == (16, 32, 64, 512)
+    assert (row.runs, row.required_runs, row.incomplete, row.mini) == (10, 10, "", False)
+    assert row.minutes == pytest.approx(sum(row.run_minutes[1:-1]) / 8) and len(row.run_minutes) == 10
+    assert (row.convergence, row.convergence_unit, row.rcp, row.rcp_factor) == (25, "epochs", "passed", 1.0)
+    assert row.score == row.normalised == row.minutes and row.scaled is None and row.models is None
+
+
+def test_raw_normalised_and_scaled_score_stand_side_by_side(folder):
+    package = SamplePackage(epochs=[22, 22, 23, 22, 23, 22, 23, 22, 23, 23]).file(
+        "scaling.json", '{"scaling_factor": 2}'
+    )
+    row = row_of(package, folder)
+    assert row.rcp == "passed" and row.rcp_factor == pytest.approx(22.8333 / row.convergence, rel=1e-4)
+    assert row.normalised == pytest.approx(row.minutes * row.rcp_factor) and row.scaled == 2 * row.minutes
+    assert "×1.0" in terminal_summary([row])
+
+
+def test_too_fast_and_open_results_are_not_normalised(folder, tmp_path):
+    fast = row_of(SamplePackage(epochs=10), folder)
+    assert fast.rcp == "failed: converges too fast" and fast.rcp_factor is None and fast.normalised is None
+    free = row_of(SamplePackage(division="open"), tmp_path / "open")
+    assert (free.rcp, free.rcp_factor, free.normalised) == ("", None, None) and free.score == free.minutes
+
+
+def test_row_of_a_throughput(folder):
+    package = SamplePackage("openfold", scaling="weak", runs=12).together().with_time_to_train()
+    strong, weak = rows(check(package.write(folder)))
+    assert (weak.scaling, weak.models, weak.instance_scale, weak.runs) == ("weak", 12, 64, 12)
+    assert weak.models_per_minute == pytest.approx(12 / weak.minutes) and weak.score == weak.normalised
+    assert weak.convergence_unit == strong.convergence_unit == "samples" and weak.convergence > 1000
+    assert "*" in terminal_summary([strong, weak]) and "Throughput" in terminal_summary([strong, weak])
+
+
+def test_a_set_with_few_runs_is_incomplete(folder):
+    row = row_of(SamplePackage(runs=2), folder)
+    assert (row.incomplete, row.verdict, row.minutes) == ("2 of 10 runs", "FAIL", None)
+    assert "INCOMPLETE: Example/example_n64/strong/cosmoflow has 2 of 10 runs" in terminal_summary([row])
+    assert row_of(SamplePackage("oc20", scaling="weak", runs=4), folder.parent / "weak").incomplete == "4 of 5 runs"
+
+
+def test_mini_results_are_marked(folder):
+    runs = {"variant": "mini", "epochs": 5, "settings": {"global_batch_size": 8}}
+    row = row_of(SamplePackage("oc20", division="open", **runs), folder, allow_mini=True)
+    assert row.mini and row.verdict != "FAIL"
+    assert "oc20 (mini), open" in terminal_summary([row]) and "no MLPerf result" in terminal_summary([row])
+
+
+def test_a_folder_without_package_tells_what_its_logs_say(tmp_path):
+    SamplePackage().write(tmp_path / "whole")
+    (row,) = rows(check(tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow"))
+    assert row.organisation == "whole"
+    (tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow").rename(tmp_path / "loose")
+    (row,) = rows(check(tmp_path / "loose"))
+    assert (row.organisation, row.system, row.availability) == ("Example University", "example_n64", "onprem")
+    assert (row.nodes, row.accelerators, row.processors, row.framework) == (16, 64, None, "")
+
+
+def test_a_system_without_accelerators_and_with_an_odd_description(folder):
+    row = row_of(SamplePackage().system(accelerators_per_node="0", framework=7, status=None), folder)
+    assert (row.accelerators, row.processors, row.framework, row.availability) == (0, 32, "", "onprem")
+    assert "   32    512" in terminal_summary([row])
+
+
+# -- text --------------------------------------------------------------------------------------------------
+
+
+def test_all_lines_fit_a_terminal(folder):
+    report = check(SamplePackage("openfold", scaling="weak", runs=12).with_time_to_train().write(folder))
+    long = [
+        replace(
+            row,
+            organisation="Organisation of many words in its long name",
+            system="system_of_the_year_2024_with_a_long_name_n1024",
+            staging_minutes=123.4,
+            energy_joules=123.4e6,
+            accelerators=82_944,
+            scaled=1234.5,
+        )
+        for row in rows(report)
+    ]
+    text = terminal_summary(long)
+    assert max(map(len, text.splitlines())) <= 120
+    assert "n1024" in text and "…" in text and "1,234.5" not in text.split("…")[0]
+
+
+def test_names_are_cut_in_the_middle():
+    assert shortened("fugaku_8192_closed", 11) == "fugak…losed" and shortened("short", 5) == "short"
+    table = Table("t", (("name", ""), ("n", "")), (("a" * 50, "1" * 50),), (False, True))
+    assert terminal_text(table, 20).splitlines()[-1] == f"aaaa…aaa {'1' * 50}"
+
+
+def test_foreign_text_is_harmless(folder):
+    row = replace(row_of(SamplePackage(), folder), organisation=EVIL, system=EVIL, framework=EVIL)
+    changes = differences([row], [row])
+    assert "\x1b" not in terminal_summary([row], changes)
+    markdown = markdown_summary([row], changes)
+    assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
+    (line,) = csv.DictReader(io.StringIO(csv_summary([row])["time_to_train.csv"]))
+    assert line["framework"].startswith("'=cmd") and "\x1b" not in line["framework"]
+    assert json.loads(json_summary([row]))["results"][0]["system"] == EVIL
+
+
+def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
+    report = check(SamplePackage(scaling="weak").with_time_to_train().write(folder))
+    texts = csv_summary(rows(report))
+    assert list(texts) == ["time_to_train.csv", "throughput.csv"]
+    strong, weak = (list(csv.DictReader(io.StringIO(text))) for text in texts.values())
+    assert len(strong) == len(weak) == 1
+    assert float(strong[0]["time_to_train_minutes"]) == rows(report)[0].minutes
+    assert len(strong[0]["run_minutes"].split()) == 10 and strong[0]["energy_joules"] == ""
+    assert float(weak[0]["models_per_minute"]) == rows(report)[1].models_per_minute
+
+
+def test_text_is_the_same_each_time(folder):
+    report = check(SamplePackage().write(folder))
+    assert table_text(report) == table_text(check(folder))
+    assert json_summary(rows(report)) == json_summary(rows(check(folder)))
+
+
+# -- the round before --------------------------------------------------------------------------------------
+
+
+def test_difference_between_rounds(folder):
+    strong, weak = rows(check(SamplePackage(scaling="weak").with_time_to_train().write(folder)))
+    strong, weak = (replace(row, verdict="PASS") for row in (strong, weak))
+    before = [replace(strong, normalised=strong.minutes * 3, organisation="EXAMPLE"), replace(weak, normalised=1.0)]
+    now = [
+        replace(strong, normalised=strong.minutes * 2),
+        replace(strong, normalised=strong.minutes * 4),
+        replace(strong, normalised=0.1, verdict="FAIL"),
+        replace(strong, normalised=strong.minutes, organisation="New"),
+        replace(weak, normalised=4.0),
+    ]
+    found = {(one.organisation, one.scaling): one for one in differences(before, now)}
+    assert found["Example", "strong"].speedup == pytest.approx(1.5)
+    assert found["(all)", "strong"].speedup == pytest.approx(3)
+    assert found["New", "strong"].before is None and found["New", "strong"].speedup is None
+    assert found["Example", "weak"].speedup == 4 and found["Example", "weak"].unit == "models/min"
+    text = terminal_summary(now, differences(before, now))
+    assert "1.5×" in text and "now" in text
+
+
+# -- the command -------------------------------------------------------------------------------------------
+
+
+def test_the_command(folder, tmp_path, capsys):
+    SamplePackage().write(folder)
+    assert main([str(folder)]) == 0
+    table = capsys.readouterr().out
+    assert table.startswith("Round 3.0. Time to train") and "example_n64" in table
+    assert main([str(folder), "--format", "markdown", "-o", str(tmp_path / "table.md")]) == 0
+    assert (tmp_path / "table.md").read_text().startswith("**Round 3.0")
+    assert main([str(folder), "--format", "json", "--round", "v2.0.0"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["round"] == "2.0"
+    assert main([str(folder), "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("round,organisation")
+
+
+def test_the_command_with_the_round_before(folder, tmp_path, capsys):
+    SamplePackage().write(folder)
+    before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Example")
+    target = tmp_path / "tables"
+    for _ in range(2):  # it may be called again
+        assert main([str(folder), "--previous", before, "--format", "csv", "-o", str(target)]) == 0
+    assert sorted(path.name for path in target.iterdir()) == ["differences.csv", "time_to_train.csv"]
+    assert main([str(folder), "--previous", before]) == 0
+    assert "Best passing score" in capsys.readouterr().out
+
+
+def test_inputs_stay_as_they_are(folder, capsys):
+    path = SamplePackage().write(folder)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    log = next(file for file in before if file.name == "result_1.txt")
+    assert main([path, "--format", "markdown", "-o", str(log)]) == 2
+    assert "overwrite" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+def test_wrong_use(folder, tmp_path, capsys):
+    path = SamplePackage(scaling="weak").with_time_to_train().write(folder)
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert "no such file or folder" in capsys.readouterr().err
+    assert main([path, "--previous", str(tmp_path / "nowhere")]) == 2
+    assert main([path, "--format", "csv"]) == 2
+    assert "-o FOLDER" in capsys.readouterr().err
+    (tmp_path / "file").write_text("x")
+    assert main([path, "--format", "csv", "-o", str(tmp_path / "file")]) == 2
+    assert main([path, "-o", str(tmp_path / "no" / "folder.txt")]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([path, "--round", "4.0"])
+    assert "known are 0.7, 1.0" in capsys.readouterr().err
+
+
+def test_nothing_to_summarise(tmp_path, capsys):
+    (tmp_path / "notes.md").write_text("nothing")
+    assert main([str(tmp_path)]) == 1
+    assert "no results in" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "--previous v1.0/" in capsys.readouterr().out

@@ -1,0 +1,172 @@
+"""The system description: what is in it, how it is checked, and what the command refuses."""
+
+import json
+
+import pytest
+
+from compliance.check_system import check_description
+from compliance.engine import Options
+from compliance.model.system import OPEN
+from compliance.rules.package import FIELDS
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SYSTEM, SamplePackage
+from submission.system.__main__ import describe, main, render
+from submission.system.machine import Machine
+
+KNOWN = {"submitter": "Example University", "division": "closed", "status": "onprem", "system_name": SYSTEM}
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A machine that tells nothing."""
+    return Machine(tmp_path / "nowhere", {"PATH": str(tmp_path)})
+
+
+@pytest.fixture
+def complete(tmp_path):
+    """The file of a description without fault, which fits the sample logs."""
+    path = tmp_path / f"{SYSTEM}.json"
+    path.write_text(json.dumps({**SamplePackage().fields, "system_type": "datacenter"}))
+    return path
+
+
+def changed(path, **fields):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return path
+
+
+def found(path, logs=()):
+    report = check_description(str(path), [str(log) for log in logs], Options(allow_mini=True))
+    return {(finding.rule, finding.severity) for finding in report.findings}
+
+
+def test_every_member_is_there_and_what_is_unknown_is_marked(bare):
+    description = describe({**KNOWN, "number_of_nodes": "64"}, machine=bare)
+    assert set(description.fields) == {*FIELDS, "system_type"} and len(FIELDS) == 33
+    assert description.fields["number_of_nodes"] == "64" and description.fields["submitter"] == "Example University"
+    assert description.fields["cooling"].startswith(f"{OPEN}: ")
+    still_open = [name for name, value in description.fields.items() if OPEN in value]
+    assert [point.split(":")[0] for point in description.open_points] == still_open and "cooling" in still_open
+    assert json.loads(render(description.fields)) == description.fields
+
+
+def test_another_description_tells_what_the_machine_cannot(bare):
+    other = {"cooling": "Liquid", "number_of_nodes": "9", "hw_notes": "hot water", "sw_notes": "", "status": 3}
+    fields = describe({"system_name": "Ours"}, other, bare).fields
+    assert (fields["cooling"], fields["hw_notes"], fields["sw_notes"]) == ("Liquid", "hot water", "none")
+    assert fields["number_of_nodes"] == "1" and fields["status"].startswith(OPEN)
+
+
+def test_unknown_members_are_refused():
+    with pytest.raises(ValueError, match="no member 'coolnig'; it has submitter, division"):
+        describe({"coolnig": "air"})
+
+
+def test_a_complete_description_passes(complete):
+    assert found(complete) == set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"cooling": f"{OPEN}: air or liquid"}, ("PKG20", "warning")),
+        ({"system_type": "laptop"}, ("PKG21", "note")),
+        ({"status": "sometimes"}, ("PKG07", "warning")),
+        ({"submitter": ""}, ("PKG07", "warning")),
+        ({"division": "Closed"}, ("PKG07", "error")),
+        ({"number_of_nodes": "many"}, ("PKG06", "error")),
+        ({"framework": ["torch"]}, ("PKG06", "error")),
+    ],
+)
+def test_faults_are_found(complete, fields, expected):
+    assert found(changed(complete, **fields)) == {expected}
+
+
+def test_what_is_not_filled_in_is_said_once(tmp_path, bare):
+    path = tmp_path / "ours.json"
+    path.write_text(render(describe({**KNOWN, "status": f"{OPEN}: which"}, machine=bare).fields))
+    assert found(path) == {("PKG20", "warning"), ("PKG06", "error")}, "the number of processors must be a number"
+
+
+def test_logs_are_compared_however_they_lie(complete, tmp_path):
+    logs = tmp_path / "runs"
+    for number in (1, 2):
+        folder = logs / f"run_{number}"
+        folder.mkdir(parents=True)
+        (folder / "result_0.txt").write_bytes(SampleLog("cosmoflow", "3.0", "closed", number).bytes())
+    package = SamplePackage(runs=2).write(tmp_path / "Example")
+    for paths in ([logs], [logs / "run_1" / "result_0.txt"], [package]):
+        assert found(complete, paths) == set()
+    assert found(changed(complete, number_of_nodes="512"), [logs]) == {("RUN09", "error")}
+    assert found(changed(complete, number_of_nodes="16", status="cloud"), [package]) == {("RUN09", "warning")}
+    assert found(changed(complete, status="onprem", division="open"), [logs]) == {("RUN08", "error")}
+
+
+def test_logs_that_say_nothing_are_no_agreement(complete, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert ("FRM03", "error") in found(complete, [tmp_path / "empty"])
+    (tmp_path / "result_0.txt").write_text("nothing")
+    assert found(complete, [tmp_path / "result_0.txt"]) == {("RUN09", "skipped")}
+
+
+# -- the command -------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_once(tmp_path, capsys):
+    path = tmp_path / "ours.json"
+    call = ["-o", str(path), "--set", "submitter=Example University", "status=onprem", "--set", "cooling=a=b"]
+    assert main(call) == 0
+    said = capsys.readouterr()
+    assert said.out == "" and "written" in said.err and "system_name: the name" in said.err
+    fields = json.loads(path.read_text())
+    assert fields["cooling"] == "a=b" and fields["submitter"] == "Example University"
+    assert main(call) == 0 and "unchanged" in capsys.readouterr().err
+    before = path.read_bytes()
+    assert main([*call, "cooling=water"]) == 2 and path.read_bytes() == before
+    assert "--force replaces it" in capsys.readouterr().err
+    assert main([*call, "cooling=water", "--force"]) == 0 and json.loads(path.read_text())["cooling"] == "water"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ours.json"]
+
+
+def test_the_command_takes_over(complete, capsys):
+    changed(complete, cooling="Air", host_networking_topology="TBD")
+    assert main(["--from", str(complete)]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert fields["cooling"] == "Air" and fields["host_networking_topology"].startswith(OPEN)
+
+
+def test_the_command_checks(complete, tmp_path, capsys):
+    assert main(["--check", str(complete)]) == 0
+    assert "PASS: 0 errors, 0 warnings, 0 notes in 1 system description" in capsys.readouterr().out
+    (tmp_path / "result_0.txt").write_bytes(SampleLog().bytes())
+    changed(complete, number_of_nodes="512", cooling="TBD\x1b[31m")
+    assert main(["--check", str(complete), "--logs", str(tmp_path / "result_0.txt")]) == 1
+    said = capsys.readouterr().out
+    assert "error RUN09" in said and "warning PKG20" in said and "\x1b" not in said
+    complete.write_text("{")
+    assert main(["--check", str(complete)]) == 1 and "error PKG04" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--set", "cooling"], "expected MEMBER=VALUE"),
+        (["--set", "coolnig=air"], "no member 'coolnig'"),
+        (["--from", "missing.json"], "missing.json"),
+        (["--check", "missing.json"], "no such file or folder: missing.json"),
+        (["--check", __file__, "--logs", "missing"], "no such file or folder: missing"),
+        (["--check", __file__, "-o", "x"], "--check only reads"),
+        (["--logs", "."], "give --check FILE"),
+        (["-o", ".", "--force"], "-o . is there"),
+    ],
+)
+def test_wrong_use_is_told(arguments, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert says in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_published_descriptions_do_not_fail(corpus):
+    paths = sorted(corpus.glob("v*/*/systems/*.json"))
+    verdicts = [check_description(str(path), [], Options()).verdict for path in paths]
+    assert len(verdicts) > 40 and set(verdicts) == {"PASS"}

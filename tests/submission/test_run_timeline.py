@@ -1,0 +1,158 @@
+"""What a log shows beyond its digest: evaluations, the time breakdown, settings, provenance."""
+
+import pytest
+
+from compliance.benchmarks import MINIS, REFERENCES
+from compliance.engine import Options, check_paths
+from compliance.logs.log import parse_log
+from compliance.model.report import Report
+from compliance.model.run import Run
+from compliance.samples.log import EPOCH_MS, SampleLog
+from submission.run_timeline import PARTS, evidence_of, gather, read_evidence
+
+
+def shown(log, reference=None):
+    return evidence_of(parse_log(log.bytes()), reference or REFERENCES[log.benchmark])
+
+
+def of_times(*events):
+    """Return what a log shows that has these structural records only: (second, key, epoch)."""
+    log = SampleLog(epochs=1)
+    log.records = [
+        log._record(key, 0.5 if key == "eval_error" else None, 1_700_000_000_000 + 1000 * second, {"epoch_num": epoch})
+        for second, key, epoch in events
+    ]
+    return shown(log)
+
+
+def seconds_of(*events):
+    return of_times(*events).seconds
+
+
+# -- evaluations -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("benchmark", REFERENCES)
+def test_evaluations_of_an_honest_log(benchmark):
+    log = SampleLog(benchmark, epochs=4)
+    found = shown(log).evaluations
+    assert len(found) == 4
+    assert found[-1].epoch == (4 * 40 * 256 if benchmark == "openfold" else 4)
+    assert log.reference.target.met(found[-1].value) and not log.reference.target.met(found[0].value)
+    text = log.bytes().decode().splitlines()
+    assert all(log.reference.target.key in text[one.line - 1] for one in found)
+
+
+def test_evaluations_that_do_not_count_or_hold_no_number_are_left_out():
+    log = SampleLog(epochs=4).evaluation(2, "bad").add_evaluation(0.1, after="run_stop")
+    log.add_evaluation(0.1, after="run_start").meta("eval_error", "epoch_num", None, which=-2)
+    assert [one.epoch for one in shown(log).evaluations] == [1, 3, None]
+
+
+def test_other_quality_without_reference():
+    assert evidence_of(parse_log(SampleLog().bytes()), None).evaluations == ()
+
+
+# -- where the time goes -----------------------------------------------------------------------------------
+
+
+def test_parts_make_up_the_run():
+    found = shown(SampleLog(epochs=3))
+    assert tuple(found.seconds) == PARTS
+    assert found.seconds["train"] == pytest.approx(3 * EPOCH_MS / 1000, rel=1e-3)
+    assert found.seconds["eval"] == pytest.approx(24) and found.seconds["staging"] == 0
+    assert len(found.epoch_seconds) == 3 and sum(found.epoch_seconds) == pytest.approx(found.seconds["train"])
+
+
+def test_overlapping_time_counts_once():
+    """Staging inside initialisation (openfold), evaluation inside an epoch, an epoch that begins during evaluation."""
+    assert seconds_of(
+        *((0, "init_start", None), (2, "staging_start", None), (5, "staging_stop", None), (9, "init_stop", None)),
+        *((10, "run_start", None), (10, "epoch_start", 1), (30, "eval_start", 1), (25, "epoch_start", 2)),
+        *((40, "eval_stop", 1), (40, "epoch_stop", 1), (60, "eval_start", 2), (70, "eval_stop", 2)),
+        *((70, "epoch_stop", 2), (71, "run_stop", None)),
+    ) == {"init": 6, "staging": 3, "train": 40, "eval": 20, "rest": 2}
+
+
+def test_staging_inside_and_outside_the_run():
+    init = ((0, "init_start", None), (1, "init_stop", None))
+    run = ((20, "epoch_start", 1), (50, "epoch_stop", 1), (50, "run_stop", None))
+    staging = ((11, "staging_start", None), (18, "staging_stop", None))
+    inside = seconds_of(*init, (10, "run_start", None), *staging, *run)
+    before = seconds_of(*init, *staging, (19, "run_start", None), *run)
+    assert inside == before == {"init": 1, "staging": 7, "train": 30, "eval": 0, "rest": 12}
+
+
+def test_several_ranks_log_the_same_interval():
+    epoch = [(10, "epoch_start", 1), (11, "epoch_start", 1), (30, "epoch_stop", 1), (31, "epoch_stop", 1)]
+    found = of_times(
+        (0, "init_start", None), (1, "init_start", None), (5, "init_stop", None), *epoch, (31, "run_stop", 1)
+    )
+    assert found.seconds == {"init": 5, "staging": 0, "train": 20, "eval": 0, "rest": 6}
+    assert found.epoch_seconds == (20,)
+
+
+def test_what_lies_after_run_stop_does_not_count():
+    found = of_times(
+        *((0, "run_start", None), (0, "epoch_start", 1), (10, "epoch_stop", 1), (10, "epoch_start", 2)),
+        *((15, "run_stop", None), (20, "epoch_stop", 2), (20, "epoch_start", 3), (30, "epoch_stop", 3)),
+    )
+    assert found.seconds["train"] == 15 and found.seconds["rest"] == 0
+    assert found.epoch_seconds == (10,)
+
+
+def test_missing_ends():
+    """An interval without its stop lasts until the next record, a run without run_stop until its last one."""
+    found = of_times(
+        *((0, "run_start", None), (0, "epoch_start", 1), (10, "eval_start", 1), (12, "eval_error", 1)),
+        *((15, "epoch_start", 2), (25, "epoch_stop", 2), (40, "eval_start", 2)),
+    )
+    assert found.seconds == {"init": 0, "staging": 0, "train": 20, "eval": 2, "rest": 18}
+    assert found.epoch_seconds == (10,)
+
+
+def test_times_that_go_backwards_or_are_none():
+    backwards = SampleLog(epochs=2).shift("epoch_stop", -(10**7))
+    assert min(shown(backwards).seconds.values()) >= 0 and len(shown(backwards).epoch_seconds) == 1
+    assert len(shown(SampleLog(epochs=2).member("epoch_start", "time_ms", float("nan"))).epoch_seconds) == 1
+
+
+def test_blocks_are_epochs():
+    found = shown(SampleLog(epochs=3).blocks())
+    assert len(found.epoch_seconds) == 3 and found.seconds["train"] == pytest.approx(600, rel=1e-3)
+    found = shown(SampleLog(epochs=3).blocks().meta("block_start", "epoch_count", 4))
+    assert found.epoch_seconds[0] == pytest.approx(50, rel=1e-3)
+
+
+# -- settings and provenance -------------------------------------------------------------------------------
+
+
+def test_settings_and_provenance():
+    log = SampleLog("deepcam").set("opt_lr", 0.5).double("opt_lr", value=0.7)
+    log.add("provenance", {"source_sha256": "ab"}, before="submission_org")
+    found = shown(log)
+    assert found.settings["opt_lr"] == 0.5 and found.settings["batchnorm_group_size"] == 1
+    assert not {"eval_accuracy", "submission_org", "provenance"} & found.settings.keys()
+    assert found.samples_per_epoch == 121_266
+    assert found.provenance == {"source_sha256": "ab"}
+    assert shown(SampleLog().set("train_samples", "many")).samples_per_epoch is None
+
+
+# -- from files --------------------------------------------------------------------------------------------
+
+
+def test_gather_reads_every_log_of_a_report(tmp_path):
+    (tmp_path / "result_0.txt").write_bytes(SampleLog("oc20", division="open", epochs=3, variant="mini").bytes())
+    (tmp_path / "result_1.txt").write_bytes(b"\xff\xfe:::MLLOG {]\n\0")
+    (tmp_path / "result_2.txt.gz").write_bytes(SampleLog(epochs=2).gzip())
+    found = gather(check_paths([tmp_path], Options(allow_mini=True)))
+    assert [len(one.evaluations) for one in found.values()] == [3, 0, 2]
+    assert [name.rpartition("/")[2] for name in found] == ["result_0.txt", "result_1.txt", "result_2.txt.gz"]
+    assert found[str(tmp_path / "result_1.txt")].seconds == {}
+
+
+@pytest.mark.parametrize("path", ["-", "/nowhere/result_0.txt"])
+def test_no_evidence_without_a_file(path):
+    found = read_evidence(Run(path, "3.0"), MINIS["oc20"])
+    assert (found.path, found.evaluations, found.seconds) == (path, (), {})
+    assert list(gather(Report("strict", runs=[Run(path, "3.0")]))) == [path]

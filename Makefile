@@ -42,7 +42,7 @@ lint: $(VENV)/.dev-installed ## ruff and mypy
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-format: $(VENV)/.dev-installed ## mend what ruff can mend
+format: $(VENV)/.dev-installed ## fix what ruff can fix
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 

@@ -1,4 +1,4 @@
-"""What the command lines share: numbers as arguments, and errors that a user can mend, told without a traceback."""
+"""What the command lines share: numbers as arguments, and errors that a user can fix, told without a traceback."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def run_command(command: Callable[[], int], mendable: tuple[type[Exception], ...]) -> int:
-    """The exit code of a command: its own, 2 after wrong use, 1 after a `mendable` error, 130 after Ctrl-C."""
+def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
+    """The exit code of a command: its own, 2 after wrong use, 1 after a `expected` error, 130 after Ctrl-C."""
     try:
         return command()
     except KeyboardInterrupt:
@@ -35,6 +35,6 @@ def run_command(command: Callable[[], int], mendable: tuple[type[Exception], ...
     except UsageError as error:
         print(f"error: {error}; --help shows the use", file=sys.stderr)
         return 2
-    except mendable as error:
+    except expected as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

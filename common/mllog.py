@@ -36,7 +36,7 @@ a log must not name the folders of a machine."""
 
 
 class LogError(ValueError):
-    """A log cannot be begun or continued as asked; the message says how to mend it."""
+    """A log cannot be begun or continued as asked; the message says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)

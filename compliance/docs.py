@@ -99,7 +99,7 @@ def _rule(rule: type[Rule]) -> str:
         f"- {rule.severity}; profiles: {' and '.join(rule.profiles)}; {where}",
         f"- source: {prose(rule.cite)}",
         f"- why: {prose(rule.why)}",
-        f"- mend: {prose(rule.mend)}",
+        f"- fix: {prose(rule.fix)}",
     ]
     if rule.differs:
         lines.append(f"- profiles: {prose(rule.differs)}")

@@ -70,7 +70,7 @@ def _explained(rule: type[Rule]) -> str:
         ("divisions", divisions_text(rule)),
         ("source", rule.cite),
         ("why", rule.why),
-        ("mend", rule.mend),
+        ("fix", rule.fix),
     )
     lines = textwrap.wrap(f"{rule.id}  {rule.title()}", WIDTH, subsequent_indent=" " * (len(rule.id) + 2))
     lines.append("")

@@ -48,7 +48,7 @@ class Case:
 class Rule:
     """The base of all rules.
 
-    cite: where the rules say so. why: why it matters. mend: how to mend it.
+    cite: where the rules say so. why: why it matters. fix: how to fix it.
     profiles: in which profiles the rule runs; differs: how its findings differ between them.
     good, bad: examples, made by the functions of `compliance.samples.log`; a test demands that no bad one goes
     unnoticed and that no good one is reported.
@@ -58,7 +58,7 @@ class Rule:
     severity: ClassVar[str] = ERROR
     cite: ClassVar[str] = ""
     why: ClassVar[str] = ""
-    mend: ClassVar[str] = ""
+    fix: ClassVar[str] = ""
     profiles: ClassVar[tuple[str, ...]] = PROFILES
     differs: ClassVar[str] = ""
     rounds: ClassVar[tuple[str, ...]] = ROUNDS

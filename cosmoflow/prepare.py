@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import count, positive, run_command
-from common.datasets.build import MENDABLE, Item, Plan, ProductionError, produce, report
+from common.datasets.build import USER_ERRORS, Item, Plan, ProductionError, produce, report
 from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
@@ -36,7 +36,7 @@ sample per file:
 
 <folder> is the name of the folder in which the universe lies. All cubes of a universe are in the same split, which
 follows from a seeded hash of its name. Stop it at any time: the same command goes on where it stopped, also with
-other numbers of workers and tasks. Damaged universes are left out and listed at the end; mend or remove them and give
+other numbers of workers and tasks. Damaged universes are left out and listed at the end; fix or remove them and give
 the command again. The manifest, with sizes and checksums, is written when nothing is left to do.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _parser().parse_args(argv)
-    return run_command(lambda: args.run(args), MENDABLE)
+    return run_command(lambda: args.run(args), USER_ERRORS)
 
 
 if __name__ == "__main__":

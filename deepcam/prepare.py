@@ -16,7 +16,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import run_command
-from common.datasets.build import MENDABLE, Crew, Item, Plan, ProductionError, produce, report
+from common.datasets.build import USER_ERRORS, Crew, Item, Plan, ProductionError, produce, report
 from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from common.files import whole_file
 from common.processes import in_processes
@@ -48,7 +48,7 @@ Converts the snapshots INPUT_DIR/{train,validation,test}/data*.h5, and copies IN
                 file system have it spread over many servers, as by `lfs setstripe -c -1 OUTPUT_DIR` on Lustre.
 
 Stop it at any time: the same command goes on where it stopped, also with other numbers of workers and tasks. Damaged
-snapshots are left out (in blocks of 16 with hdf5-single) and listed at the end; mend them and give the command again.
+snapshots are left out (in blocks of 16 with hdf5-single) and listed at the end; fix them and give the command again.
 With npy they may be removed instead; one big file must then be made in another folder. The manifest, with sizes and
 checksums, is written when nothing is left to do.
 
@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _parser().parse_args(argv)
-    return run_command(lambda: args.run(args), (*MENDABLE, SnapshotError, StatsError))
+    return run_command(lambda: args.run(args), (*USER_ERRORS, SnapshotError, StatsError))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.command import run_command
-from common.datasets.build import MENDABLE, MOST_TOLD, ProductionError
+from common.datasets.build import MOST_TOLD, USER_ERRORS, ProductionError
 from common.distributed.dist import Dist, DistConfig, connect
 from common.processes import usable_cores
 from deepcam.data import snapshot, stats
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{folder / stats.NAME}: statistics of {result.count:,} snapshots")
         return 0
 
-    return run_command(run, MENDABLE)
+    return run_command(run, USER_ERRORS)
 
 
 if __name__ == "__main__":

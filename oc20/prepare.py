@@ -13,7 +13,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import positive, run_command
-from common.datasets.build import MENDABLE, BadItemError, Crew, Item, Plan, ProductionError, produce, report
+from common.datasets.build import USER_ERRORS, BadItemError, Crew, Item, Plan, ProductionError, produce, report
 from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from common.processes import in_processes, usable_cores
 from oc20.data import metadata
@@ -62,7 +62,7 @@ Energies are those of the frames less the reference in the text; forces stay as 
 metadata.npz beside the data has the sizes of all frames, by which training balances its work.
 
 Stop it at any time: the same command goes on where it stopped, also with other numbers of workers and tasks. A pair
-with a damaged frame is left out and told at the end; mend it and give the command again. The manifest, with sizes and
+with a damaged frame is left out and told at the end; fix it and give the command again. The manifest, with sizes and
 checksums, is written when nothing is left to do.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _parser().parse_args(argv)
-    return run_command(lambda: args.run(args), MENDABLE)
+    return run_command(lambda: args.run(args), USER_ERRORS)
 
 
 if __name__ == "__main__":

@@ -385,7 +385,7 @@ def test_wrong_values_have_a_clear_error(run, capsys, argument, code, message):
     assert run(argument) == code
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error
-    # The mistake mended, the same output_dir will do.
+    # The mistake fixed, the same output_dir will do.
     assert run("train.epochs=1") == 1 and curve("run")
 
 

@@ -23,7 +23,7 @@ ALIGNMENT: Final = 4096
 
 
 class ArrayError(ValueError):
-    """A file does not hold the array; the message names the file and the problem: what was expected, how to mend it."""
+    """A file does not hold the array; the message names the file and the problem: what was expected, how to fix it."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

@@ -12,7 +12,7 @@ import numpy as np
 
 
 class DatasetError(ValueError):
-    """A folder does not hold the samples that the configuration asks for; the message says how to mend it."""
+    """A folder does not hold the samples that the configuration asks for; the message says how to fix it."""
 
 
 class Split(ABC):

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import UsageError
-from common.datasets.journal import PARTS, Heading, Ledger, LedgerError
+from common.datasets.journal import PARTS, Heading, Journal, JournalError
 from common.datasets.manifest import Entry, Manifest, ManifestError, describe_file, verify_files
 from common.distributed.launch import LaunchError
 from common.processes import ProcessKilledError, in_processes
@@ -30,14 +30,14 @@ OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ProductionError(RuntimeError):
-    """The work cannot start or go on; the message says why and how to mend it. Finished items are kept."""
+    """The work cannot start or go on; the message says why and how to fix it. Finished items are kept."""
 
 
 class BadItemError(ValueError):
     """An item cannot be made, whatever the others do; the message says what is wrong with its source."""
 
 
-MENDABLE: Final = (ProductionError, LedgerError, ManifestError, LaunchError, OSError)
+USER_ERRORS: Final = (ProductionError, JournalError, ManifestError, LaunchError, OSError)
 """What a command that produces data tells its user without a traceback."""
 
 
@@ -127,7 +127,7 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
     """This task's items are on disk, those of other tasks untouched; the manifest is there when nothing is left.
 
     Items that are finished, by record and size, are not made again. A bad item leaves no files and does not keep the
-    others from being made. LedgerError when the folder holds another dataset; ProductionError when the disk is too
+    others from being made. JournalError when the folder holds another dataset; ProductionError when the disk is too
     small or full, or a worker was killed. What was finished before an error or an interrupt is kept and recorded.
     """
     begun = time.monotonic()
@@ -135,11 +135,11 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
         raise UsageError(f"no {plan.noun} to make: ask for at least one")
     files = plan.files
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(files))
-    ledger = Ledger(folder)
-    ledger.admit(heading, {PurePosixPath(name).parts[0] for name in files})
-    _refuse_strays(ledger, files)
+    journal = Journal(folder)
+    journal.admit(heading, {PurePosixPath(name).parts[0] for name in files})
+    _refuse_strays(journal, files)
     mine = plan.items[crew.task :: crew.tasks]
-    todo = [item for item in mine if not ledger.has(item.files)]
+    todo = [item for item in mine if not journal.has(item.files)]
     outcome = Outcome(found=len(mine) - len(todo))
     if todo:
         for place in {(folder / name).parent for item in todo for name in item.files}:
@@ -148,7 +148,7 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
     plan.begin(folder)
     if todo:
         try:
-            _work(plan, ledger, crew, todo, outcome)
+            _work(plan, journal, crew, todo, outcome)
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise
@@ -161,11 +161,11 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
             raise ProductionError(
                 f"{error}; what is finished is kept, and the same command goes on from there"
             ) from error
-        ledger = Ledger(folder)
-    outcome.unfinished = sum(not ledger.finished.keys() >= set(item.files) for item in plan.items)
+        journal = Journal(folder)
+    outcome.unfinished = sum(not journal.finished.keys() >= set(item.files) for item in plan.items)
     if not outcome.unfinished:
-        ledger = _close(plan, ledger, crew)
-        outcome.manifest = ledger.complete(heading) if (folder / PARTS).exists() else Ledger(folder).manifest
+        journal = _close(plan, journal, crew)
+        outcome.manifest = journal.complete(heading) if (folder / PARTS).exists() else Journal(folder).manifest
     outcome.seconds = time.monotonic() - begun
     return outcome
 
@@ -200,11 +200,11 @@ def _tell(errors: Sequence[str]) -> None:
         print(f"error: and {len(errors) - MOST_TOLD:,} more like these", file=sys.stderr)
 
 
-def _refuse_strays(ledger: Ledger, files: set[str]) -> None:
-    if strays := sorted(ledger.finished.keys() - files):
+def _refuse_strays(journal: Journal, files: set[str]) -> None:
+    if strays := sorted(journal.finished.keys() - files):
         raise ProductionError(
-            f"{ledger.folder} has {len(strays):,} finished files that this call would not make, {strays[0]} the first: "
-            f"the input or its split has changed. Bring it back, or name another folder"
+            f"{journal.folder} has {len(strays):,} finished files that this call would not make, such as {strays[0]}: "
+            "the input or its split has changed. Restore it, or name another folder"
         )
 
 
@@ -216,26 +216,26 @@ def _check_space(folder: Path, needed: float) -> None:
         )
 
 
-def _close(plan: Plan, ledger: Ledger, crew: Crew) -> Ledger:
-    """The closing items are made, anew where anything else was, and in the ledger that is returned."""
-    finished = not (ledger.folder / PARTS).exists()
-    if not plan.closing or (finished and all(ledger.has(item.files) for item in plan.closing)):
-        return ledger
+def _close(plan: Plan, journal: Journal, crew: Crew) -> Journal:
+    """The closing items are made, anew where anything else was, and in the journal that is returned."""
+    finished = not (journal.folder / PARTS).exists()
+    if not plan.closing or (finished and all(journal.has(item.files) for item in plan.closing)):
+        return journal
     outcome = Outcome()
-    _work(plan, ledger, Crew(1, crew.task, crew.tasks), plan.closing, outcome)
+    _work(plan, journal, Crew(1, crew.task, crew.tasks), plan.closing, outcome)
     if outcome.failures:
         raise ProductionError("; ".join(f"{name}: {error}" for name, error in outcome.failures.items()))
-    return Ledger(ledger.folder)
+    return Journal(journal.folder)
 
 
-def _work(plan: Plan, ledger: Ledger, crew: Crew, todo: Sequence[Item], outcome: Outcome) -> None:
+def _work(plan: Plan, journal: Journal, crew: Crew, todo: Sequence[Item], outcome: Outcome) -> None:
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(plan.files))
     quiet = None if crew.task == 0 else True
     with (
-        ledger.part(heading, crew.task, crew.tasks) as part,
-        tqdm(total=len(todo), unit=f" {plan.noun}", desc=str(ledger.folder), disable=quiet, smoothing=0.05) as bar,
+        journal.part(heading, crew.task, crew.tasks) as part,
+        tqdm(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
     ):
-        for item, result in in_processes(_Making(plan.make, ledger.folder), todo, crew.workers):
+        for item, result in in_processes(_Making(plan.make, journal.folder), todo, crew.workers):
             if isinstance(result, str):
                 outcome.failures[item.name] = result
             else:

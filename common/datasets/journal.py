@@ -19,7 +19,7 @@ from common.datasets.manifest import NAME, Entry, Manifest, read_manifest, write
 PARTS: Final = "manifest.parts"
 
 
-class LedgerError(ValueError):
+class JournalError(ValueError):
     """A folder cannot take this dataset, or its record is not complete; the message says why and how to go on."""
 
 
@@ -37,7 +37,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     finished: dict[str, Entry] = {}
 
 
-class Ledger:
+class Journal:
     """What is finished in a folder at the time of reading. manifest: of a dataset that was complete before."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,13 +57,13 @@ class Ledger:
             self.finished = self.manifest.files | self.finished  # parts are younger
 
     def admit(self, heading: Heading, folders: set[str]) -> None:
-        """The folder is empty or holds a part of this dataset; otherwise LedgerError says what it holds.
+        """The folder is empty or holds a part of this dataset; otherwise JournalError says what it holds.
 
         folders: those that the dataset fills. The number of files may differ: more may have been added.
         """
         for other in self._all_headings():
             if lines := _differences(other, heading):
-                raise LedgerError(
+                raise JournalError(
                     f"{self.folder} holds another dataset; nothing was changed. It differs in\n  "
                     + "\n  ".join(lines)
                     + "\nName another folder, or call with the values that are there."
@@ -71,7 +71,7 @@ class Ledger:
         if not self._all_headings() and not (self.folder / PARTS).exists():
             for name in sorted(folders):
                 if (self.folder / name).is_dir() and any((self.folder / name).iterdir()):
-                    raise LedgerError(
+                    raise JournalError(
                         f"{self.folder / name} holds files, but there is no {NAME} that says what they are; "
                         f"nothing was changed. Name another folder"
                     )
@@ -99,18 +99,18 @@ class Ledger:
     def complete(self, heading: Heading | None = None) -> Manifest:
         """The manifest is written from all parts, and the parts are gone.
 
-        heading: what the dataset is, where the caller knows; otherwise the parts must agree on it. LedgerError when
+        heading: what the dataset is, where the caller knows; otherwise the parts must agree on it. JournalError when
         they do not, and while files are missing from the record.
         """
         if heading is None:
             if len({msgspec.json.encode(other) for other in self._headings}) != 1:
-                raise LedgerError(
+                raise JournalError(
                     f"the records in {self.folder / PARTS} are of different plans, or there are none; start all tasks "
                     f"again with the same arguments and the same input: what is finished is kept"
                 )
             heading = self._headings[0]
         if len(self.finished) != heading.files:
-            raise LedgerError(
+            raise JournalError(
                 f"{self.folder}: {len(self.finished):,} of {heading.files:,} files are finished; "
                 f"let all tasks finish, or start them again"
             )

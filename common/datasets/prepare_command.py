@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from common.command import UsageError, count, positive
 from common.datasets.build import Crew, ProductionError
-from common.datasets.journal import PARTS, Ledger
+from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
 from common.distributed.launch import find_place
 from common.processes import usable_cores
@@ -90,7 +90,7 @@ class Layout:
         """The manifest is there: merged from the records of tasks, or made from the files; returns the exit code."""
         folder: Path = args.data_dir
         if (folder / PARTS).exists():
-            manifest = Ledger(folder).complete()
+            manifest = Journal(folder).complete()
         elif (folder / NAME).exists():
             raise ProductionError(f"{folder / NAME} is there already: python -m {self.module} verify {folder}")
         else:

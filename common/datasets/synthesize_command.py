@@ -10,7 +10,7 @@ from typing import Any
 
 from common.command import UsageError, count, positive, run_command
 from common.data.split import DatasetError
-from common.datasets.build import MENDABLE, Crew, Plan, produce, report
+from common.datasets.build import USER_ERRORS, Crew, Plan, produce, report
 from common.processes import usable_cores
 
 
@@ -40,7 +40,7 @@ class Synthesis:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.parser().parse_args(argv)
-        return run_command(lambda: self._run(args), MENDABLE)
+        return run_command(lambda: self._run(args), USER_ERRORS)
 
     def _run(self, args: argparse.Namespace) -> int:
         """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""

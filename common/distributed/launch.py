@@ -14,7 +14,7 @@ from typing import Final
 
 
 class LaunchError(RuntimeError):
-    """The ranks cannot be told or brought together: the message names the variables and says how to mend it."""
+    """The ranks cannot be told or brought together: the message names the variables and says how to fix it."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ CHUNK_BYTES: Final = 64 * 2**20
 
 
 class StagingError(RuntimeError):
-    """Staging cannot start or go on; the message says where, with which numbers, and how to mend it."""
+    """Staging cannot start or go on; the message says where, with which numbers, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)

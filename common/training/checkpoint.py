@@ -24,7 +24,7 @@ NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 
 
 class CheckpointError(ValueError):
-    """A checkpoint cannot be written or read; the message names the file and how to mend it."""
+    """A checkpoint cannot be written or read; the message names the file and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)

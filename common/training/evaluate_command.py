@@ -13,13 +13,13 @@ from common.config import rebuild
 from common.distributed.dist import connect
 from common.training.checkpoint import read
 from common.training.precision import Precision
-from common.training.train_command import MENDABLE, Benchmark
+from common.training.train_command import USER_ERRORS, Benchmark
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
     given = _arguments(benchmark.name, argv)
-    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), MENDABLE)
+    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), USER_ERRORS)
 
 
 def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) -> int:

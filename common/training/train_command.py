@@ -36,7 +36,7 @@ from common.training.precision import Precision, PrecisionConfig
 from common.training.progress import Progress, duration
 from common.training.schedule import Schedule
 
-MENDABLE: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
+USER_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors about what the user gave; the others are ours and come with a traceback."""
 FREE_ON_RESUME: Final = (
     *("output_dir", "drop_page_cache", "staging.", "checkpoint.", "dist.", "submission."),
@@ -118,7 +118,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
                 keep_freed_memory()
             return _Training(benchmark, config, dist).run(given.resume)
 
-    return run_command(train, MENDABLE)
+    return run_command(train, USER_ERRORS)
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:

@@ -59,7 +59,7 @@ def _repeated(same: list[Shown]) -> str:
 
 def _mend(group: Group) -> str:
     rule = RULES.get(group.rule)
-    return f"\nMend: {rule.mend}" if rule and rule.mend else ""
+    return f"\nMend: {rule.fix}" if rule and rule.fix else ""
 
 
 def _command(shown: Shown, message: str, style: Style) -> str:

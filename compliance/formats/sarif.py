@@ -68,8 +68,8 @@ def _rule(id_: str) -> dict[str, Any]:
         "shortDescription": {"text": rule.title()},
         "fullDescription": {"text": rule.why or rule.title()},
         "help": {
-            "text": f"{rule.mend}\nSource: {rule.cite}",
-            "markdown": f"{rule.mend}\n\nSource: {rule.cite}",
+            "text": f"{rule.fix}\nSource: {rule.cite}",
+            "markdown": f"{rule.fix}\n\nSource: {rule.cite}",
         },
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }

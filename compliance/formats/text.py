@@ -121,8 +121,8 @@ def _logs(report: Report, style: Style) -> list[str]:
 
 def _labelled(group: Group) -> list[tuple[str, str]]:
     rule = RULES.get(group.rule)
-    why, mend = (rule.why, rule.mend) if rule else ("", "")
-    return [("rule: ", group.title), ("why:  ", why), ("mend: ", mend)]
+    why, fix = (rule.why, rule.fix) if rule else ("", "")
+    return [("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)]
 
 
 def _group(group: Group, style: Style) -> list[str]:

@@ -5,7 +5,7 @@ if its olympic mean (without the lowest and the highest run) is not below what c
 faster than the reference mean and passes, its score is multiplied by reference mean / result mean.
 
 Source: mlperf-logging 4.1.68, rcp_checker (behaviour), hpc_training_rules.adoc. Two modes:
-"official" repeats the official tool, digit by digit; "envelope" mends two defects of it: points above the
+"official" repeats the official tool, digit by digit; "envelope" fixes two defects of it: points above the
 lower convex envelope are all left out (official: only some, issue #368), and an interpolated point counts
 2R - 2 reference runs, the number that olympic statistics keep of 2R (official: 2R).
 

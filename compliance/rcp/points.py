@@ -81,7 +81,7 @@ def load_points_from(
 ) -> tuple[ReferencePoint, ...]:
     """Return a table file's points of a round and variant, by batch size.
 
-    ValueError names file, point and key, what was expected and how to mend it.
+    ValueError names file, point and key, what was expected and how to fix it.
     """
     table = read_table(path)
     points = []

@@ -36,7 +36,7 @@ UNITS: Final = ("epochs", "samples")
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message names file, point and key and says how to mend it."""
+    """A table that cannot be used; the message names file, point and key and says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Convergence(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     why = "Convergence in fewer epochs than the reference means another algorithm or selected runs."
-    mend = "Check hyperparameters and data against the reference; or submit reference runs at this batch size."
+    fix = "Check hyperparameters and data against the reference; or submit reference runs at this batch size."
     differs = (
         "strict prunes the table to its true lower convex envelope and counts a run as converged only if its last "
         "evaluation meets the target; the official tool prunes with a loop that keeps some points above the "
@@ -64,7 +64,7 @@ class PruningAgrees(SetRule):
     divisions = ("closed",)
     differs = "the official tool has one way of pruning"
     why = "The official loop does not compute the lower convex envelope that it is meant to."
-    mend = "Nothing to mend; expect the official tool to say otherwise."
+    fix = "Nothing to fix; expect the official tool to say otherwise."
     good = (lambda package: package(),)
     bad = (lambda package: package(settings={"global_batch_size": 256}, epochs=[14] * 7 + [15] * 3),)
 
@@ -89,7 +89,7 @@ class Normalization(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     why = "A result between the fastest acceptable mean and the reference mean is scaled to the reference mean."
-    mend = "Nothing to mend; raw and normalised scores stand side by side in the report."
+    fix = "Nothing to fix; raw and normalised scores stand side by side in the report."
     good = (lambda package: package(),)
     bad = (lambda package: package(scaling="weak", settings={"global_batch_size": 1024}, epochs=39),)
 
@@ -111,7 +111,7 @@ class ReferenceSettings(SetRule):
     divisions = ("closed",)
     differs = "the official tool never compares them"
     why = "Other allowed values are legal, but reviewers will ask; a result need not converge like the reference."
-    mend = "Nothing to mend if the difference is meant."
+    fix = "Nothing to fix if the difference is meant."
     good = (lambda package: package(),)
     bad = (lambda package: package(settings={"opt_base_learning_rate": 0.0061}),)
 
@@ -136,7 +136,7 @@ class CommitteeScaling(SetRule):
     profiles = (STRICT,)
     differs = "the official tools delete and write this file while they check, so that two checks differ"
     why = "The file belongs to the review committee; this checker reads it, shows it and never writes it."
-    mend = "Remove a scaling.json that no committee put there."
+    fix = "Remove a scaling.json that no committee put there."
     good = (lambda package: package(),)
     bad = (lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}'),)
 

@@ -20,7 +20,7 @@ class Blocks(LogRule):
     id = "ORD06"
     cite = LOGGING
     why = "A block stands for several epochs; without the numbers nobody knows which."
-    mend = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
+    fix = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
     good = (lambda log: log().blocks(),)
     bad = (
         lambda log: log().blocks().meta("block_start", "epoch_count", None),
@@ -57,7 +57,7 @@ class Epochs(LogRule):
     id = "ORD07"
     cite = LOGGING
     why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
-    mend = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
+    fix = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
     differs = "strict wants epoch_num to be a number"
     good = (lambda log: log(), lambda log: log().blocks())
     bad = (
@@ -101,7 +101,7 @@ class EpochOrder(LogRule):
     profiles = (STRICT,)
     differs = "the official tool does not compare epoch numbers"
     why = "A missing, repeated or swapped epoch means that records were lost, edited or mixed."
-    mend = "Log every epoch once, in the order of training."
+    fix = "Log every epoch once, in the order of training."
     good = (lambda log: log(), lambda log: log().renumber(first=0))
     bad = (
         lambda log: log().drop_epoch(3),
@@ -145,7 +145,7 @@ class EpochPairs(LogRule):
     profiles = (STRICT,)
     differs = "the official tool asks for one epoch_stop and one eval_stop in the whole file"
     why = "An interval without end means lost records; times per epoch cannot be read from such a log."
-    mend = "Log epoch_stop and eval_stop for every epoch; only what run_stop ends may stay open."
+    fix = "Log epoch_stop and eval_stop for every epoch; only what run_stop ends may stay open."
     good = (
         lambda log: log(),
         lambda log: log().drop("epoch_stop", -1),

@@ -24,7 +24,7 @@ class Readable(LogRule):
     id = "FRM01"
     cite = "submission_rules.adoc#log-files"
     why = "A result that nobody can read is no result."
-    mend = "Check the path, the permissions and that the file was copied completely (gzip -t for .gz)."
+    fix = "Check the path, the permissions and that the file was copied completely (gzip -t for .gz)."
     good = (lambda log: log(),)
     bad = (lambda log: log().gzip()[:-20],)
 
@@ -44,7 +44,7 @@ class Encoded(LogRule):
     id = "FRM02"
     cite = FORMAT
     why = "In another encoding no tool finds the records: the official checker reports an empty log."
-    mend = "Convert it: iconv -f UTF-16 -t UTF-8 result.txt."
+    fix = "Convert it: iconv -f UTF-16 -t UTF-8 result.txt."
     good = (lambda log: log().set("submission_org", "Université"),)
     bad = (lambda log: log().text().encode("utf-16"), lambda log: log().text().encode("utf-16-le"))
 
@@ -59,7 +59,7 @@ class HoldsRecords(LogRule):
     id = "FRM03"
     cite = FORMAT
     why = "Everything that is checked is read from the records."
-    mend = "Write the run's mllog output to this file; console output without `:::MLLOG ` does not count."
+    fix = "Write the run's mllog output to this file; console output without `:::MLLOG ` does not count."
     good = (lambda log: log(),)
     bad = (lambda log: b"", lambda log: b"epoch 1 loss 0.3\n")
 
@@ -74,7 +74,7 @@ class Parses(LogRule):
     id = "FRM04"
     cite = FORMAT
     why = "A record that cannot be parsed may be the one that decides; the official checker fails or crashes on it."
-    mend = "Do not edit or cut logs; write each record with one write call, so that ranks do not mix lines."
+    fix = "Do not edit or cut logs; write each record with one write call, so that ranks do not mix lines."
     differs = "strict also wants key to be a string and metadata to be an object"
     good = (lambda log: log(),)
     bad = (
@@ -114,7 +114,7 @@ class OneRecordPerLine(LogRule):
     profiles = (STRICT,)
     differs = "the official parser drops all but the last record of a line without a word"
     why = "Of two records on a line the official parser reads only the last: the first is lost."
-    mend = "Let only rank 0 log, or give each rank its own file."
+    fix = "Let only rank 0 log, or give each rank its own file."
     good = (lambda log: log().prefix(b"0: "),)
     bad = (lambda log: log().glue("epoch_start"),)
 
@@ -131,7 +131,7 @@ class NoRepeatedMember(LogRule):
     profiles = (STRICT,)
     differs = "the official parser takes the last of repeated members without a word"
     why = "mllog never writes a member twice; readers differ in which one they take."
-    mend = "Submit the log as the run wrote it."
+    fix = "Submit the log as the run wrote it."
     good = (lambda log: log().set("submission_platform", "a:b"),)
     bad = (lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),)
 
@@ -148,7 +148,7 @@ class LineLength(LogRule):
     cite = "docs/reference/profiles.md (a limit of this checker)"
     differs = "the official parser needs quadratic time on long lines: minutes for one megabyte"
     why = "No honest record comes near this length; reading such a line costs memory without bound."
-    mend = "Find out what wrote the line; progress bars belong on standard error."
+    fix = "Find out what wrote the line; progress bars belong on standard error."
     good = (
         lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),
         lambda log: log().meta("seed", "comment", "x" * (1 << 20)),
@@ -178,7 +178,7 @@ class Times(LogRule):
     profiles = (STRICT,)
     differs = "the official tool takes any number, NaN and numeric text too"
     why = "The score is a difference of two times: with NaN, negative times or seconds it is nonsense."
-    mend = "Do not edit times; mllog writes int(time.time() * 1000)."
+    fix = "Do not edit times; mllog writes int(time.time() * 1000)."
     good = (lambda log: log(),)
     bad = (
         lambda log: log().member("run_stop", "time_ms", float("nan")),

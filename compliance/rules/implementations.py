@@ -89,7 +89,7 @@ class Implementations(PackageRule):
     profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "A result must be reproducible from the submitted code."
-    mend = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
+    fix = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
     good = (lambda package: package().code(),)
     bad = (
         lambda package: package(),
@@ -117,7 +117,7 @@ class Reproducible(PackageRule):
     profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Others can repeat a run only if they know the commands, from an empty machine to the log."
-    mend = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one of the implementation."
+    fix = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one of the implementation."
     good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().remove("benchmarks/cosmoflow/example_n64"),
@@ -151,7 +151,7 @@ class LinkedImplementation(PackageRule):
     profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "With several implementations nobody knows which one made the logs, and whose lines their metadata name."
-    mend = (
+    fix = (
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
     good = (lambda package: package(), lambda package: package().code())
@@ -208,7 +208,7 @@ class NoUnusedCode(PackageRule):
     profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Reviewers read all code; code without a result is read in vain, or the result was forgotten."
-    mend = "Remove what made no result, or add the result."
+    fix = "Remove what made no result, or add the result."
     good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/implementations/jax/train.py", b"x"),
@@ -249,7 +249,7 @@ class RunnableScripts(PackageRule):
     profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Reviewers read the scripts, and run them."
-    mend = "Begin each with a line such as `#!/usr/bin/env bash`, with Unix line ends (dos2unix)."
+    fix = "Begin each with a line such as `#!/usr/bin/env bash`, with Unix line ends (dos2unix)."
     good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),

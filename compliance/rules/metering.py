@@ -52,7 +52,7 @@ class PowerReadable(FileRule):
     id = "POW05"
     cite = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
     why = "A reading that is lost changes the energy, and nobody sees by how much."
-    mend = "Write power files with mllog, by one process each; do not edit or cut them."
+    fix = "Write power files with mllog, by one process each; do not edit or cut them."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),
@@ -87,7 +87,7 @@ class MeasurementBounded(FileRule):
     id = "POW06"
     cite = "power_measurement.py and result_summarizer of mlcommons/logging"
     why = "Readings count between the two; without a start the official summary ends with a traceback."
-    mend = f"Log {START} before the first reading and {STOP} after the last one."
+    fix = f"Log {START} before the first reading and {STOP} after the last one."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),
@@ -118,7 +118,7 @@ class MeasurementCovers(FileRule):
     id = "POW07"
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
     why = "Energy is that of the timed part; the official summary counts the mean over all that was measured."
-    mend = "Start the meter just before run_start, stop it just after run_stop; set its clock to that of the nodes."
+    fix = "Start the meter just before run_start, stop it just after run_stop; set its clock to that of the nodes."
     good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(margin_ms=0))
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(STOP)),
@@ -157,7 +157,7 @@ class MeasuredEverySecond(FileRule):
     id = "POW08"
     cite = f"{RULES_OF_POWER}#report-1-measurement-per-second"
     why = "The power of a training step changes within a second: fewer readings miss its peaks."
-    mend = "Read the meter at 1 Hz or faster, by a process of its own that the training cannot hold up."
+    fix = "Read the meter at 1 Hz or faster, by a process of its own that the training cannot hold up."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),
@@ -186,7 +186,7 @@ class EnoughReadings(FileRule):
     id = "POW09"
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
     why = "Few readings say little: a meter is allowed an error that only a mean makes small."
-    mend = "Let a run that is over sooner train on, with the same code, until there are 60 readings."
+    fix = "Let a run that is over sooner train on, with the same code, until there are 60 readings."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),
@@ -205,7 +205,7 @@ class PowerTimesAscend(FileRule):
     id = "POW10"
     cite = f"{RULES_OF_POWER}#scoring (duration between the previous reading and the current reading)"
     why = "Each reading counts for the time since the one before it: in the wrong order that time is wrong."
-    mend = "Write readings as they come, one meter to a file; do not set the clock while you measure."
+    fix = "Write readings as they come, one meter to a file; do not set the clock while you measure."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),
@@ -228,7 +228,7 @@ class PowerValues(FileRule):
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "Text, NaN or a negative reading is no power; kilowatts or milliwatts make the energy wrong by thousands."
-    mend = "Log watts as JSON numbers; leave out what the meter could not read, and mend the meter."
+    fix = "Log watts as JSON numbers; leave out what the meter could not read, and fix the meter."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),
@@ -255,7 +255,7 @@ class ConversionEfficiency(FileRule):
     id = "POW12"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "It is a factor of the energy: a small one makes any system look thrifty."
-    mend = (
+    fix = (
         f"Log {EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where "
         "alternating current was measured, else 1."
     )

@@ -38,7 +38,7 @@ class Init(LogRule):
     id = "ORD01"
     cite = TIMING
     why = "Work done before run_start is not timed, so the rules bound it."
-    mend = "Log init_start first and init_stop right before run_start; move slow preparation into the run."
+    fix = "Log init_start first and init_stop right before run_start; move slow preparation into the run."
     differs = "strict takes a repeated init_stop as an error, the official tool as a warning"
     good = (lambda log: log().shift("init_start", -29 * 60_000),)
     bad = (
@@ -79,7 +79,7 @@ class CacheClear(LogRule):
     id = "ORD02"
     cite = "training_rules.adoc#data-set (no data in caches when the run starts)"
     why = "Data left in caches by an earlier run would be read for nothing."
-    mend = "Drop the page cache, then log cache_clear, before run_start."
+    fix = "Drop the page cache, then log cache_clear, before run_start."
     differs = "strict also wants it before run_start; the official tool does not look at the place"
     good = (lambda log: log().move("cache_clear", after="init_stop"),)
     bad = (lambda log: log().drop("cache_clear"), lambda log: log().move("cache_clear", after="run_stop"))
@@ -98,7 +98,7 @@ class Staging(LogRule):
     id = "ORD03"
     cite = "hpc_training_rules.adoc#timing (data staging; outside the clock since v3.0)"
     why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported apart."
-    mend = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
+    fix = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
     differs = "strict also wants a stop for each start, none after run_stop"
     good = (lambda log: log().stage(after="run_start"), lambda log: log(round_="3.0").stage(after="init_start"))
     bad = (
@@ -141,7 +141,7 @@ class RunStart(LogRule):
     id = "ORD04"
     cite = TIMING
     why = "The clock starts here; the official summary takes the last of several run_start records."
-    mend = "Start each run in a fresh log file; log run_start once, right before the first data is touched."
+    fix = "Start each run in a fresh log file; log run_start once, right before the first data is touched."
     differs = "strict takes a repeated run_start as an error, the official tool as a warning"
     good = (lambda log: log(),)
     bad = (
@@ -164,7 +164,7 @@ class RunStop(LogRule):
     id = "ORD05"
     cite = TIMING
     why = "The clock stops here, and the status says whether the run counts."
-    mend = "Log run_stop in every case: status success when the target is met, else aborted."
+    fix = "Log run_stop in every case: status success when the target is met, else aborted."
     differs = "strict takes a repeated run_stop as an error, the official tool as a warning"
     good = (lambda log: log(),)
     bad = (
@@ -192,7 +192,7 @@ class OneRun(LogRule):
     profiles = (STRICT,)
     differs = "the official tool warns at most, and scores from the last run_start before the first run_stop"
     why = "A log that a restarted job appended to mixes two runs: counts double, and the score is too short."
-    mend = "Write a fresh file for each run; split this one at the line named."
+    fix = "Write a fresh file for each run; split this one at the line named."
     good = (lambda log: log(),)
     bad = (lambda log: log().twice(),)
 
@@ -214,7 +214,7 @@ class Forward(LogRule):
     profiles = (STRICT,)
     differs = "the official tool never compares times, but for the length of the initialisation"
     why = "The score is a difference of times: a clock set back makes it too good."
-    mend = "Log from one rank with one clock (monotonic); never edit times."
+    fix = "Log from one rank with one clock (monotonic); never edit times."
     good = (lambda log: log().shift("epoch_stop", -800),)
     bad = (
         lambda log: log().shift("run_stop", -7_200_000),
@@ -257,7 +257,7 @@ class PositiveTime(LogRule):
     profiles = (STRICT,)
     differs = "the official tool accepts it and prints a negative score"
     why = "The time to train would be zero or negative."
-    mend = "Submit the log as the run wrote it."
+    fix = "Submit the log as the run wrote it."
     good = (lambda log: log(),)
     bad = (lambda log: log().shift("run_stop", -100 * 3_600_000),)
 

@@ -43,7 +43,7 @@ class Layout(PackageRule):
     id = "PKG01"
     cite = STRUCTURE
     why = "The official tool checks nothing in an unexpected folder, and reports success, or crashes."
-    mend = "Arrange results/<system>/{strong,weak}/<benchmark>/result_<i>.txt (round 0.7: no strong/weak) and systems/."
+    fix = "Arrange results/<system>/{strong,weak}/<benchmark>/result_<i>.txt (round 0.7: no strong/weak) and systems/."
     differs = "the official tool accepts a flat layout in any round without checking it"
     good = (lambda package: package(), lambda package: package(round_="0.7"))
     bad = (
@@ -84,7 +84,7 @@ class BenchmarkFolders(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool skips an unknown folder with a warning"
     why = "What is in an unknown folder would not be judged at all."
-    mend = "Name the folder cosmoflow, deepcam, oc20 or openfold (3.0)."
+    fix = "Name the folder cosmoflow, deepcam, oc20 or openfold (3.0)."
     good = (lambda package: package(),)
     bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
 
@@ -103,7 +103,7 @@ class FileNames(PackageRule):
     severity = WARNING
     cite = STRUCTURE
     why = "Only files of this name are read: a run with another name is not counted."
-    mend = "Rename logs to result_<i>.txt; move everything else out of the results folder."
+    fix = "Rename logs to result_<i>.txt; move everything else out of the results folder."
     good = (lambda package: package(),)
     bad = (lambda package: package().rename_runs("run_{}.txt"), lambda package: package().file("notes.md", "hello"))
 
@@ -122,7 +122,7 @@ class Described(PackageRule):
     id = "PKG04"
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
-    mend = "Write systems/<system>.json with the folder's name; check it with `python -m json.tool`."
+    fix = "Write systems/<system>.json with the folder's name; check it with `python -m json.tool`."
     differs = "strict also warns of descriptions without results"
     good = (lambda package: package(),)
     bad = (
@@ -154,7 +154,7 @@ class DescriptionFields(PackageRule):
     cite = DESCRIPTION
     rounds = since("1.0")
     why = "The published tables and comparisons are made from them."
-    mend = "Add the missing members; empty text where nothing applies (no accelerator, say)."
+    fix = "Add the missing members; empty text where nothing applies (no accelerator, say)."
     good = (lambda package: package(),)
     bad = (lambda package: package().system(cooling=None), lambda package: package().system(framework=None))
 
@@ -173,7 +173,7 @@ class DescriptionTypes(PackageRule):
     cite = DESCRIPTION
     rounds = since("1.0")
     why = "The official tools crash on members of other types, and counts are needed for the score."
-    mend = 'Put values in quotes: "accelerators_per_node": "4".'
+    fix = 'Put values in quotes: "accelerators_per_node": "4".'
     differs = "strict warns of numbers without quotes; the official tool crashes on some, and never reads counts"
     good = (lambda package: package(),)
     bad = (
@@ -215,7 +215,7 @@ class DescriptionValues(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool takes any division but exactly `closed` as open, and skips seed and RCP checks"
     why = "A mistyped division would switch off the checks of the closed division."
-    mend = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
+    fix = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
     good = (lambda package: package(), lambda package: package(division="open"))
     bad = (
         lambda package: package().system(division="Closed"),
@@ -252,7 +252,7 @@ class ThroughputNeedsTimeToTrain(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool does not look for one"
     why = "Throughput alone says nothing of how fast one model trains."
-    mend = "Add results/<system>/strong/<benchmark>/."
+    fix = "Add results/<system>/strong/<benchmark>/."
     good = (lambda package: package(scaling="weak").with_time_to_train(),)
     bad = (lambda package: package(scaling="weak"),)
 
@@ -273,7 +273,7 @@ class NoBypass(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool obeys such lines if they are the last and unterminated"
     why = "A check that was switched off was not made; reviewers must see that."
-    mend = "Remove the file and pass --waivers with a reason that the committee has agreed to."
+    fix = "Remove the file and pass --waivers with a reason that the committee has agreed to."
     good = (lambda package: package(),)
     bad = (lambda package: package().file("package_checker_params", "rcp-bypass\n"),)
 

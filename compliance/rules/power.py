@@ -26,7 +26,7 @@ class EveryRunMeasured(SetRule):
     id = "POW01"
     cite = f"{RULES_OF_POWER}#measure-all-runs; {CHECKER}"
     why = "The energy of a result is a mean over the same runs as its time: none may be left out by choice."
-    mend = "Add power/<result>/ with the files node_<i>.txt and sw_<i>.txt of each run, or remove the folder power/."
+    fix = "Add power/<result>/ with the files node_<i>.txt and sw_<i>.txt of each run, or remove the folder power/."
     differs = "the official tool accepts one run without power files; strict also warns of folders without a run"
     good = (lambda package: package(), lambda package: package("deepcam").power())
     bad = (
@@ -70,7 +70,7 @@ class PowerNumbers(SetRule):
     id = "POW02"
     cite = CHECKER
     why = "A number that is missing or there twice is a node or switch that was not measured, or was counted twice."
-    mend = "Name the files of each run node_0.txt … node_<n-1>.txt and sw_0.txt … sw_<m-1>.txt."
+    fix = "Name the files of each run node_0.txt … node_<n-1>.txt and sw_0.txt … sw_<m-1>.txt."
     differs = "the official tool accepts one run with such a fault, and node_0 beside node_00; it crashes on node_a"
     good = (lambda package: package("deepcam").power(),)
     bad = (
@@ -117,7 +117,7 @@ class AllNodesMeasured(SetRule):
     profiles = (STRICT,)
     differs = "the official tool compares the numbers of files between runs, not with number_of_nodes"
     why = "Energy of nodes that are not measured is missing; a copied file is no measurement."
-    mend = "Measure every node of the run, as many as number_of_nodes says, each with its own meter or PSU reading."
+    fix = "Measure every node of the run, as many as number_of_nodes says, each with its own meter or PSU reading."
     good = (lambda package: package("deepcam").power(), lambda package: package("deepcam", scaling="weak").power())
     bad = (
         lambda package: package("deepcam").power().edit(1, lambda log: log.set("number_of_nodes", 16)),
@@ -156,7 +156,7 @@ class InterconnectCounted(SetRule):
     profiles = (STRICT,)
     differs = UNREAD
     why = "Switches that carry weights or activations take power too; without a file they count as nothing."
-    mend = (
+    fix = (
         "Add a file sw_<i>.txt for each switch, with one record interconnect_power_est: its highest specified power in "
         "watts times the share that the run uses, or what was measured."
     )

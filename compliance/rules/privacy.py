@@ -35,7 +35,7 @@ class NoPersonalDataInLogs(LogRule):
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "Logs are published for good; addresses are collected from them, and a home directory is an account's name."
-    mend = "Take them out of the copy that is submitted: `python -m submission.assemble … --redact`."
+    fix = "Take them out of the copy that is submitted: `python -m submission.assemble … --redact`."
     good = (
         lambda log: log(),
         lambda log: log().prefix(b"0: "),
@@ -67,7 +67,7 @@ class NoPersonalDataInFiles(PackageRule):
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "The folder is published for good; paths of one account do not work for anybody else, either."
-    mend = "Name a function, not a person; take paths from variables. Credits belong in LICENSE, AUTHORS or CITATION."
+    fix = "Name a function, not a person; take paths from variables. Credits belong in LICENSE, AUTHORS or CITATION."
     good = (
         lambda package: package().code().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
     )

@@ -23,7 +23,7 @@ class TargetReached(LogRule):
     id = "QUA01"
     cite = QUALITY
     why = "Time to train is the time to this quality; without it there is no result."
-    mend = "Train until the target is met; only evaluations between the first epoch_start and run_stop count."
+    fix = "Train until the target is met; only evaluations between the first epoch_start and run_stop count."
     differs = (
         "strict counts only evaluations after the first epoch_start and before run_stop; "
         "the official tool takes any in the file"
@@ -82,7 +82,7 @@ class EvaluationValues(LogRule):
     id = "QUA02"
     cite = QUALITY
     why = "Convergence is counted by the epoch_num of evaluations; the official tool crashes on other value types."
-    mend = 'Log the metric as a JSON number with the metadata "epoch_num".'
+    fix = 'Log the metric as a JSON number with the metadata "epoch_num".'
     differs = "strict refuses any value that is no finite number; the official tool crashes on text and null"
     good = (lambda log: log(),)
     bad = (
@@ -118,7 +118,7 @@ class StatusSuccess(LogRule):
     rounds = ("1.0", "2.0", "3.0")
     differs = "the official tool asks for a status, whatever it says"
     why = "A run that was aborted did not train to the target."
-    mend = "Submit a run that ended with success; the trainer writes the status that is true."
+    fix = "Submit a run that ended with success; the trainer writes the status that is true."
     good = (lambda log: log(), lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"))
     bad = (lambda log: log().meta("run_stop", "status", "aborted"), lambda log: log().meta("run_stop", "status", True))
 
@@ -137,7 +137,7 @@ class LastMeetsTarget(LogRule):
     profiles = (STRICT,)
     differs = "the official tool is content with any evaluation that meets the target"
     why = "The run counts to its last evaluation: a model that lost the quality again is not trained."
-    mend = "Stop at the first evaluation that meets the target."
+    fix = "Stop at the first evaluation that meets the target."
     good = (lambda log: log(),)
     bad = (lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),)
 
@@ -167,7 +167,7 @@ class StopsAtTarget(LogRule):
     profiles = (STRICT,)
     differs = "the official tool does not look"
     why = "The time to train ends at run_stop, so the run gives time away; convergence counts to the last evaluation."
-    mend = "Stop at the target, if it was not meant to go on."
+    fix = "Stop at the target, if it was not meant to go on."
     good = (lambda log: log(),)
     bad = (lambda log: log().evaluation(2, 0.12),)
 
@@ -195,7 +195,7 @@ class EvaluationsReport(LogRule):
     profiles = (STRICT,)
     differs = "the official tool asks for one result in the whole file"
     why = "An evaluation without result means that a record was lost or removed."
-    mend = "Log the metric of every evaluation."
+    fix = "Log the metric of every evaluation."
     good = (lambda log: log(), lambda log: log().move("eval_error", after="epoch_stop"))
     bad = (lambda log: log().drop("eval_error", 4),)
 
@@ -223,7 +223,7 @@ class Uncounted(LogRule):
     profiles = (STRICT,)
     differs = "the official tool counts every evaluation in the file"
     why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
-    mend = "Nothing to mend if the run reached its target by itself."
+    fix = "Nothing to fix if the run reached its target by itself."
     good = (lambda log: log(),)
     bad = (
         lambda log: log().add_evaluation(0.2, after="run_stop"),

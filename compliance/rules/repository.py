@@ -48,7 +48,7 @@ class RepositoryNames(PackageRule):
     profiles = (STRICT,)
     differs = "the official repository checker is a tool of its own; it takes valid relative links as broken"
     why = "The results repository refuses such files."
-    mend = "Rename files without blanks or a leading dot; keep data and checkpoints out; mend links."
+    fix = "Rename files without blanks or a leading dot; keep data and checkpoints out; fix links."
     good = (lambda package: package(), lambda package: package().link("../latest", "cosmoflow"))
     bad = (
         lambda package: package().file("../my notes.txt", "x"),
@@ -89,7 +89,7 @@ class PortableNames(PackageRule):
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "On a reviewer's laptop the checkout fails, or one of two files silently replaces the other."
-    mend = "Use letters a-z, digits, dot, dash, underscore and plus; let names differ in more than letter case."
+    fix = "Use letters a-z, digits, dot, dash, underscore and plus; let names differ in more than letter case."
     good = (
         lambda package: package(),
         lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),
@@ -133,9 +133,7 @@ class LinksInside(PackageRule):
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "In another place an absolute link leads nowhere, or to something else; and so may one to another package."
-    mend = (
-        "Replace the link by what it leads to, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
-    )
+    fix = "Replace the link by what it leads to, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
         lambda package: package().link("../data", "/"),
@@ -171,7 +169,7 @@ class NothingLeftOver(PackageRule):
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "Nobody reads them; they hide what matters, and a core dump may hold passwords."
-    mend = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
+    fix = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
     good = (
         lambda package: package(),
         lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),

@@ -26,7 +26,7 @@ class NumberOfRuns(SetRule):
     id = "RUN01"
     cite = RESULTS
     why = "The score is a mean over a fixed number of runs; more or fewer would let one choose."
-    mend = "Submit all runs of one series, named result_<i>.txt; do not add or take away any."
+    fix = "Submit all runs of one series, named result_<i>.txt; do not add or take away any."
     differs = "the official tool does not count in round 0.7"
     good = (lambda package: package(), lambda package: package(scaling="weak", runs=12))
     bad = (
@@ -55,7 +55,7 @@ class FailingRuns(SetRule):
     id = "RUN02"
     cite = RESULTS
     why = "Olympic scoring drops the slowest run, so one failing run may stand for it; throughput drops none."
-    mend = "Repeat the series; move failing instances of a throughput result to pruned_results."
+    fix = "Repeat the series; move failing instances of a throughput result to pruned_results."
     differs = "the official tool allows one failing run for throughput as well"
     good = (lambda package: package().edit(1, lambda log: log.last_evaluation(0.2)),)
     bad = (
@@ -89,7 +89,7 @@ class SeedsLogged(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     why = "Only different seeds make the runs independent samples of the convergence."
-    mend = "Draw a seed for each run from system randomness and log it with key seed."
+    fix = "Draw a seed for each run from system randomness and log it with key seed."
     differs = (
         "strict only warns in rounds 1.0 and 2.0, which did not ask for it; the official tool applies it backwards"
     )
@@ -125,7 +125,7 @@ class SeedsUnique(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     why = "Two runs with one seed are one sample of the convergence counted twice."
-    mend = "Repeat the run with a seed of its own; of throughput instances move the named ones to pruned_results."
+    fix = "Repeat the run with a seed of its own; of throughput instances move the named ones to pruned_results."
     differs = "the official tool compares seed, source file and source line: the same seed from another line passes"
     good = (lambda package: package(),)
     bad = (
@@ -162,7 +162,7 @@ class NoCopies(SetRule):
     profiles = (STRICT,)
     differs = "the official tool notices a copy only by its seed; with an edited seed it passes"
     why = "A copied log is a run that was never made."
-    mend = "Submit each run once."
+    fix = "Submit each run once."
     good = (lambda package: package(),)
     bad = (
         lambda package: package().copy(1, 2),
@@ -183,7 +183,7 @@ class SameBatchSize(SetRule):
     id = "RUN06"
     cite = RESULTS
     why = "Batch size decides how many epochs a run needs; runs of different sizes are no series."
-    mend = "Repeat the runs that differ."
+    fix = "Repeat the runs that differ."
     differs = "the official package checker crashes on it, in the closed division"
     good = (lambda package: package(),)
     bad = (lambda package: package().edit(3, lambda log: log.set("global_batch_size", 1024)),)
@@ -211,7 +211,7 @@ class SameSettings(SetRule):
     divisions = ("closed",)
     differs = "the official tool does not compare the runs"
     why = "The runs of a result differ in nothing but the seed."
-    mend = "Repeat the runs that differ."
+    fix = "Repeat the runs that differ."
     good = (lambda package: package(),)
     bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
 
@@ -238,7 +238,7 @@ class PrunedComply(SetRule):
     profiles = (STRICT,)
     differs = "the official tools never read pruned_results"
     why = "Pruning takes slow or repeated instances out of the time; it is no place for runs that failed the rules."
-    mend = "Submit pruned logs complete; a run that was killed is no pruned instance."
+    fix = "Submit pruned logs complete; a run that was killed is no pruned instance."
     good = (lambda package: package(scaling="weak").with_time_to_train().prune(2),)
     bad = (lambda package: package(scaling="weak").prune(1, lambda log: log.drop("run_stop")),)
 
@@ -257,7 +257,7 @@ class UsedOnce(SubmissionsRule):
     profiles = (STRICT,)
     differs = "the official tools look at one folder at a time"
     why = "The same run in two results was measured once but is counted twice."
-    mend = "Make the runs for each result; a result of an earlier round may be named, not submitted as new."
+    fix = "Make the runs for each result; a result of an earlier round may be named, not submitted as new."
     good = (lambda package: package(),)
     bad = (lambda package: package().copy_to("other_system"),)
 

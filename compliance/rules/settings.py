@@ -37,7 +37,7 @@ class Submission(LogRule):
     id = "SET01"
     cite = SUBMISSION
     why = "Without these keys nobody can tell which rules the run was meant to keep."
-    mend = "Let the trainer log the submission_* keys from its configuration."
+    fix = "Let the trainer log the submission_* keys from its configuration."
     differs = "strict also refuses blank names"
     good = (lambda log: log(), lambda log: log().set("submission_status", "preview"))
     bad = (
@@ -74,7 +74,7 @@ class Benchmark(LogRule):
     id = "SET02"
     cite = "hpc_training_rules.adoc#benchmarks"
     why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
-    mend = "Log submission_benchmark as cosmoflow, deepcam, oc20 or openfold, in lower case."
+    fix = "Log submission_benchmark as cosmoflow, deepcam, oc20 or openfold, in lower case."
     good = (lambda log: log(benchmark="oc20"), lambda log: log(benchmark="openfold"))
     bad = (
         lambda log: log().drop("submission_benchmark"),
@@ -101,7 +101,7 @@ class SettingsLogged(LogRule):
     id = "SET03"
     cite = HYPERPARAMETERS
     why = "Reviewers compare hyperparameters from the logs; two values leave open which one was used."
-    mend = "Log each setting once, from rank 0, with the value that the run uses."
+    fix = "Log each setting once, from rank 0, with the value that the run uses."
     good = (lambda log: log(), lambda log: log(benchmark="deepcam"), lambda log: log(benchmark="openfold"))
     bad = (
         lambda log: log().drop("global_batch_size"),
@@ -127,7 +127,7 @@ class SettingsAllowed(LogRule):
     id = "SET04"
     cite = HYPERPARAMETERS
     why = "The closed division compares systems, so it fixes the algorithm and bounds the hyperparameters."
-    mend = "Run with an allowed value, or submit to the open division."
+    fix = "Run with an allowed value, or submit to the open division."
     differs = "strict checks the written ranges and types of more settings, see the table of settings"
     good = (
         lambda log: log().set("opt_learning_rate_decay_factor", [0.5, 0.25]),
@@ -173,7 +173,7 @@ class Samples(LogRule):
     id = "SET05"
     cite = "hpc_training_rules.adoc#benchmarks (datasets)"
     why = "A smaller dataset makes epochs shorter and evaluations easier."
-    mend = "Use the complete dataset; log the number of samples in it (the default of the reference)."
+    fix = "Use the complete dataset; log the number of samples in it (the default of the reference)."
     differs = "the official tool compares the numbers only for deepcam and openfold from round 1.0 on"
     good = (lambda log: log(), lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216))
     bad = (
@@ -205,7 +205,7 @@ class NoPlaceholder(LogRule):
     profiles = (STRICT,)
     differs = "the official tool accepts any non-empty text"
     why = "The log should say whose run it is; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
-    mend = "Set organisation and platform in the configuration of the run."
+    fix = "Set organisation and platform in the configuration of the run."
     good = (lambda log: log(),)
     bad = (
         lambda log: log().set("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),
@@ -231,7 +231,7 @@ class SeedLogged(LogRule):
     rounds = ("1.0", "2.0", "3.0")
     differs = "the official log checker asks for a seed in deepcam only; its package checker in all (RUN03)"
     why = "Each run of a result needs a seed of its own, and only the log can show it."
-    mend = "Draw the seed from system randomness and log it once."
+    fix = "Draw the seed from system randomness and log it once."
     good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))
     bad = (lambda log: log().drop("seed"), lambda log: log().set("seed", "lucky"), lambda log: log().set("seed", 0.5))
 

@@ -29,7 +29,7 @@ class NoPlaceholderInDescription(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool accepts any text"
     why = "The published tables would show it."
-    mend = "Write what is true of the system; empty text, or N/A, where nothing applies."
+    fix = "Write what is true of the system; empty text, or N/A, where nothing applies."
     good = (lambda package: package(), lambda package: package().system(hw_notes="see <https://example.org>"))
     bad = (
         lambda package: package().system(cooling="TO BE FILLED IN: air or liquid"),
@@ -58,7 +58,7 @@ class SystemType(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool does not ask for `system_type`, which the written policy knows"
     why = "Results are listed by the type of the system."
-    mend = 'Write "system_type": "datacenter".'
+    fix = 'Write "system_type": "datacenter".'
     good = (lambda package: package(), lambda package: package().system(system_type="datacenter"))
     bad = (
         lambda package: package().system(system_type="Computing Center"),
@@ -82,7 +82,7 @@ class RightFolder(SetRule):
     profiles = (STRICT,)
     differs = "the official tool never compares logs with the folder or the system description"
     why = "A log in the wrong folder is judged by the wrong target, run count and rules."
-    mend = "Move the logs to results/<system>/<scaling>/<benchmark>/ as they say; correct the system description."
+    fix = "Move the logs to results/<system>/<scaling>/<benchmark>/ as they say; correct the system description."
     good = (lambda package: package(),)
     bad = (
         lambda package: package().rename_folder("deepcam"),
@@ -117,7 +117,7 @@ class DescribedSystem(SetRule):
     profiles = (STRICT,)
     differs = "the official tool never compares logs with the system description"
     why = "The score is published for the described system: it must be the one that ran."
-    mend = "Correct the system description, or the configuration that the run logs."
+    fix = "Correct the system description, or the configuration that the run logs."
     good = (lambda package: package(),)
     bad = (
         lambda package: package().system(number_of_nodes="512"),
@@ -189,7 +189,7 @@ class FitsSystem(SetRule):
     profiles = (STRICT,)
     differs = "the official tool takes T and S as they are stated"
     why = "Throughput on more accelerators than the system has is impossible."
-    mend = "Log the nodes of the instance, not of the whole system; correct the system description."
+    fix = "Log the nodes of the instance, not of the whole system; correct the system description."
     good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)
     bad = (lambda package: package(scaling="weak").together().system(number_of_nodes="32"),)
 

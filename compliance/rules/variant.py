@@ -25,7 +25,7 @@ class NoMini(LogRule):
     profiles = (STRICT,)
     differs = UNKNOWN
     why = "The mini problems are for laptops and tests; their results are no MLPerf results."
-    mend = "Pass --allow-mini to check a mini run by the rules of the mini round; then this is a note."
+    fix = "Pass --allow-mini to check a mini run by the rules of the mini round; then this is a note."
     good = (lambda log: log(), lambda log: log().add(KEY, FULL))
     bad = (lambda log: log(division="open", variant=MINI),)
 
@@ -45,7 +45,7 @@ class KnownVariant(LogRule):
     profiles = (STRICT,)
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
-    mend = "Log dataset_variant mini for the mini problem; for the full one log none, or full."
+    fix = "Log dataset_variant mini for the mini problem; for the full one log none, or full."
     good = (lambda log: log(), lambda log: log().add(KEY, FULL), lambda log: log(division="open", variant=MINI))
     bad = (
         lambda log: log().add(KEY, "tiny"),
@@ -75,7 +75,7 @@ class MiniIsOpen(LogRule):
     profiles = (STRICT,)
     differs = UNKNOWN
     why = "The closed division is for the full problem; a mini run that claims it could pass for an MLPerf result."
-    mend = "Log submission_division open."
+    fix = "Log submission_division open."
     good = (lambda log: log(), lambda log: log(division="open", variant=MINI))
     bad = (lambda log: log(division="closed", variant=MINI),)
 
@@ -96,7 +96,7 @@ class OneVariant(SetRule):
     profiles = (STRICT,)
     differs = UNKNOWN
     why = "A mini run takes minutes: it cannot stand for a run on the full dataset, nor the other way round."
-    mend = "Keep the runs of the two problems in different folders."
+    fix = "Keep the runs of the two problems in different folders."
     good = (lambda package: package(), lambda package: package(division="open", variant=MINI))
     bad = (lambda package: package().edit(3, lambda log: log.add(KEY, MINI)),)
 

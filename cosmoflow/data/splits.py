@@ -16,7 +16,7 @@ from cosmoflow.data.sample_files import SPLITS
 
 
 class SplitError(UsageError):
-    """The universes cannot be split as asked; the message says what there is and how to mend it."""
+    """The universes cannot be split as asked; the message says what there is and how to fix it."""
 
 
 @dataclass(frozen=True)

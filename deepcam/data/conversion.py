@@ -18,7 +18,7 @@ from tqdm import tqdm
 from common.data.arrays import ArrayError, StoredArray
 from common.data.npy import located, write
 from common.datasets.build import BadItemError, Item, ProductionError
-from common.datasets.journal import Ledger
+from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
 from common.files import whole_file
 from deepcam.data import npy, single_file, snapshot
@@ -94,7 +94,7 @@ class Single:
             yield Item(name, (f"{CHECKSUMS}/{split}-{first:06d}.txt",), (split, first, block))
 
     def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
-        recorded = {PurePosixPath(name).name.partition("-")[0] for name in Ledger(folder).finished}
+        recorded = {PurePosixPath(name).name.partition("-")[0] for name in Journal(folder).finished}
         for split, paths in splits.items():
             path, names = folder / f"{split}.h5", tuple(path.name for path in paths)
             if not path.exists() and split in recorded:

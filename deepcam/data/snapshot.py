@@ -64,7 +64,7 @@ HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 
 
 class SnapshotError(BadItemError):
-    """A file holds no usable snapshot; the message names file and key, what was expected and how to mend it."""
+    """A file holds no usable snapshot; the message names file and key, what was expected and how to fix it."""
 
 
 def find(folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ GROUP: Final = "climate"
 
 
 class StatsError(ValueError):
-    """A file holds no usable statistics; the message names file and key and says how to mend it."""
+    """A file holds no usable statistics; the message names file and key and says how to fix it."""
 
 
 @dataclass(frozen=True)

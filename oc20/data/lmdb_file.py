@@ -34,7 +34,7 @@ META_BYTES: Final = PAGE.size + 24 + 2 * TREE.size + 16
 
 
 class LmdbError(ValueError):
-    """A file is no LMDB file, or damaged; the message says which and how to mend it."""
+    """A file is no LMDB file, or damaged; the message says which and how to fix it."""
 
 
 class Meta(NamedTuple):

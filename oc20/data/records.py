@@ -56,7 +56,7 @@ FORM: Final = {
 
 
 class RecordError(ValueError):
-    """A frame is damaged, incomplete or impossible; the message says where, what was expected and how to mend it."""
+    """A frame is damaged, incomplete or impossible; the message says where, what was expected and how to fix it."""
 
 
 def check(frame: Frame) -> None:

@@ -141,7 +141,7 @@ class Code:
             raise AssemblyError(f"{self.root}: no files; expected the code of {self.benchmark}")
         broken = [path for path in files if not path.is_file()]
         if broken:
-            raise AssemblyError(f"no file to read: {listed(broken)}; mend the link or remove it")
+            raise AssemblyError(f"no file to read: {listed(broken)}; fix the link or remove it")
         large = [path for path in files if path.stat().st_size > MAX_FILE_BYTES]
         if large:
             raise AssemblyError(

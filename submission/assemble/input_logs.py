@@ -24,7 +24,7 @@ LISTED: Final = 5
 
 
 class AssemblyError(ValueError):
-    """No package can be made of this; the message names the files, what is wrong, and how to mend it."""
+    """No package can be made of this; the message names the files, what is wrong, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def read_copy(path: Path, redacted: bool) -> tuple[bytes, dict[str, int], str]:
     Raises AssemblyError for a log that is no file, too large for a results repository, or compressed.
     """
     if not path.is_file():
-        raise AssemblyError(f"{path} is no file that can be read; mend the link or remove it")
+        raise AssemblyError(f"{path} is no file that can be read; fix the link or remove it")
     if path.stat().st_size > MAX_FILE_BYTES:
         raise AssemblyError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB, which a results repository refuses")
     data = path.read_bytes()

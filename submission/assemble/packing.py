@@ -211,11 +211,11 @@ def _yaml(log: Arrival) -> bytes:
     return f"# As the result logs state it, all defaults filled in; {PER_RUN} are the run's own.\n{text}".encode()
 
 
-def _folder_name(text: str, what: str, mend: str) -> str:
+def _folder_name(text: str, what: str, fix: str) -> str:
     """Return the text without blanks; AssemblyError if it is no plain name for a folder all the same."""
     name = "_".join(text.split())
     if not FOLDER_NAME.fullmatch(name):
-        raise AssemblyError(f"{what} is {show(text)}, which is no plain folder name: {mend}")
+        raise AssemblyError(f"{what} is {show(text)}, which is no plain folder name: {fix}")
     return name
 
 

@@ -75,7 +75,7 @@ def _group(group: Group, base: str, site: Site) -> Html:
     reasons = (
         [
             element("p", element("b", label), " ", text)
-            for label, text in (("Why:", rule.why), ("How to mend:", rule.mend), ("Source:", rule.cite))
+            for label, text in (("Why:", rule.why), ("How to fix:", rule.fix), ("Source:", rule.cite))
             if text
         ]
         if rule
@@ -83,7 +83,7 @@ def _group(group: Group, base: str, site: Site) -> Html:
     )
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     return element(
-        "div", head, *shown, disclosure("why, and how to mend", *reasons) if reasons else "", class_="finding"
+        "div", head, *shown, disclosure("why, and how to fix", *reasons) if reasons else "", class_="finding"
     )
 
 

@@ -44,13 +44,13 @@ exit status: 0 the package passes the check, missing runs aside; 1 it does not, 
 130 interrupted: call again to go on"""
 MANIFEST: Final = "manifest.json"
 """What is beside data that are complete; see common/datasets/manifest.py."""
-MENDABLE: Final = (ValueError, OSError, LockedError, NotOurs)
+USER_ERRORS: Final = (ValueError, OSError, LockedError, NotOurs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(argv)
-    return run_command(lambda: _emit(given) if given.emit else _round(given), MENDABLE)
+    return run_command(lambda: _emit(given) if given.emit else _round(given), USER_ERRORS)
 
 
 def _parser() -> argparse.ArgumentParser:

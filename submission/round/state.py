@@ -24,7 +24,7 @@ TRAINED: Final = (0, 1)
 
 
 class StateError(ValueError):
-    """The state of a round cannot be used; the message says which file, and how to mend it."""
+    """The state of a round cannot be used; the message says which file, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from compliance.setting_tables import differences, judged_apart, rounds_text
 def test_explain_says_all_of_a_rule(rule):
     text = explain(rule.id)
     words = " ".join(text.split())
-    for part in (rule.title(), rule.severity, rule.cite, rule.why, rule.mend, rule.differs):
+    for part in (rule.title(), rule.severity, rule.cite, rule.why, rule.fix, rule.differs):
         assert " ".join(part.split()) in words
     assert "What it says to examples that break it:\n  " in text
     assert "lambda" not in text and "/tmp" not in text

@@ -480,7 +480,7 @@ def test_github_commands_say_where_and_what(nasty):
     _, place, message = next(command for command in found if command[1]["title"].startswith("QUA01"))
     assert place["file"] == clean(f"::error::{NASTY}{HALF_SURROGATE}/a.txt") and place["line"] == "7"
     assert place["title"] == f"QUA01 {RULES['QUA01'].title()}"
-    assert message.startswith(clean(NASTY)) and message.endswith(f"\nMend: {RULES['QUA01'].mend}")
+    assert message.startswith(clean(NASTY)) and message.endswith(f"\nMend: {RULES['QUA01'].fix}")
     assert [message for name, _, message in found if name == "notice"][-1].startswith("not checked: ")
 
 

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from common.datasets.journal import Ledger
+from common.datasets.journal import Journal
 from common.datasets.manifest import read_manifest
 from cosmoflow import prepare
 from cosmoflow.data import tfrecord
@@ -167,7 +167,7 @@ def test_a_bad_universe_may_be_taken_away_and_tasks_be_fewer(raw, tmp_path, caps
 
 def test_records_of_tasks_can_be_merged_by_hand(raw, tmp_path, monkeypatch):
     out, copy = tmp_path / "out", tmp_path / "copy"
-    monkeypatch.setattr(Ledger, "complete", lambda *_: None)  # as if the last task had died before its last step
+    monkeypatch.setattr(Journal, "complete", lambda *_: None)  # as if the last task had died before its last step
     for task in ("0", "1"):
         assert convert(raw, out, "--validation", "2", "--task", task, "--n-tasks", "2") == 0
     monkeypatch.undo()

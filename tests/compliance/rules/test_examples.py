@@ -58,7 +58,7 @@ def test_examples(rule, kind, number, tmp_path):
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_rule_is_documented(rule):
     assert rule.title().endswith(".") and len(rule.title()) < 130
-    assert rule.cite and rule.why and rule.mend
+    assert rule.cite and rule.why and rule.fix
     assert rule.good and rule.bad
     assert set(rule.profiles) <= set(PROFILES) and set(rule.rounds) <= set(ROUNDS)
     assert rule.differs or rule.profiles == PROFILES, "a rule of one profile says what the other does"

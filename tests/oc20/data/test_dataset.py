@@ -96,24 +96,24 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(slabs, tmp_path):
 
 def test_wrong_sizes_are_found(slabs, tmp_path):
     folder = write(tmp_path, slabs)
-    path, mend = folder / metadata.NAME, f"python -m oc20.prepare metadata {re.escape(str(tmp_path))}"
+    path, fix = folder / metadata.NAME, f"python -m oc20.prepare metadata {re.escape(str(tmp_path))}"
     right = metadata.stored(path)
 
     def opened(**arrays):
         np.savez(path, **arrays)
         return dataset(folder)
 
-    with pytest.raises(DatasetError, match=f"metadata.npz has no triplets and no free: make it by `{mend}"):
+    with pytest.raises(DatasetError, match=f"metadata.npz has no triplets and no free: make it by `{fix}"):
         opened(natoms=right["natoms"], neighbors=right["neighbors"])
-    with pytest.raises(DatasetError, match=rf"`natoms` is int32 \(7,\), but the folder has 8 frames.*{mend}"):
+    with pytest.raises(DatasetError, match=rf"`natoms` is int32 \(7,\), but the folder has 8 frames.*{fix}"):
         opened(**{key: array[:7] for key, array in right.items()})
-    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{mend}"):
+    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{fix}"):
         opened(**right | {"natoms": np.array([{}] * 8)})
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{mend}"):
+    with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{fix}"):
         dataset(folder)
     path.unlink()
-    with pytest.raises(DatasetError, match=rf"metadata.npz is missing.*{mend}"):
+    with pytest.raises(DatasetError, match=rf"metadata.npz is missing.*{fix}"):
         dataset(folder)
     others = opened(**right | {"free": right["free"][::-1]})
     with pytest.raises(DatasetError, match=r"data.0002.lmdb, frame 1: .*\(8, \d+, \d+\), but metadata.npz says"):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.logs.log import TOKEN
-from compliance.samples.log import SETTINGS, SampleLog
+from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 
 WORDS = (
@@ -77,7 +77,7 @@ def text_of(found: Any) -> str:
 
 def sample(rng: random.Random) -> SampleLog:
     """Return a log, honest or with a few records changed."""
-    benchmark = rng.choice(list(SETTINGS))
+    benchmark = rng.choice(list(REFERENCES))
     rounds = REFERENCES[benchmark].rounds
     log = SampleLog(
         benchmark, rng.choice(rounds), rng.choice(("closed", "open")), rng.randrange(3), rng.choice((None, 1, 3))
@@ -235,7 +235,7 @@ BYTE_CHANGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
 
 def write_package(rng: random.Random, folder: Path) -> None:
     """Write a submission folder, damaged in none to several ways; no link leads out of the given folder."""
-    benchmark = rng.choice(("cosmoflow", "deepcam", "oc20"))
+    benchmark = rng.choice(PACKAGES)
     round_, scaling = rng.choice(REFERENCES[benchmark].rounds), rng.choice(("strong", "weak"))
     package = SamplePackage(benchmark, round_, rng.choice(("closed", "open")), scaling=scaling)
     if package.scaling == "weak" and rng.random() < 0.5:

@@ -195,6 +195,18 @@ OPEN_SETTINGS: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
+class ExampleRun:
+    """A run as the closed division wants it, from which sample logs are made.
+
+    epochs: evaluations until the target is met, just more than the reference convergence points ask for.
+    settings: keys and values of its log, by round.
+    """
+
+    epochs: int
+    settings: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """The facts of one benchmark.
 
@@ -203,6 +215,8 @@ class Reference:
     epoch_unit: what `epoch_num` counts: "epochs" or "samples".
     points: file with the reference convergence points, relative to the top of the project.
     cite: where the rules say so.
+    example: a run that follows the rules.
+    staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", or "mini" for the facts of the benchmark's mini problem.
     """
 
@@ -215,6 +229,8 @@ class Reference:
     epoch_unit: str
     points: str
     cite: str
+    example: ExampleRun
+    staging: tuple[str, ...] = ()
     variant: str = FULL
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:

@@ -12,6 +12,7 @@ from common.reference import (
     ROUNDS,
     Check,
     Dataset,
+    ExampleRun,
     Reference,
     Setting,
     Target,
@@ -43,6 +44,16 @@ SETTINGS = (
     Setting("sgd_opt_momentum", equals(0.9), None, required=False, why="the rules fix the momentum"),
 )
 
+FIRST_EXAMPLE = {
+    "global_batch_size": 512,
+    "opt_name": "sgd",
+    "opt_base_learning_rate": 0.006,
+    "opt_learning_rate_warmup_epochs": 6,
+    "opt_learning_rate_warmup_factor": 4.0,
+    "opt_learning_rate_decay_boundary_epochs": [19, 21, 22, 23],
+    "opt_learning_rate_decay_factor": [0.5, 0.25, 0.125, 0.0625],
+}
+
 REFERENCE = Reference(
     name="cosmoflow",
     rounds=ROUNDS,
@@ -58,6 +69,14 @@ REFERENCE = Reference(
     epoch_unit="epochs",
     points="cosmoflow/rcps.yaml",
     cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+    example=ExampleRun(
+        epochs=25,
+        settings={
+            "0.7": FIRST_EXAMPLE,
+            **dict.fromkeys(since("1.0"), FIRST_EXAMPLE | {"dropout": 0.0, "opt_weight_decay": 0.01}),
+        },
+    ),
+    staging=("staging.mode=replicate", "staging.stage_dir=$TMPDIR/cosmoflow"),
 )
 
 MINI_TARGET = 0.21

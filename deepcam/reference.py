@@ -13,6 +13,7 @@ from common.reference import (
     ROUNDS,
     Check,
     Dataset,
+    ExampleRun,
     Reference,
     Setting,
     Target,
@@ -100,6 +101,33 @@ LATER_SETTINGS = (
     Setting("scheduler_eta_min", AMOUNT, NOT_NEGATIVE, rounds=LATER, when=COSINE),
 )
 
+FIRST_EXAMPLE = {
+    "global_batch_size": 256,
+    "opt_name": "LAMB",
+    "opt_base_learning_rate": 0.002,
+    "opt_learning_rate_warmup_steps": 0,
+    "opt_learning_rate_warmup_factor": 1.0,
+    "opt_epsilon": 1e-6,
+}
+LATER_EXAMPLE = {
+    "global_batch_size": 256,
+    "gradient_accumulation_frequency": 1,
+    "batchnorm_group_size": 1,
+    "opt_name": "LAMB",
+    "opt_lr": 0.002,
+    "opt_betas": [0.9, 0.999],
+    "opt_eps": 1e-6,
+    "opt_weight_decay": 0.01,
+    "opt_bias_correction": True,
+    "opt_grad_averaging": True,
+    "opt_max_grad_norm": 1.0,
+    "scheduler_type": "multistep",
+    "scheduler_milestones": [4096, 8192],
+    "scheduler_decay_rate": 0.1,
+    "scheduler_lr_warmup_steps": 0,
+    "scheduler_lr_warmup_factor": 1.0,
+}
+
 REFERENCE = Reference(
     name="deepcam",
     rounds=ROUNDS,
@@ -116,6 +144,8 @@ REFERENCE = Reference(
     epoch_unit="epochs",
     points="deepcam/rcps.yaml",
     cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+    example=ExampleRun(epochs=9, settings={"0.7": FIRST_EXAMPLE, **dict.fromkeys(LATER, LATER_EXAMPLE)}),
+    staging=("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
 )
 
 MINI = mini_of(REFERENCE, REFERENCE.target.value, 512, 64, source="generated snapshots 96 x 144 x 16")

@@ -11,6 +11,7 @@ from common.reference import (
     COUNT,
     NOT_NEGATIVE,
     Dataset,
+    ExampleRun,
     Reference,
     Setting,
     Target,
@@ -23,6 +24,16 @@ from common.reference import (
 )
 
 ROUNDS = since("1.0")
+
+EXAMPLE = {
+    "global_batch_size": 1024,
+    "opt_name": "AdamW",
+    "opt_base_learning_rate": 0.0012,
+    "opt_learning_rate_warmup_steps": 7816,
+    "opt_learning_rate_warmup_factor": 0.2,
+    "opt_learning_rate_decay_boundary_steps": [31264, 46896],
+    "opt_learning_rate_decay_factor": 0.1,
+}
 
 REFERENCE = Reference(
     name="oc20",
@@ -55,6 +66,8 @@ REFERENCE = Reference(
     epoch_unit="epochs",
     points="oc20/rcps.yaml",
     cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+    example=ExampleRun(epochs=26, settings=dict.fromkeys(ROUNDS, EXAMPLE)),
+    staging=("staging.mode=memory",),
 )
 
 MINI_TARGET = 0.036

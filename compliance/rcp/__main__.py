@@ -30,7 +30,7 @@ examples:
 RECORD_HELP: Final = """\
 Reads all result_*.txt under RUNS: one log per reference run. Runs of one batch size make one point; the
 convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
-A point needs 2 x as many runs as a result has (cosmoflow 20, deepcam 10), each with another seed. Runs on
+A point needs 2 x as many runs as a result has (10 where a result has 5), each with another seed. Runs on
 the mini problem (dataset_variant mini) make points of their own.
 
 Call it again when more runs are there: logs that are in the table already (same sha256) are left alone,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from common.reference import since
-from compliance.benchmarks import benchmarks_of
+from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
@@ -84,7 +84,7 @@ class BenchmarkFolders(PackageRule):
     profiles = (STRICT,)
     differs = "the official tool skips an unknown folder with a warning"
     why = "What is in an unknown folder would not be judged at all."
-    fix = "Name the folder cosmoflow, deepcam, oc20 or openfold (3.0)."
+    fix = f"Name the folder {names_in_words()}, in lower case."
     good = (lambda package: package(),)
     bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
 

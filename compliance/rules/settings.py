@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import ANY, Check, Setting, is_integer, one_of
-from compliance.benchmarks import benchmarks_of
+from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.model.finding import NOTE, Finding
 from compliance.model.system import is_placeholder
@@ -74,7 +74,7 @@ class Benchmark(LogRule):
     id = "SET02"
     cite = "hpc_training_rules.adoc#benchmarks"
     why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
-    fix = "Log submission_benchmark as cosmoflow, deepcam, oc20 or openfold, in lower case."
+    fix = f"Log submission_benchmark as {names_in_words()}, in lower case."
     good = (lambda log: log(benchmark="oc20"), lambda log: log(benchmark="openfold"))
     bad = (
         lambda log: log().drop("submission_benchmark"),

@@ -12,70 +12,10 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from common.reference import FULL, MINI
-from compliance.benchmarks import MINIS, OPENFOLD_FIXED, REFERENCES
+from compliance.benchmarks import MINIS, REFERENCES
 
 START_MS = {"0.7": 1_600_000_000_000, "1.0": 1_631_000_000_000, "2.0": 1_663_000_000_000, "3.0": 1_694_000_000_000}
 EPOCH_MS = 200_000
-SMALL_LOG_EPOCHS = {"cosmoflow": 25, "deepcam": 9, "oc20": 26, "openfold": 14}
-"""Evaluations to convergence: just slower than the reference convergence points at the batch sizes below."""
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "cosmoflow": {
-        "global_batch_size": 512,
-        "opt_name": "sgd",
-        "opt_base_learning_rate": 0.006,
-        "opt_learning_rate_warmup_epochs": 6,
-        "opt_learning_rate_warmup_factor": 4.0,
-        "opt_learning_rate_decay_boundary_epochs": [19, 21, 22, 23],
-        "opt_learning_rate_decay_factor": [0.5, 0.25, 0.125, 0.0625],
-        "dropout": 0.0,
-        "opt_weight_decay": 0.01,
-    },
-    "deepcam": {
-        "global_batch_size": 256,
-        "gradient_accumulation_frequency": 1,
-        "batchnorm_group_size": 1,
-        "opt_name": "LAMB",
-        "opt_lr": 0.002,
-        "opt_betas": [0.9, 0.999],
-        "opt_eps": 1e-6,
-        "opt_weight_decay": 0.01,
-        "opt_bias_correction": True,
-        "opt_grad_averaging": True,
-        "opt_max_grad_norm": 1.0,
-        "scheduler_type": "multistep",
-        "scheduler_milestones": [4096, 8192],
-        "scheduler_decay_rate": 0.1,
-        "scheduler_lr_warmup_steps": 0,
-        "scheduler_lr_warmup_factor": 1.0,
-    },
-    "oc20": {
-        "global_batch_size": 1024,
-        "opt_name": "AdamW",
-        "opt_base_learning_rate": 0.0012,
-        "opt_learning_rate_warmup_steps": 7816,
-        "opt_learning_rate_warmup_factor": 0.2,
-        "opt_learning_rate_decay_boundary_steps": [31264, 46896],
-        "opt_learning_rate_decay_factor": 0.1,
-    },
-    "openfold": {
-        "global_batch_size": 256,
-        "gradient_accumulation_steps": 1,
-        **OPENFOLD_FIXED,
-        "opt_base_learning_rate": 0.001,
-        "opt_learning_rate_warmup_init": 1e-5,
-        "opt_learning_rate_warmup_steps": 0,
-        "initial_training_dataloader_type": "InitialTrainingDataloaderPT",
-    },
-}
-FIRST_DEEPCAM = {
-    "global_batch_size": 256,
-    "opt_name": "LAMB",
-    "opt_base_learning_rate": 0.002,
-    "opt_learning_rate_warmup_steps": 0,
-    "opt_learning_rate_warmup_factor": 1.0,
-    "opt_epsilon": 1e-6,
-}
 
 
 class SampleLog:
@@ -93,19 +33,13 @@ class SampleLog:
     ) -> None:
         self.benchmark, self.round, self.division, self.run = benchmark, round_, division, run
         self.reference = (MINIS if variant == MINI else REFERENCES)[benchmark]
+        example = self.reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
         self.records: list[dict[str, Any]] = []
         self._edits: list[tuple[str, int, Callable[[bytes], bytes]]] = []
         self._prefix = b""
-        self._write_header({**self._settings(), **(settings or {})})
-        self._write_run(epochs or SMALL_LOG_EPOCHS[benchmark])
-
-    def _settings(self) -> dict[str, Any]:
-        if self.benchmark == "deepcam" and self.round == "0.7":
-            return FIRST_DEEPCAM
-        if self.benchmark == "cosmoflow" and self.round == "0.7":
-            return {k: v for k, v in SETTINGS["cosmoflow"].items() if k not in ("dropout", "opt_weight_decay")}
-        return SETTINGS[self.benchmark]
+        self._write_header({**example.settings[round_], **(settings or {})})
+        self._write_run(epochs or example.epochs)
 
     def _write_header(self, settings: dict[str, Any]) -> None:
         self._add("init_start", None)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import UsageError
+from compliance.benchmarks import REFERENCES
 from submission.round.plan import Series
 from submission.round.state import LARGEST_SEED, LOG
 
@@ -23,12 +24,6 @@ SLURM, PBS, PLAIN = "slurm", "pbs", "plain"
 SCHEDULERS: Final = (SLURM, PBS, PLAIN)
 GRACE_S: Final = 300
 """How long before its time limit a job is told to save and stop: an evaluation and a checkpoint must fit in."""
-STAGING: Final = {
-    "cosmoflow": ("staging.mode=replicate", "staging.stage_dir=$TMPDIR/cosmoflow"),
-    "deepcam": ("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
-    "oc20": ("staging.mode=memory",),
-}
-"""How the full datasets get to the nodes, see the README of each benchmark; the overrides of a round come after."""
 HEAD: Final = """\
 #!/bin/bash
 # An MLPerf HPC round, printed by `python -m submission.round --emit @scheduler@`.
@@ -268,7 +263,8 @@ def _submitted(option: str, job: str) -> str:
 
 
 def _settings(series: Series) -> str:
-    staging = () if _is_mini(series) else STAGING[series.benchmark]
+    # The overrides of a round come after, and win.
+    staging = () if _is_mini(series) else REFERENCES[series.benchmark].staging
     return shlex.join([str(series.config), *staging, *series.overrides])
 
 

@@ -10,7 +10,9 @@
 
 from typing import Any
 
-__version__ = "0.1.0"
+from compliance.version import VERSION as __version__
+
+__all__ = ["__version__"]
 
 
 def __getattr__(name: str) -> Any:

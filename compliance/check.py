@@ -15,13 +15,13 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from common.reference import ROUNDS
-from compliance import __version__
 from compliance.benchmarks import REFERENCES
 from compliance.cli import refuse_to_overwrite, round_name, write_text
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.model.report import Report
 from compliance.rule import PROFILES, RULES
+from compliance.version import VERSION
 
 EXAMPLES = """\
 examples:
@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         "--follow-timeout", type=float, default=0, metavar="SECONDS", help="give up after so long without news"
     )
     output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
-    parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {__version__}")
+    parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {VERSION}")
     return parser
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
-from compliance.formats import Style
+from compliance.formats.style import Style
 from compliance.formats.words import clean, place
 from compliance.logs.log import parse_log
 from compliance.model.finding import SKIPPED, Finding

@@ -6,27 +6,14 @@ A format's module is imported when it is first used: a check of one log starts i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from compliance.formats.style import Style
 
 if TYPE_CHECKING:
     from compliance.model.report import Report
 
 __all__ = ["FORMATS", "Style"]
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How a report is shown.
-
-    color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).
-    verbose: nothing is collapsed (text only). base: folder that shown paths are relative to; "" for none.
-    """
-
-    color: bool = False
-    width: int = 100
-    verbose: bool = False
-    base: str = ""
 
 
 def _imported_late(name: str) -> Callable[[Report, Style], str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from compliance.formats import Style
+from compliance.formats.style import Style
 from compliance.formats.words import clean, counted, place
 from compliance.model.finding import ERROR, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
 from compliance.rule import RULES

@@ -12,11 +12,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from common.reference import is_number
-from compliance import __version__
-from compliance.formats import Style
 from compliance.formats.findings import shown_verdict
+from compliance.formats.style import Style
 from compliance.formats.words import relative
 from compliance.model.finding import ERROR, Finding
+from compliance.version import VERSION
 
 if TYPE_CHECKING:
     from compliance.model.report import Report
@@ -42,7 +42,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
     return {
         "schema": SCHEMA,
-        "version": __version__,
+        "version": VERSION,
         "profile": report.profile,
         "verdict": report.verdict,
         "exit_code": report.exit_code,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
-from compliance.formats import Style
 from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
+from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
 from compliance.model.finding import ERROR, SKIPPED, Finding
 from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compliance.formats import Style
 from compliance.formats.findings import (
     Group,
     all_shown,
@@ -21,6 +20,7 @@ from compliance.formats.findings import (
     shown_verdict,
     summary,
 )
+from compliance.formats.style import Style
 from compliance.formats.tables import score_tables
 from compliance.formats.words import (
     clean,

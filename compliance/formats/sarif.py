@@ -11,12 +11,12 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from compliance import __version__
-from compliance.formats import Style
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
+from compliance.formats.style import Style
 from compliance.formats.words import clean, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
+from compliance.version import VERSION
 
 if TYPE_CHECKING:
     from compliance.model.report import Report
@@ -40,7 +40,7 @@ def render(report: Report, style: Style) -> str:
         "tool": {
             "driver": {
                 "name": "mlperf-hpc-check",
-                "semanticVersion": __version__,
+                "semanticVersion": VERSION,
                 "rules": [_rule(id_) for id_ in ids],
             }
         },

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from compliance.formats import Style
 from compliance.formats.findings import (
     Group,
     Shown,
@@ -21,6 +20,7 @@ from compliance.formats.findings import (
     shown_verdict,
     summary,
 )
+from compliance.formats.style import Style
 from compliance.formats.tables import Table, score_tables
 from compliance.formats.words import (
     clean,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from common.reference import is_number
 from compliance.benchmarks import REFERENCES
-from compliance.formats import Style
+from compliance.formats.style import Style
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain

@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Final
 
 from common.provenance import source_hash
-from compliance import __version__
 from compliance.benchmarks import reference_of
 from compliance.formats.findings import all_shown, alone, inputs_by_round, lowered, result_sets, summary
 from compliance.formats.words import counted
@@ -19,6 +18,7 @@ from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.run import Run
+from compliance.version import VERSION
 from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined
 from submission.report.provenance import package_origin, provenance_of
@@ -116,7 +116,7 @@ def _title(report: Report) -> str:
 def _header(report: Report, lines: Sequence[Line], title: str) -> Html:
     labels = labels_of(report, lines)
     rounds = ", ".join(dict.fromkeys(round_ for _, round_, _ in report.rounds))
-    rules = f"mlperf-hpc-suite {__version__}, sources {source_hash(('common', 'compliance'))[:12]}"
+    rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     said = summary(report, all_shown(report)).partition(": ")[2]
     facts_ = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Found", said)]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts_]

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from compliance import __version__
 from compliance.formats.json import finite
 from compliance.formats.markdown import escaped
 from compliance.formats.words import clean, matters, minutes, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
+from compliance.version import VERSION
 from submission.summary.difference import Difference
 from submission.summary.rows import Row, rows
 from submission.text_table import Table, csv_text, markdown_text, terminal_text
@@ -83,7 +83,7 @@ def json_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str
     """Return all members of the rows as JSON: units are in their names, or in the docstrings of Row and Difference."""
     document = {
         "schema": SCHEMA,
-        "version": __version__,
+        "version": VERSION,
         "results": [asdict(row) for row in rows],
         "differences": [asdict(change) | {"speedup": change.speedup} for change in changes],
     }

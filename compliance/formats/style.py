@@ -1,0 +1,17 @@
+"""How a report is shown, the same for every format."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a report is shown.
+
+    color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).
+    verbose: nothing is collapsed (text only). base: folder that shown paths are relative to; "" for none.
+    """
+
+    color: bool = False
+    width: int = 100
+    verbose: bool = False
+    base: str = ""

@@ -94,56 +94,62 @@ def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[st
     }
 
 
-def _add_options(made: Any, files: Any) -> None:
-    made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as the mini problem")
-    made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
-    made.add_argument(
-        "--subvolumes", type=positive, metavar="K", help="cut universes of K·N voxels per side into K³ samples"
-    )
-    made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
-    made.add_argument("--length", type=float, metavar="MPC_H", help="side of a universe in Mpc/h; 0: voxels of H_0/70")
-    made.add_argument("--train", type=count, metavar="N", help="universes for training")
-    made.add_argument("--validation", type=count, metavar="N", help="universes for validation")
-    files.add_argument("--format", choices=(*FORMATS, RAW), default="tfrecord", help="hdf5: raw universes, uncut")
-    files.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord")
+class Synthesize(Synthesis):
+    """The command of CosmoFlow."""
+
+    module = "cosmoflow.synthesize"
+    description = DESCRIPTION
+    examples = EXAMPLES
+    presets = PRESETS
+    picture = "universes.png"
+
+    def add_options(self, made: Any, files: Any) -> None:
+        """Add the options of universes."""
+        made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as the mini problem")
+        made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
+        made.add_argument(
+            "--subvolumes", type=positive, metavar="K", help="cut universes of K·N voxels per side into K³ samples"
+        )
+        made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
+        made.add_argument(
+            "--length", type=float, metavar="MPC_H", help="side of a universe in Mpc/h; 0: voxels of H_0/70"
+        )
+        made.add_argument("--train", type=count, metavar="N", help="universes for training")
+        made.add_argument("--validation", type=count, metavar="N", help="universes for validation")
+        files.add_argument("--format", choices=(*FORMATS, RAW), default="tfrecord", help="hdf5: raw universes, uncut")
+        files.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord")
+
+    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Return the fields of a preset that the arguments replace."""
+        changes = given(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
+        return changes if args.length is None else changes | {"length_mpc_h": args.length or None}
+
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+        """Return the plan of samples, or of raw universes."""
+        if args.format == RAW and args.compress == "gzip":
+            raise UsageError("raw universes are not compressed: leave out --compress")
+        samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
+        return synthesis(recipe, args.seed, samples)
+
+    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+        """Draw slices and spectra."""
+        draw(recipe, seed, path)
+
+    def next_step(self, plan: Plan, folder: Path) -> str:
+        """Return the command to give next: cut raw universes, or train."""
+        shape = plan.facts["sample_shape"]
+        if plan.facts["format"] == RAW:
+            return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"
+        if plan.variant == MINI:
+            return f"python -m cosmoflow.train cosmoflow/mini.yaml data.data_dir={folder}"
+        counts = "data.train_samples=null data.eval_samples=null"
+        return (
+            f"python -m cosmoflow.train cosmoflow/config.yaml data.data_dir={folder} {counts} "
+            f"'data.sample_shape=[{', '.join(map(str, shape))}]'"
+        )
 
 
-def _changes(args: argparse.Namespace) -> dict[str, Any]:
-    changes = given(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
-    return changes if args.length is None else changes | {"length_mpc_h": args.length or None}
-
-
-def _plan(recipe: Recipe, args: argparse.Namespace) -> Plan:
-    if args.format == RAW and args.compress == "gzip":
-        raise UsageError("raw universes are not compressed: leave out --compress")
-    samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
-    return synthesis(recipe, args.seed, samples)
-
-
-def _next(plan: Plan, folder: Path) -> str:
-    if plan.facts["format"] == RAW:
-        return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {plan.facts['sample_shape'][0]}"
-    if plan.variant == MINI:
-        return f"python -m cosmoflow.train cosmoflow/mini.yaml data.data_dir={folder}"
-    shape = ", ".join(map(str, plan.facts["sample_shape"]))
-    counts = "data.train_samples=null data.eval_samples=null"
-    return (
-        f"python -m cosmoflow.train cosmoflow/config.yaml data.data_dir={folder} {counts} 'data.sample_shape=[{shape}]'"
-    )
-
-
-SYNTHESIS: Final = Synthesis(
-    "cosmoflow.synthesize",
-    DESCRIPTION,
-    EXAMPLES,
-    PRESETS,
-    "universes.png",
-    _add_options,
-    _changes,
-    _plan,
-    draw,
-    _next,
-)
+SYNTHESIS: Final = Synthesize()
 main = SYNTHESIS.main
 
 

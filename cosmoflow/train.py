@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from common.data.prefetch import Batch
 from common.data.sampling import sample_seed
-from common.datasets import synthesize_command
-from common.datasets.manifest import NAME as MANIFEST
 from common.distributed.dist import Dist
-from common.reference import FULL, MINI
+from common.reference import MINI
 from common.training import train_command
-from common.training.sample_task import SampleTask
+from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.schedule import EpochSchedule
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
@@ -31,20 +29,16 @@ from cosmoflow.reference import REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(train_command.RunConfig):
-    """The configuration of a CosmoFlow run.
-
-    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
-    """
+class Config(RunConfig):
+    """The configuration of a CosmoFlow run."""
 
     data: DataConfig
     model: ModelConfig = field(default_factory=ModelConfig)
     schedule: EpochSchedule = field(default_factory=EpochSchedule)
-    variant: Literal["full", "mini"] = FULL
 
 
-class CosmoFlow(SampleTask[Batch]):
-    """Predict four cosmological parameters of a universe from its matter distribution. See `Problem`."""
+class CosmoFlow(SampleProblem[Batch]):
+    """Predict four cosmological parameters of a universe from its matter distribution."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
@@ -111,13 +105,7 @@ class CosmoFlow(SampleTask[Batch]):
         return prediction.float()
 
 
-def provide(config: Config) -> None:
-    """The data of the mini problem are there: generated now if they are not, or not complete."""
-    if config.variant == MINI:
-        synthesize_command.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
-
-
-BENCHMARK = train_command.Benchmark("cosmoflow", Config, provide, CosmoFlow)
+BENCHMARK = Benchmark(name="cosmoflow", config=Config, problem=CosmoFlow, make_mini=synthesize.SYNTHESIS.provide)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

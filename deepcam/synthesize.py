@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import sys
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import Any, Final
 
 from common.command import count, positive
 from common.datasets.build import Item, Plan
+from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.synthesize_command import Synthesis, given
 from common.distributed.dist import alone
 from common.reference import MINI
-from deepcam.data import snapshot
+from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather
 from deepcam.simulation.plot import draw
@@ -80,45 +82,56 @@ def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
     }
 
 
-def _add_options(made: Any, _files: Any) -> None:
-    made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
-    made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
-    made.add_argument(
-        "--size", type=float, metavar="X", help="of storms on the map: the planet is X times smaller than the Earth"
-    )
-    for split in SPLITS:
-        made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
+class Synthesize(Synthesis):
+    """The command of DeepCAM."""
+
+    module = "deepcam.synthesize"
+    description = DESCRIPTION
+    examples = EXAMPLES
+    presets = PRESETS
+    picture = "weather.png"
+    needed = (MANIFEST, stats.NAME)
+
+    def add_options(self, made: Any, files: Any) -> None:
+        """Add the options of planets."""
+        made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
+        made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
+        made.add_argument(
+            "--size", type=float, metavar="X", help="of storms on the map: the planet is X times smaller than the Earth"
+        )
+        for split in SPLITS:
+            made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
+
+    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Return the fields of a preset that the arguments replace."""
+        return given(args, "height", "width", "size", *SPLITS)
+
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+        """Return the plan of snapshots."""
+        return synthesis(recipe, args.seed)
+
+    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+        """Draw snapshots and their labels."""
+        draw(recipe, seed, path)
+
+    def next_step(self, plan: Plan, folder: Path) -> str:
+        """Return the command to give next: train."""
+        if plan.variant == MINI:
+            return f"python -m deepcam.train deepcam/mini.yaml data.data_dir={folder}"
+        height, width, _ = plan.facts["sample_shape"]
+        counts = "data.train_samples=null data.eval_samples=null"
+        return (
+            f"python -m deepcam.train deepcam/config.yaml data.data_dir={folder} {counts} "
+            f"data.height={height} data.width={width}"
+        )
+
+    def finish(self, recipe: Recipe, folder: Path) -> None:
+        """Write the statistics of the training samples."""
+        if recipe.train:
+            summarize(folder, alone())
 
 
-def _next(plan: Plan, folder: Path) -> str:
-    if plan.variant == MINI:
-        return f"python -m deepcam.train deepcam/mini.yaml data.data_dir={folder}"
-    height, width, _ = plan.facts["sample_shape"]
-    counts = "data.train_samples=null data.eval_samples=null"
-    return (
-        f"python -m deepcam.train deepcam/config.yaml data.data_dir={folder} {counts} "
-        f"data.height={height} data.width={width}"
-    )
-
-
-def _finish(recipe: Recipe, folder: Path) -> None:
-    if recipe.train:
-        summarize(folder, alone())
-
-
-SYNTHESIS: Final = Synthesis(
-    "deepcam.synthesize",
-    DESCRIPTION,
-    EXAMPLES,
-    PRESETS,
-    "weather.png",
-    _add_options,
-    lambda args: given(args, "height", "width", "size", *SPLITS),
-    lambda recipe, args: synthesis(recipe, args.seed),
-    draw,
-    _next,
-    _finish,
-)
+SYNTHESIS: Final = Synthesize()
 main = SYNTHESIS.main
 
 

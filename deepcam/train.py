@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from common.data.prefetch import Batch
 from common.data.sampling import sample_seed
-from common.datasets import synthesize_command
-from common.datasets.manifest import NAME as MANIFEST
 from common.distributed.dist import Dist
-from common.reference import FULL, MINI
+from common.reference import MINI
 from common.training import batchnorm, optim, train_command
-from common.training.sample_task import SampleTask
+from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.schedule import StepSchedule
 from deepcam import model, synthesize
 from deepcam.data import dataset, pipeline, stats
@@ -34,12 +32,11 @@ from deepcam.reference import REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(train_command.RunConfig):
+class Config(RunConfig):
     """The configuration of a DeepCAM run.
 
     batchnorm_group_size: so many consecutive ranks normalise with the statistics of all their samples together.
     class_weights: of background, cyclones and rivers in the loss; the closed division's by default.
-    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
     """
 
     data: DataConfig
@@ -47,7 +44,6 @@ class Config(train_command.RunConfig):
     schedule: StepSchedule = field(default_factory=StepSchedule)
     batchnorm_group_size: int = 1
     class_weights: tuple[float, ...] = field(default_factory=class_weights)
-    variant: Literal["full", "mini"] = FULL
 
     def __post_init__(self) -> None:
         if self.batchnorm_group_size < 1:
@@ -56,8 +52,8 @@ class Config(train_command.RunConfig):
             raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
 
 
-class DeepCam(SampleTask[Batch]):
-    """Find cyclones and atmospheric rivers in a climate snapshot. See `common.training.train_command.Problem`."""
+class DeepCam(SampleProblem[Batch]):
+    """Find cyclones and atmospheric rivers in a climate snapshot. See `common.training.benchmark.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
@@ -144,13 +140,7 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
         )
 
 
-def provide(config: Config) -> None:
-    """The data of the mini problem are there: generated now if they are not, or not complete."""
-    if config.variant == MINI:
-        synthesize_command.provide(config.data.data_dir, (MANIFEST, stats.NAME), synthesize.main)
-
-
-BENCHMARK = train_command.Benchmark("deepcam", Config, provide, DeepCam)
+BENCHMARK = Benchmark(name="deepcam", config=Config, problem=DeepCam, make_mini=synthesize.SYNTHESIS.provide)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

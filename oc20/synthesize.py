@@ -103,41 +103,48 @@ def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
     } | ({} if format == RAW else GRAPH)
 
 
-def _add_options(made: Any, files: Any) -> None:
-    made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
-    made.add_argument("--frames", type=positive, metavar="N", help="of each trajectory")
-    for split in SPLITS:
-        made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
-    files.add_argument("--format", choices=(RAW, *FORMATS), default="lmdb", help="of the data (default lmdb)")
+class Synthesize(Synthesis):
+    """The command of OC20."""
+
+    module = "oc20.synthesize"
+    description = DESCRIPTION
+    examples = EXAMPLES
+    presets = PRESETS
+    picture = "surfaces.png"
+
+    def add_options(self, made: Any, files: Any) -> None:
+        """Add the options of surfaces."""
+        made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
+        made.add_argument("--frames", type=positive, metavar="N", help="of each trajectory")
+        for split in SPLITS:
+            made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
+        files.add_argument("--format", choices=(RAW, *FORMATS), default="lmdb", help="of the data (default lmdb)")
+
+    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Return the fields of a preset that the arguments replace."""
+        changes = given(args, "train", "validation", "frames")
+        return changes if args.slab is None else changes | {"size": tuple(args.slab)}
+
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+        """Return the plan of trajectories."""
+        return synthesis(recipe, args.seed, args.format)
+
+    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+        """Draw surfaces and forces."""
+        draw(recipe, seed, path)
+
+    def next_step(self, plan: Plan, folder: Path) -> str:
+        """Return the command to give next: convert raw trajectories, or train."""
+        form = plan.facts["format"]
+        if form == RAW:
+            return f"python -m oc20.prepare convert {folder} OUTPUT_DIR --format lmdb"
+        read = f"data.data_dir={folder} data.format={FORMATS[form].read_as}"
+        if plan.variant == MINI:
+            return f"python -m oc20.train oc20/mini.yaml {read}"
+        return f"python -m oc20.train oc20/config.yaml {read} data.train_samples=null data.eval_samples=null"
 
 
-def _changes(args: argparse.Namespace) -> dict[str, Any]:
-    changes = given(args, "train", "validation", "frames")
-    return changes if args.slab is None else changes | {"size": tuple(args.slab)}
-
-
-def _next(plan: Plan, folder: Path) -> str:
-    form = plan.facts["format"]
-    if form == RAW:
-        return f"python -m oc20.prepare convert {folder} OUTPUT_DIR --format lmdb"
-    read = f"data.data_dir={folder} data.format={FORMATS[form].read_as}"
-    if plan.variant == MINI:
-        return f"python -m oc20.train oc20/mini.yaml {read}"
-    return f"python -m oc20.train oc20/config.yaml {read} data.train_samples=null data.eval_samples=null"
-
-
-SYNTHESIS: Final = Synthesis(
-    "oc20.synthesize",
-    DESCRIPTION,
-    EXAMPLES,
-    PRESETS,
-    "surfaces.png",
-    _add_options,
-    _changes,
-    lambda recipe, args: synthesis(recipe, args.seed, args.format),
-    draw,
-    _next,
-)
+SYNTHESIS: Final = Synthesize()
 main = SYNTHESIS.main
 
 

@@ -6,18 +6,17 @@ import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.datasets import synthesize_command
-from common.datasets.manifest import NAME as MANIFEST
 from common.distributed.dist import Dist
-from common.reference import FULL, MINI
+from common.reference import MINI
 from common.training import train_command
-from common.training.sample_task import SampleTask
+from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.schedule import BoundarySchedule
 from oc20 import model
 from oc20.data import dataset
@@ -33,20 +32,16 @@ FORCE_COEFFICIENT: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(train_command.RunConfig):
-    """The configuration of an OC20 run.
-
-    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
-    """
+class Config(RunConfig):
+    """The configuration of an OC20 run."""
 
     data: DataConfig
     model: ModelConfig = field(default_factory=ModelConfig)
     schedule: BoundarySchedule = field(default_factory=BoundarySchedule)
-    variant: Literal["full", "mini"] = FULL
 
 
-class Oc20(SampleTask[Batch]):
-    """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.training.train_command.Problem`."""
+class Oc20(SampleProblem[Batch]):
+    """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.training.benchmark.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
@@ -139,15 +134,14 @@ class Oc20(SampleTask[Batch]):
         return wrong_A3[graph.free]
 
 
-def provide(config: Config) -> None:
-    """The data of the mini problem are there: generated now if they are not, or not complete."""
-    if config.variant == MINI:
-        from oc20 import synthesize  # it needs ase, which training does not
+def make_mini(folder: Path) -> None:
+    """Generate the data of the mini problem in a folder, unless they are there."""
+    from oc20 import synthesize  # it needs ase, which training does not
 
-        synthesize_command.provide(config.data.data_dir, (MANIFEST,), synthesize.main)
+    synthesize.SYNTHESIS.provide(folder)
 
 
-BENCHMARK = train_command.Benchmark("oc20", Config, provide, Oc20)
+BENCHMARK = Benchmark(name="oc20", config=Config, problem=Oc20, make_mini=make_mini)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

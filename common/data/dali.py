@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.data.prefetch import Read, Samples
+from common.data.prefetch import Read
+from common.data.split import Split
 
 try:
     from nvidia.dali.pipeline import Pipeline
@@ -21,7 +22,7 @@ except ImportError as error:
 
 
 def dali_batches(
-    samples: Samples,
+    samples: Split,
     indices: Iterable[np.ndarray],
     device: torch.device,
     read: Callable[[np.ndarray], tuple[Any, Any]],
@@ -34,7 +35,7 @@ def dali_batches(
     filler = next((step for step in steps if len(step)), None)
     if filler is None:
         for step in steps:
-            x, y = samples.room(0, pinned=False)
+            x, y = samples.buffer(0, pinned=False)
             yield x.to(device), y.to(device), step
         return
     # DALI's batches are all of one size: smaller ones are filled up here, and cut to size again afterwards.

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.data.split import Split
+
 T = TypeVar("T")
 B = TypeVar("B")
 M = TypeVar("M", bound="Movable")
@@ -40,29 +42,6 @@ class Batch:
     wait_s: float
 
 
-class Reading(Protocol):
-    """How samples are read. workers: threads that read. prefetch: batches that are read ahead of their use."""
-
-    @property
-    def workers(self) -> int: ...
-
-    @property
-    def prefetch(self) -> int: ...
-
-
-class Samples(Protocol):
-    """What a dataset does for `read_batches`; several threads call `read` at once."""
-
-    @property
-    def config(self) -> Reading: ...
-
-    def room(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Return memory for the inputs and the truth of so many samples, pinned for an accelerator."""
-
-    def read(self, index: int, into: tuple[np.ndarray, ...]) -> object:
-        """The two arrays hold a sample."""
-
-
 class Movable(Protocol):
     """A tensor, or something that consists of tensors."""
 
@@ -85,7 +64,7 @@ def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Genera
             yield batch(*read, time.perf_counter() - begin)
 
 
-def read_batches(samples: Samples, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
     """Yield a batch on the device for each array of indices, read ahead by threads.
 
     What is wrong with a sample is raised when its batch is due.
@@ -95,9 +74,9 @@ def read_batches(samples: Samples, indices: Iterable[np.ndarray], device: torch.
     def jobs() -> Iterator[Job[tuple[Tensor, Tensor]]]:
         for chosen in indices:
             begun.append(chosen)
-            x, y = samples.room(len(chosen), device.type != "cpu")
-            rooms = zip(chosen, x.numpy(), y.numpy(), strict=True)
-            yield (x, y), [partial(samples.read, int(i), (its_x, its_y)) for i, its_x, its_y in rooms]
+            x, y = samples.buffer(len(chosen), device.type != "cpu")
+            places = zip(chosen, x.numpy(), y.numpy(), strict=True)
+            yield (x, y), [partial(samples.load, int(i), (its_x, its_y)) for i, its_x, its_y in places]
 
     with closing(in_order(jobs(), samples.config.workers, samples.config.prefetch)) as ready:
         for x, y in on_device(ready, device):

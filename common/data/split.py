@@ -6,23 +6,44 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
+
+if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without
+    from torch import Tensor
 
 
 class DatasetError(ValueError):
     """A folder does not hold the samples that the configuration asks for; the message says how to fix it."""
 
 
+class Reading(Protocol):
+    """How samples are read: the part of a benchmark's section `data` that matters here.
+
+    workers: threads that read. prefetch: batches that are read ahead of their use. cache: keep what was read in memory.
+    """
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def prefetch(self) -> int: ...
+
+    @property
+    def cache(self) -> bool: ...
+
+
 class Split(ABC):
     """The first so many samples of a split, such as data_dir/train; a benchmark adds in which files they are.
 
-    names: of the samples. keep: those that were read once stay in memory.
+    A sample is two arrays: an input and its truth. names: of the samples.
     DatasetError if there are fewer than `samples`.
     """
 
-    def __init__(self, folder: Path, names: list[str], samples: int | None, keep: bool) -> None:
+    config: Reading
+
+    def __init__(self, folder: Path, names: list[str], samples: int | None, config: Reading) -> None:
         if samples is not None and len(names) < samples:
             raise DatasetError(
                 f"{folder} holds {len(names):,} samples, and the configuration asks for {samples:,}: lower "
@@ -30,7 +51,7 @@ class Split(ABC):
             )
         self.split = folder.name
         self.names = names[:samples]
-        self._keep = keep
+        self.config = config
         self._kept: dict[int, tuple[np.ndarray, ...]] = {}
         self._locate: Callable[[str], Path] = folder.parent.joinpath
 
@@ -42,8 +63,12 @@ class Split(ABC):
         """The names of the files of a sample, below data_dir."""
 
     @abstractmethod
-    def fill(self, index: int, into: tuple[np.ndarray, ...]) -> None:
-        """The arrays hold the sample, read from its files."""
+    def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
+        """Return memory for the inputs and the truth of so many samples, pinned for an accelerator."""
+
+    @abstractmethod
+    def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+        """Read a sample from its files into two arrays; several threads call it at once."""
 
     def files(self) -> Iterator[tuple[str, int | None]]:
         """Yield the name of each file below data_dir and the index of its sample; None: it holds all samples."""
@@ -62,9 +87,9 @@ class Split(ABC):
     def load(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """The arrays hold the sample, from memory if it is kept there."""
         if index in self._kept:
-            for room, kept in zip(into, self._kept[index], strict=True):
-                np.copyto(room, kept)
+            for array, kept in zip(into, self._kept[index], strict=True):
+                np.copyto(array, kept)
             return
-        self.fill(index, into)
-        if self._keep:
+        self.read_into(index, into)
+        if self.config.cache:
             self._kept[index] = tuple(array.copy() for array in into)

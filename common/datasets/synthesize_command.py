@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from common.command import UsageError, count, positive, run_command
 from common.data.split import DatasetError
 from common.datasets.build import USER_ERRORS, Crew, Plan, produce, report
+from common.datasets.manifest import NAME as MANIFEST
 from common.processes import usable_cores
 
 
-@dataclass(frozen=True)
-class Synthesis:
-    """What a benchmark gives to the command.
+class Synthesis(ABC):
+    """The command of a benchmark: a subclass says what can be made, and how.
 
-    module: such as cosmoflow.synthesize. presets: recipes, frozen dataclasses, by name; "mini" is the default.
-    picture: the file of `--plot` without a name. add_options: adds to the groups for what is made, and for files.
-    changes: the fields of a preset that the arguments replace. plan: of a recipe and the arguments; UsageError where
-    they contradict each other. draw: a picture of a recipe and a seed into a file. next_step: the command to give next.
-    finish: makes what needs the whole dataset of a recipe in a folder.
+    module: such as cosmoflow.synthesize. description, examples: for --help.
+    presets: recipes, frozen dataclasses, by name; "mini" is the default. picture: the file of `--plot` without a name.
+    needed: files whose presence shows that the data of the mini problem are complete.
     """
 
     module: str
@@ -30,12 +29,39 @@ class Synthesis:
     examples: str
     presets: Mapping[str, Any]
     picture: str
-    add_options: Callable[[Any, Any], None]
-    changes: Callable[[argparse.Namespace], dict[str, Any]]
-    plan: Callable[[Any, argparse.Namespace], Plan]
-    draw: Callable[[Any, int, Path], None]
-    next_step: Callable[[Plan, Path], str]
-    finish: Callable[[Any, Path], None] = lambda _recipe, _folder: None
+    needed: tuple[str, ...] = (MANIFEST,)
+
+    @abstractmethod
+    def add_options(self, made: Any, files: Any) -> None:
+        """Add the benchmark's options to two groups of arguments: for what is made, and for its files."""
+
+    @abstractmethod
+    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Return the fields of a preset that the arguments replace."""
+
+    @abstractmethod
+    def plan(self, recipe: Any, args: argparse.Namespace) -> Plan:
+        """Return what is to be made of a recipe; UsageError where the arguments contradict each other."""
+
+    @abstractmethod
+    def draw(self, recipe: Any, seed: int, path: Path) -> None:
+        """Draw the first samples of a recipe and a seed into a file."""
+
+    @abstractmethod
+    def next_step(self, plan: Plan, folder: Path) -> str:
+        """Return the command to give next, when the data are in a folder."""
+
+    def finish(self, recipe: Any, folder: Path) -> None:  # noqa: B027  (most benchmarks need nothing here)
+        """Make what needs the whole dataset, such as its statistics; called after each complete production."""
+
+    def provide(self, folder: Path) -> None:
+        """Generate the data of the mini problem in a folder, unless they are there; DatasetError if that fails."""
+        if all((folder / name).exists() for name in self.needed):
+            return
+        print(f"no data in {folder}; generating the mini dataset", flush=True)
+        args = self.parser().parse_args([str(folder)])
+        if run_command(lambda: self._produce(self._recipe(args), args), USER_ERRORS):
+            raise DatasetError(f"the data of the mini problem could not be generated in {folder}")
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
@@ -43,8 +69,8 @@ class Synthesis:
         return run_command(lambda: self._run(args), USER_ERRORS)
 
     def _run(self, args: argparse.Namespace) -> int:
-        """The data are made and compared with their manifest, the picture is drawn; returns the exit code."""
-        recipe = replace(self.presets[args.preset], **self.changes(args))
+        """Make the data and compare them with their manifest, draw the picture; return the exit code."""
+        recipe = self._recipe(args)
         if args.output_dir is None and args.plot is None:
             raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
         plan = self.plan(recipe, args) if args.output_dir else None
@@ -53,11 +79,20 @@ class Synthesis:
             print(f"drew {args.plot}")
         if plan is None:
             return 0
-        folder: Path = args.output_dir
+        code = self._produce(recipe, args)
+        if not code:
+            print(f"next: {self.next_step(plan, args.output_dir)}")
+        return code
+
+    def _recipe(self, args: argparse.Namespace) -> Any:
+        return replace(self.presets[args.preset], **self.changes(args))
+
+    def _produce(self, recipe: Any, args: argparse.Namespace) -> int:
+        """Make the data of a recipe in args.output_dir and compare them with their manifest; return the exit code."""
+        plan, folder = self.plan(recipe, args), args.output_dir
         code = report(produce(plan, folder, Crew(args.workers or usable_cores())), plan, folder, checksum=args.verify)
         if not code:
             self.finish(recipe, folder)
-            print(f"next: {self.next_step(plan, folder)}")
         return code
 
     def parser(self) -> argparse.ArgumentParser:
@@ -83,15 +118,3 @@ class Synthesis:
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return those of the arguments that were given."""
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-
-
-def provide(folder: Path, needed: Sequence[str], make: Callable[[Sequence[str]], int]) -> None:
-    """The data of a mini problem are in the folder: made now, by a command's `main`, if a needed file is missing.
-
-    Raises DatasetError if they could not be made.
-    """
-    if all((folder / name).exists() for name in needed):
-        return
-    print(f"{folder} holds no data yet: the mini problem is generated, once", flush=True)
-    if make([str(folder)]):
-        raise DatasetError(f"the data of the mini problem could not be generated in {folder}")

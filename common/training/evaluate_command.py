@@ -11,9 +11,10 @@ import torch
 from common.command import run_command
 from common.config import rebuild
 from common.distributed.dist import connect
+from common.training.benchmark import Benchmark
 from common.training.checkpoint import read
 from common.training.precision import Precision
-from common.training.train_command import USER_ERRORS, Benchmark
+from common.training.train_command import USER_ERRORS
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) 
     content = read(checkpoint, benchmark.name)
     config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
     with connect(config.dist) as dist:
-        problem = benchmark.open(config, dist, content["state"]["seed"])
+        problem = benchmark.problem(config, dist, content["state"]["seed"])
         problem.model.load_state_dict(content["state"]["model"])
         problem.model.eval()
         with torch.inference_mode(), Precision(config.precision, dist.device).autocast():

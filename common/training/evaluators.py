@@ -7,39 +7,28 @@ Evaluations take a good part of a large run: for OC20 they have half as many sam
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
 
 import torch
 from torch import nn
 
 from common.distributed.dist import Dist, Link
+from common.training.benchmark import Problem
 from common.training.precision import Precision
 from common.training.stop import StopRequest
-
-
-class Evaluated(Protocol):
-    """What is evaluated: the part of `common.training.loop.Task` that matters here."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The network."""
-
-    def evaluate(self) -> float:
-        """Return the quality on the whole validation set, the same on all ranks. A collective call."""
 
 
 class Evaluator:
     """The quality of the network, by the ranks that train it, at once."""
 
-    def __init__(self, task: Evaluated, precision: Precision) -> None:
-        self.task, self.precision = task, precision
+    def __init__(self, problem: Problem, precision: Precision) -> None:
+        self.problem, self.precision = problem, precision
         self._quality = float("nan")
 
     def begin(self) -> None:
         """Evaluate the network as it is now; a collective call."""
-        self.task.model.eval()
+        self.problem.model.eval()
         with torch.inference_mode(), self.precision.autocast():
-            self._quality = self.task.evaluate()
+            self._quality = self.problem.evaluate()
 
     def quality(self, wait: bool) -> float | None:
         """Return the quality of what was last begun, the same on all ranks; None if it is not known yet.
@@ -55,8 +44,8 @@ class Evaluator:
 class RemoteEvaluator(Evaluator):
     """The quality of the network, by ranks of their own, which run `serve`; `link` is None on all ranks but 0."""
 
-    def __init__(self, task: Evaluated, precision: Precision, dist: Dist, link: Link | None) -> None:
-        super().__init__(task, precision)
+    def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Link | None) -> None:
+        super().__init__(problem, precision)
         self.dist, self.link = dist, link
         # gloo cannot be asked whether something has come, but a thread can wait for it.
         self._thread = ThreadPoolExecutor(1)
@@ -65,7 +54,7 @@ class RemoteEvaluator(Evaluator):
     def begin(self) -> None:
         if self.link is not None:
             self.link.broadcast(torch.tensor(True))
-            _send(self.task.model, self.link)
+            _send(self.problem.model, self.link)
             self._answer = self._thread.submit(_answer, self.link)
 
     def quality(self, wait: bool) -> float | None:
@@ -81,12 +70,12 @@ class RemoteEvaluator(Evaluator):
             self.link.broadcast(torch.tensor(False))
 
 
-def serve(task: Evaluated, precision: Precision, link: Link) -> None:
+def serve(problem: Problem, precision: Precision, link: Link) -> None:
     """All that the training ranks sent is evaluated, and they need no more; called by each rank that only evaluates."""
-    local = Evaluator(task, precision)
+    local = Evaluator(problem, precision)
     with StopRequest():  # signals are for the training ranks: they finish, and say so
         while link.broadcast(torch.tensor(False)):
-            _send(task.model, link)
+            _send(problem.model, link)
             local.begin()
             _answer(link, local.quality(wait=True))
 

@@ -6,9 +6,9 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from common.distributed.dist import Dist
 from common.mllog import ResultLog
 from common.reference import Target
 from common.training.batchnorm import average_statistics
+from common.training.benchmark import Problem, TrainConfig
 from common.training.checkpoint import Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
 from common.training.optim import set_rate
@@ -29,77 +30,6 @@ POLL_STEPS = 10
 
 
 START: Final = Position()
-
-
-@dataclass(frozen=True, slots=True)
-class TrainConfig:
-    """How long and on how many samples at a time a run trains.
-
-    epochs: at most so many; the run ends when the target is met.
-    global_batch_size: samples per optimizer step over all ranks.
-    accumulation: parts in which each rank computes its share of a step; the result is the same, the memory smaller.
-    target: quality that ends the run; null takes the benchmark's own.
-    seed: null draws one from the system's randomness.
-    eval_ranks: so many ranks, the last ones, only evaluate while the others go on training; 0: all do both, in turn.
-    tail: what happens to the samples that fill no global batch at the end of an epoch: "keep" makes a smaller last
-        step of them, "drop" leaves them out of this epoch (each epoch others, since the order is new).
-    """
-
-    epochs: int = 128
-    global_batch_size: int = 64
-    accumulation: int = 1
-    target: float | None = None
-    seed: int | None = None
-    eval_ranks: int = 0
-    tail: str = "keep"
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "global_batch_size", "accumulation"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        if self.eval_ranks < 0:
-            raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
-        if self.tail not in ("keep", "drop"):
-            raise ValueError(f"tail is {self.tail!r}; expected 'keep' or 'drop'")
-
-
-class Batch(Protocol):
-    """A part of a step on one rank; may hold no samples."""
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds that its consumer waited for it."""
-
-
-class Task(Protocol):
-    """What a benchmark gives to the loop. Epochs and steps count from 0."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The network, on this rank's device."""
-
-    def steps(self, epoch: int) -> int:
-        """Return the number of optimizer steps of an epoch."""
-
-    def step_samples(self, epoch: int, step: int) -> int:
-        """Return the samples of a step over all ranks."""
-
-    def step_weight(self, epoch: int, step: int) -> float:
-        """Return what the sum of the losses of a step is divided by: usually its samples."""
-
-    def batches(self, epoch: int, first_step: int) -> Generator[Any]:
-        """Yield this rank's batches from a step on, `accumulation` per step."""
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the sum (not the mean) of the losses of a batch."""
-
-    def penalty(self) -> Tensor | None:
-        """Return what is added to the mean loss of a step, such as L2 regularisation."""
-
-    def evaluate(self) -> float:
-        """Return the quality on the whole validation set, the same on all ranks. A collective call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +49,7 @@ class Fit:
     constants: what a checkpoint holds beside the state, such as seed and configuration.
     """
 
-    task: Task
+    problem: Problem
     config: TrainConfig
     target: Target
     optimizer: torch.optim.Optimizer
@@ -145,7 +75,7 @@ class Fit:
     def state(self) -> dict[str, Any]:
         """Return all that a checkpoint must hold beside position and generators."""
         return {
-            "model": self.task.model.state_dict(),
+            "model": self.problem.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.precision.state_dict(),
             "history": [asdict(epoch) for epoch in self.history],
@@ -158,7 +88,7 @@ class Fit:
     def load(self, saved: Saved) -> None:
         """Set the run to a checkpoint's state, this rank's generators included."""
         state = saved.state
-        self.task.model.load_state_dict(state["model"])
+        self.problem.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.precision.load_state_dict(state["precision"])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
@@ -174,7 +104,7 @@ def fit(run: Fit) -> Outcome:
     Raises FloatingPointError when the loss is no finite number.
     """
     # The wrapper has buffers of its own, so it lives as long as the run.
-    run._module = run.dist.wrap(run.task.model)
+    run._module = run.dist.wrap(run.problem.model)
     with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator):
         if run._evaluating:  # when the checkpoint was written
             _begin_evaluation(run)
@@ -186,7 +116,7 @@ def fit(run: Fit) -> Outcome:
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
             if stopped_by or (run.position.step == 0 and run.checkpoints.due(run.position.epoch, ends)):
-                average_statistics(run.task.model, run.dist)  # the checkpoint has those of rank 0 for all
+                average_statistics(run.problem.model, run.dist)  # the checkpoint has those of rank 0 for all
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
                 run.progress.say(f"stopped by {stopped_by}; all is saved in {path}: go on with --resume")
@@ -213,7 +143,7 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     if run.meets_target():
         return ""
     samples_per_s = samples / train_s
-    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=run.task.steps(epoch))
+    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=run.problem.steps(epoch))
     loss = run._loss[0] / run._loss[1]
     rate = float(run.optimizer.param_groups[0]["lr"])
     run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
@@ -227,7 +157,7 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
 def _begin_evaluation(run: Fit) -> None:
     """The network is evaluated, or will be while training goes on."""
     run._evaluating, run._eval_began = True, time.perf_counter()
-    average_statistics(run.task.model, run.dist)
+    average_statistics(run.problem.model, run.dist)
     run.evaluator.begin()
 
 
@@ -247,19 +177,19 @@ def _take_quality(run: Fit, wait: bool) -> None:
 def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
     """Make the steps that are left of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
-    steps = run.task.steps(epoch)
-    run.task.model.train()
+    steps = run.problem.steps(epoch)
+    run.problem.model.train()
     run.progress.epoch_begins(epoch + 1, steps, first_step)
     samples, wait_s, unseen = 0, 0.0, 0.0
     summed = torch.zeros((), dtype=torch.float64, device=run.dist.device)
     poll = 1 if run.dist.world_size == 1 and run.dist.device.type == "cpu" else POLL_STEPS
-    with contextlib.closing(run.task.batches(epoch, first_step)) as batches:
+    with contextlib.closing(run.problem.batches(epoch, first_step)) as batches:
         for step in range(first_step, steps):
-            weight = run.task.step_weight(epoch, step)
+            weight = run.problem.step_weight(epoch, step)
             set_rate(run.optimizer, run.rate(epoch, step, steps))
             loss, waited = _step(run, itertools.islice(batches, run.config.accumulation), weight)
             summed += loss
-            samples += run.task.step_samples(epoch, step)
+            samples += run.problem.step_samples(epoch, step)
             wait_s, unseen = wait_s + waited, unseen + weight
             run.position = Position(epoch, step + 1)
             known = None
@@ -285,10 +215,10 @@ def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, floa
         last = part + 1 == run.config.accumulation
         with contextlib.nullcontext() if last else run.dist.no_sync(run._module):
             with run.precision.autocast():
-                summed = run.task.loss(run._module, batch)
+                summed = run.problem.loss(run._module, batch)
             # The ranks' gradients are averaged, and each rank holds only its share of the sum.
             loss = summed * (run.dist.world_size / weight)
-            penalty = run.task.penalty() if last else None
+            penalty = run.problem.penalty() if last else None
             run.precision.backward(loss if penalty is None else loss + penalty)
         total += summed.detach()
     run.precision.step(run.optimizer)

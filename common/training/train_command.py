@@ -1,6 +1,6 @@
 """The command behind every benchmark's `train.py`: configuration in, trained model and result log out.
 
-A benchmark says what its configuration, data and task are (`Benchmark`, `Problem`); the order of events is here.
+`common.training.benchmark` says what a benchmark gives; the order of events is here.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -21,20 +21,19 @@ from common.command import run_command
 from common.config import load, to_dict, to_yaml
 from common.datasets.prepare_command import origin
 from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, DistConfig, connect
+from common.distributed.dist import Dist, connect
 from common.distributed.launch import LaunchError
-from common.mllog import ResultLog, SubmissionConfig
+from common.mllog import ResultLog
 from common.provenance import provenance, shown_path
-from common.reference import MINI, Reference, Target
-from common.staging.stage import Staged, StagingConfig, StagingError
+from common.reference import MINI, Target
+from common.staging.stage import Staged, StagingError
 from common.training import optim
-from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Saved
+from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
-from common.training.loop import Fit, Outcome, Task, TrainConfig, fit
-from common.training.optim import OptimConfig
-from common.training.precision import Precision, PrecisionConfig
+from common.training.loop import Fit, Outcome, fit
+from common.training.precision import Precision
 from common.training.progress import Progress, duration
-from common.training.schedule import Schedule
 
 USER_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors about what the user gave; the others are ours and come with a traceback."""
@@ -50,58 +49,6 @@ STOPPED: Final = 3
 """Exit code of a run that a signal stopped."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 """Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """What the configurations of all benchmarks share; a benchmark adds `data` and `model`, and says which schedule.
-
-    drop_page_cache: empty the nodes' page caches before the run (needs root); else the job's prologue has to.
-    """
-
-    output_dir: Path
-    schedule: Schedule
-    data: Any
-    drop_page_cache: bool = False
-    train: TrainConfig = field(default_factory=TrainConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
-    staging: StagingConfig = field(default_factory=StagingConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
-    dist: DistConfig = field(default_factory=DistConfig)
-
-
-class Problem(Task, Protocol):
-    """A benchmark's configuration made real: data found, model built, ready to be staged and trained."""
-
-    reference: Reference
-    train_samples: int
-    eval_samples: int
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Hyperparameters by their keys in the log."""
-
-    def describe(self) -> str:
-        """Return a line for the user: data and model."""
-
-    def stage(self) -> Staged:
-        """Bring the data to where it is read from. A collective call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """What a benchmark gives to `main`.
-
-    provide: makes data that are missing, if the configuration asks for it; called by one process, before the log is.
-    open: finds the data and builds the model for a seed; raises ValueError or OSError with the key or file at fault.
-    """
-
-    name: str
-    config: type[RunConfig]
-    provide: Callable[[Any], None]
-    open: Callable[[Any, Dist, int], Problem]
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
@@ -182,7 +129,7 @@ class _Training:
     def _serve(self) -> int:
         assert self.link is not None
         self.all_ranks.barrier()  # now the data are there
-        problem = self.benchmark.open(self.config, self.dist, 0)  # whatever the seed: the weights will come
+        problem = self.benchmark.problem(self.config, self.dist, 0)  # whatever the seed: the weights will come
         with contextlib.closing(problem.stage()):
             serve(problem, Precision(self.config.precision, self.dist.device), self.link)
         return 0
@@ -193,8 +140,8 @@ class _Training:
             saved = self.checkpoints.load(None if resume == NEWEST else resume)
             _check_unchanged(saved.state["config"], self.resolved)
         self._say(f"{self.benchmark.name}: {_ranks(self.all_ranks, self.config.train.eval_ranks)}")
-        if self.dist.is_main:
-            self.benchmark.provide(self.config)
+        if self.dist.is_main and self.config.variant == MINI:
+            self.benchmark.make_mini(self.config.data.data_dir)
         self.all_ranks.barrier()
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.config.output_dir / LOG_NAME, self.dist.is_main, keep_bytes)
@@ -211,7 +158,7 @@ class _Training:
             mllog.begin(log, self.benchmark.name, self.config.submission, cleared, evidence)
         seed = self._seed(saved)
         torch.manual_seed(seed)
-        problem = self.benchmark.open(self.config, self.dist, seed)
+        problem = self.benchmark.problem(self.config, self.dist, seed)
         self._say(problem.describe())
         run = self._fit(log, problem, seed)
         if saved:
@@ -268,7 +215,7 @@ class _Training:
         if config.train.eval_ranks:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
         return Fit(
-            task=problem,
+            problem=problem,
             config=config.train,
             target=target,
             optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),

@@ -77,15 +77,16 @@ class Dataset(Split):
     DatasetError if the folder is missing or empty, has another or more than one format, or fewer than `samples`.
     """
 
+    config: DataConfig
+
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
-        super().__init__(folder, _find(folder, config.format), samples, keep=config.cache)
-        self.config = config
+        super().__init__(folder, _find(folder, config.format), samples, config)
 
     def files_of(self, index: int) -> tuple[str, ...]:
         """The names of the files of a sample, below data_dir: two in npy format."""
         return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
-    def room(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
+    def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
         """Memory for voxels and labels of so many samples."""
         x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
@@ -96,11 +97,11 @@ class Dataset(Split):
         self.load(index, sample)
         return sample
 
-    def fill(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+    def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """The arrays hold the sample, read from its files."""
         if self.config.format == "npy":
-            for path, room in zip(self.paths(index), into, strict=True):
-                npy.read_array(path, room)
+            for path, array in zip(self.paths(index), into, strict=True):
+                npy.read_array(path, array)
         else:
             tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc)
 

@@ -111,11 +111,12 @@ class Dataset(Split):
     DatasetError if the folder is missing or empty, has another format, or fewer than `samples`.
     """
 
+    config: DataConfig
+
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
         self._single = _single(folder) if config.format == SINGLE else None
         names = list(self._single.names) if self._single else _find(folder, config.format)
-        super().__init__(folder, names, samples, keep=config.cache)
-        self.config = config
+        super().__init__(folder, names, samples, config)
 
     def files(self) -> Iterator[tuple[str, int | None]]:
         """The name of each file below data_dir, and the index of its sample; None: it holds all samples."""
@@ -127,7 +128,7 @@ class Dataset(Split):
             return (f"{self.split}.h5",)
         return tuple(f"{self.split}/{file}" for file in _files(self.names[index], self.config.format))
 
-    def room(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
+    def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
         """Memory for so many samples."""
         height, width, channels = self.config.sample_shape
         x = torch.empty((count, height, width, channels), pin_memory=pinned)
@@ -139,7 +140,7 @@ class Dataset(Split):
         self.load(index, sample)
         return sample
 
-    def fill(self, index: int, into: tuple[np.ndarray, ...]) -> None:
+    def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """The arrays hold the sample, read from its files."""
         x, y = into
         target = Target(x, y, self.config.selection, self.config.direct)

@@ -15,9 +15,10 @@ from common.distributed.dist import Dist
 from common.distributed.launch import Place
 from common.mllog import open_log
 from common.reference import Target
+from common.training.benchmark import TrainConfig
 from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.training.evaluators import Evaluator
-from common.training.loop import Fit, TrainConfig, fit
+from common.training.loop import Fit, fit
 from common.training.optim import OptimConfig, build
 from common.training.precision import Precision, PrecisionConfig
 from common.training.progress import Progress
@@ -84,7 +85,7 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, **changes):
     task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
     precision = Precision(PrecisionConfig(dtype="fp32"), DIST.device)
     return Fit(
-        task=task,
+        problem=task,
         config=config,
         target=goal,
         optimizer=build(OptimConfig(), task.model.parameters(), 0.1),
@@ -122,7 +123,7 @@ def test_parts_of_a_step_give_the_whole_step(tmp_path):
     losses = {}
     for parts in (1, 3):
         run = run_of(tmp_path, target=1e-9, epochs=3, accumulation=parts)
-        run.task.model[2].p = 0.0
+        run.problem.model[2].p = 0.0
         losses[parts] = [epoch.loss for epoch in fit(run).history]
     assert losses[1] == pytest.approx(losses[3], rel=1e-5)
 
@@ -130,7 +131,7 @@ def test_parts_of_a_step_give_the_whole_step(tmp_path):
 def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
     expected = fit(run_of(tmp_path / "at_once")).history
     late = run_of(tmp_path / "late")
-    late.evaluator = Late(late.task, late.precision)
+    late.evaluator = Late(late.problem, late.precision)
     outcome = fit(late)
     assert outcome.target_met
     assert [(e.epoch, e.loss, e.quality) for e in outcome.history] == [(e.epoch, e.loss, e.quality) for e in expected]
@@ -161,7 +162,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
 
     whole = fit(run_of(tmp_path / "whole", target=1e-9, epochs=4)).history
     first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
-    first.evaluator = evaluator(first.task, first.precision)
+    first.evaluator = evaluator(first.problem, first.precision)
     outcome = fit(first)
     # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
     epochs = stop_at[0] + (stop_at[1] == LAST_STEP)

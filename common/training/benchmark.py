@@ -1,0 +1,300 @@
+"""The contract: all that a benchmark gives to the trainer, from its configuration to its network. Read from the top.
+
+A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. Who trains on
+independent samples derives the problem from `SampleProblem`, which needs only `read`, `loss`, `score`, `describe` and
+the settings for the log; samples that lie in files of their own are a `common.data.split.Split`. The loop, the log,
+checkpoints, staging, launchers and the commands `train` and `evaluate` come with it.
+
+Ranks are processes with one device each. Epochs and steps count from 0. A collective call is made by all ranks that
+train, at the same place; all others may be made by one rank alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.data.sampling import Batching, permutation, share
+from common.distributed.dist import Dist, DistConfig
+from common.mllog import SubmissionConfig
+from common.reference import FULL, Reference
+from common.staging import stage
+from common.staging.stage import Staged, StagingConfig
+from common.training.checkpoint import CheckpointConfig
+from common.training.optim import OptimConfig
+from common.training.precision import PrecisionConfig
+from common.training.schedule import Schedule
+
+# -- the configuration ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """How long and on how many samples at a time a run trains.
+
+    epochs: at most so many; the run ends when the target is met.
+    global_batch_size: samples per optimizer step over all ranks.
+    accumulation: parts in which each rank computes its share of a step; the result is the same, the memory smaller.
+    target: quality that ends the run; null takes the benchmark's own.
+    seed: null draws one from the system's randomness.
+    eval_ranks: so many ranks, the last ones, only evaluate while the others go on training; 0: all do both, in turn.
+    tail: what happens to the samples that fill no global batch at the end of an epoch: "keep" makes a smaller last
+        step of them, "drop" leaves them out of this epoch (each epoch others, since the order is new).
+    """
+
+    epochs: int = 128
+    global_batch_size: int = 64
+    accumulation: int = 1
+    target: float | None = None
+    seed: int | None = None
+    eval_ranks: int = 0
+    tail: str = "keep"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "global_batch_size", "accumulation"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.eval_ranks < 0:
+            raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
+        if self.tail not in ("keep", "drop"):
+            raise ValueError(f"tail is {self.tail!r}; expected 'keep' or 'drop'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What the configurations of all benchmarks share; a benchmark adds `model`, and narrows `data` and `schedule`.
+
+    data: has at least `data_dir`.
+    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
+    drop_page_cache: empty the nodes' page caches before the run (needs root); else the job's prologue has to.
+    """
+
+    output_dir: Path
+    data: Any
+    schedule: Schedule
+    variant: Literal["full", "mini"] = FULL
+    drop_page_cache: bool = False
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    staging: StagingConfig = field(default_factory=StagingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
+    dist: DistConfig = field(default_factory=DistConfig)
+
+
+# -- the problem ---------------------------------------------------------------------------------------------
+
+
+class Batch(Protocol):
+    """A part of a step on one rank; may hold no samples."""
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that its consumer waited for it."""
+
+
+class Problem(Protocol):
+    """A benchmark's configuration made real: data found, network built, ready to be staged and trained.
+
+    Made once per run and rank, before the log's `init_stop`. The loop writes all events: a problem writes none.
+    reference: the facts that the run is judged by: target, and whether it is the mini problem.
+    train_samples, eval_samples: of an epoch and of an evaluation over all ranks, for the log.
+    """
+
+    reference: Reference
+    train_samples: int
+    eval_samples: int
+
+    @property
+    def model(self) -> nn.Module:
+        """The network, on this rank's device; the same object for the whole run."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The hyperparameters by their keys in the log; asked once, before `init_stop`."""
+
+    def describe(self) -> str:
+        """Return a line for the user, with data and network; called once, when the problem is made."""
+
+    def stage(self) -> Staged:
+        """Bring the data to where they are read from; called once, before the first step. A collective call."""
+
+    def steps(self, epoch: int) -> int:
+        """Return the number of optimizer steps of an epoch, the same on all ranks."""
+
+    def step_samples(self, epoch: int, step: int) -> int:
+        """Return the samples of a step over all ranks."""
+
+    def step_weight(self, epoch: int, step: int) -> float:
+        """Return what the sum of the losses of a step over all ranks is divided by: usually its samples."""
+
+    def batches(self, epoch: int, first_step: int) -> Generator[Any]:
+        """Yield this rank's batches from a step on, `train.accumulation` per step; closed when the epoch ends."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the sum (not the mean) of the losses of a batch, a scalar; called in the context of the precision.
+
+        model: the network, wrapped so that gradients are averaged over the ranks: call this one, not `self.model`.
+        """
+
+    def penalty(self) -> Tensor | None:
+        """Return what is added to the mean loss of a step, such as L2 regularisation, or None; once per step."""
+
+    def evaluate(self) -> float:
+        """Return the quality on the whole validation set, the same on all ranks. A collective call.
+
+        Called after each epoch, in inference mode, with the network in evaluation mode.
+        """
+
+
+# -- a problem of independent samples ------------------------------------------------------------------------
+
+
+class SampleSet(Protocol):
+    """The samples of a split; `common.data.split.Split` is one for samples in files of their own."""
+
+    def __len__(self) -> int: ...
+
+    def files(self) -> Iterator[tuple[str, int | None]]:
+        """Yield the name of each file below the data's folder and the number of its sample, None for all samples.
+
+        Called on rank 0, for staging.
+        """
+
+    def moved(self, locate: Callable[[str], Path]) -> Self:
+        """Return the same samples, each file read from where `locate` says that it is; called after staging."""
+
+
+B = TypeVar("B", bound=Batch)
+
+
+class SampleProblem(ABC, Generic[B]):
+    """The part of a `Problem` that is the same for samples of any kind: who gets which, from where, and when.
+
+    A subclass sets `model` and `reference`, and gives `settings`, `describe`, `read`, `loss` and `score`; the other
+    methods may be replaced. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+    """
+
+    model: nn.Module
+    reference: Reference
+
+    def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
+        self.config, self.dist, self.seed = config, dist, seed
+        self.sets = dict(sets)
+        self.train_samples, self.eval_samples = len(self.sets["train"]), len(self.sets["validation"])
+        self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
+
+    @abstractmethod
+    def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[B]:
+        """Yield the batch of each array of indices, on the device; arrays may be empty. Closed when no more are needed.
+
+        samples: one of `sets`. `common.data.prefetch.read_batches` reads ahead with threads.
+        """
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: B) -> Tensor:
+        """Return the sum of the losses of a batch: see `Problem.loss`."""
+
+    @abstractmethod
+    def score(self, batch: B) -> Tensor:
+        """Return the sum of the qualities of a batch and their number, float64 (2,): their mean is the quality.
+
+        Called for this rank's batches of the validation set; the sums are added up over the ranks afterwards.
+        """
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Return the order of the training samples in an epoch, the same on all ranks."""
+        return permutation(self.train_samples, self.seed, epoch)
+
+    def augmented(self, batch: B, epoch: int) -> B:
+        """Return a training batch as the network sees it in this epoch; called for each, just before `loss`."""
+        return batch
+
+    def penalty(self) -> Tensor | None:
+        """Return what is added to the mean loss of a step."""
+        return None
+
+    def stage(self) -> Staged:
+        """Bring the samples to the nodes. A collective call."""
+        folder = self.config.data.data_dir
+        files = stage.source_files(folder, self.names()) if self.dist.is_main else []
+        staged = stage.stage(files, folder, self.config.staging, self.dist, self.counts())
+        self.sets = {split: samples.moved(staged.path) for split, samples in self.sets.items()}
+        return staged
+
+    def names(self) -> dict[str, Any]:
+        """Return the files below the data's folder, each with the number of its sample."""
+        return {name: number for samples in self.sets.values() for name, number in samples.files()}
+
+    def counts(self) -> dict[str, int]:
+        """Return how many samples there must be in each folder."""
+        return {split: len(samples) for split, samples in self.sets.items()}
+
+    def steps(self, epoch: int) -> int:
+        """Return the number of steps of an epoch."""
+        return self.batching.steps(self.train_samples)
+
+    def step_samples(self, epoch: int, step: int) -> int:
+        """Return the samples of a global batch; the last one may be smaller."""
+        size = self.batching.global_batch_size
+        return min(size, self.train_samples - step * size)
+
+    def step_weight(self, epoch: int, step: int) -> float:
+        """Return what the sum of the losses of a step is divided by."""
+        return self.step_samples(epoch, step)
+
+    def batches(self, epoch: int, first_step: int) -> Generator[B]:
+        """Yield this rank's parts of each global batch from a step on."""
+        shares = self.batching.batches(self.order(epoch), self.dist.rank, self.dist.world_size, first_step)
+        indices = (part for batch in shares for part in batch.parts)
+        with contextlib.closing(self.read(self.sets["train"], indices)) as batches:
+            for batch in batches:
+                yield self.augmented(batch, epoch)
+
+    def eval_share(self) -> np.ndarray:
+        """Return the validation samples of this rank; every sample is of one rank."""
+        return share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
+
+    def evaluate(self) -> float:
+        """Return the mean quality over all validation samples, each counted once. A collective call."""
+        indices = self.eval_share()
+        size = max(1, self.batching.global_batch_size // self.dist.world_size // self.batching.accumulation)
+        parts = (indices[start : start + size] for start in range(0, len(indices), size))
+        scores = torch.zeros(2, dtype=torch.float64, device=self.dist.device)
+        with contextlib.closing(self.read(self.sets["validation"], parts)) as batches:
+            for batch in batches:
+                scores += self.score(batch)
+        total, count = self.dist.all_reduce(scores).tolist()
+        return float(total / count)
+
+
+# -- the benchmark -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """What a benchmark gives to the commands `train` and `evaluate`.
+
+    name: of its package, and in the log.
+    config: the class of its configuration.
+    problem: finds the data and builds the network of a configuration for a seed, on each rank; a collective call.
+        Raises ValueError or OSError that names the key or file at fault.
+    make_mini: generates the data of the mini problem in a folder, unless they are there. Called on rank 0 alone, before
+        the log is opened, if `variant` is mini; `common.datasets.synthesize_command.Synthesis.provide` is one.
+    """
+
+    name: str
+    config: type[RunConfig]
+    problem: Callable[[Any, Dist, int], Problem]
+    make_mini: Callable[[Path], None]

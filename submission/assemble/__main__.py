@@ -5,23 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from glob import escape
 from pathlib import Path
 from typing import Final
 
-from tqdm import tqdm
-
 from common.command import run_command
 from common.datasets.manifest import ManifestError
-from common.files import whole_file
 from compliance.formats.words import clean
 from compliance.model.layout import STRONG, WEAK
-from submission import manifest
+from submission.assemble.assemble import assemble
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly, Packing
-
-__all__ = ("Assembled", "Assembly", "AssemblyError", "assemble", "main")
+from submission.assemble.packing import Assembly
 
 DESCRIPTION: Final = """\
 Makes a submission in the layout of the rounds since 1.0 of result logs, a system description and the code:
@@ -49,54 +42,6 @@ then:
 
 exit status: 0 the package is made, 1 it cannot be made of this, 2 wrong use
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """A package. unchanged: files that were there. incomplete: result sets with too few runs: "1 of 10 runs".
-
-    mini: of runs on mini problems.
-    """
-
-    root: Path
-    written: list[Path]
-    unchanged: list[Path]
-    incomplete: dict[str, str]
-    warnings: list[str] = field(default_factory=list)
-    mini: bool = False
-
-
-def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
-    """Return the package, which holds all that was given; a second call writes nothing.
-
-    dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
-    anything is written, and ManifestError for a damaged provenance.json.
-    """
-    packing = Packing(assembly)
-    new, unchanged = packing.sift()
-    root = packing.root
-    written = [root / item.name for item in new]
-    if not dry_run:
-        for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
-            _write(root / item.name, item.read(), item.executable)
-        record = root / manifest.NAME
-        text = manifest.trace(root, packing.earlier, packing.fresh)
-        if record.exists() and record.read_bytes() == text:
-            unchanged.append(record)
-        else:
-            _write(record, text)
-            written.append(record)
-    incomplete = manifest.incomplete({*packing.present, *packing.fresh})
-    return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
-
-
-def _write(target: Path, data: bytes, executable: bool = False) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f"{escape(target.name)}.[0-9]*.tmp"):  # of a call that was killed
-        left.unlink()
-    with whole_file(target) as part:
-        part.write_bytes(data)
-        part.chmod(part.stat().st_mode | (0o111 if executable else 0))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,16 @@ from tqdm import tqdm
 
 from common.command import UsageError
 from compliance.benchmarks import REFERENCES
+from compliance.logs.personal_data import personal
 from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, natural
 from compliance.rule import show
-from submission.assemble.redact import redact
 from submission.run_facts import Lineage, read_lineage
 
 GZIP: Final = b"\x1f\x8b"
 LISTED: Final = 5
 """Logs that a message names; of more it tells the number."""
+UNICODE_ESCAPE_BYTES: Final = 5
+"""Of `u00e9`, what follows the backslash."""
 
 
 class AssemblyError(ValueError):
@@ -141,3 +144,41 @@ def _find(paths: Sequence[Path]) -> Iterator[Path]:
 def _read(path: Path, redacted: bool) -> Arrival:
     copy, counts, original = read_copy(path, redacted)
     return Arrival(path, hashlib.sha256(copy).hexdigest(), original, counts, read_lineage(copy, str(path)))
+
+
+# -- redaction ---------------------------------------------------------------------------------------------
+
+
+def redact(text: bytes) -> tuple[bytes, dict[str, int]]:
+    """Return the log with `[kind]` in place of each mail address and the like, and how often which kind was there.
+
+    Lines stay lines, and records stay valid JSON: an escape such as `\\n` is taken whole or not at all.
+    """
+    counts: Counter[str] = Counter()
+    while spans := list(personal(text)):  # what is taken out may have hidden more
+        pieces: list[bytes] = []
+        at = 0
+        for begin, end, kind in spans:
+            begin, end = _whole_escapes(text, begin, end)
+            pieces += (text[at:begin], f"[{kind}]".encode())
+            at = end
+            counts[kind] += 1
+        text = b"".join((*pieces, text[at:]))
+    return text, dict(sorted(counts.items()))
+
+
+def _whole_escapes(text: bytes, begin: int, end: int) -> tuple[int, int]:
+    """Return the span without the rest of an escape at its beginning, and the beginning of one at its end."""
+    if _escapes(text, begin):
+        begin += UNICODE_ESCAPE_BYTES if text[begin : begin + 1] == b"u" else 1
+    if _escapes(text, end):
+        end -= 1
+    return begin, end
+
+
+def _escapes(text: bytes, at: int) -> bool:
+    """Tell whether the byte before `at` is a backslash that belongs to what follows."""
+    first = at
+    while text[first - 1 : first] == b"\\":
+        first -= 1
+    return (at - first) % 2 == 1

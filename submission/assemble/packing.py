@@ -16,7 +16,7 @@ from common.reference import MINI
 from compliance.model.layout import PRUNED, RESULTS, SYSTEMS, WEAK
 from compliance.model.system import read_description
 from compliance.rule import show
-from submission import manifest
+from submission.assemble import provenance
 from submission.assemble.implementation import Code, Item, code_of, suite_hash, system_folder, system_items
 from submission.assemble.input_logs import Arrival, AssemblyError, arrivals, read_copy, refuse, refuse_mixture
 from submission.run_facts import PER_RUN, Lineage, read_lineage
@@ -63,10 +63,10 @@ class Packing:
         refuse(runs, pruned, assembly.unfinished)
         self.root = assembly.output / self._organisation(runs)
         self.mini = runs[0].lineage.data["variant"] == MINI
-        self.earlier = manifest.read_provenance(self.root)
-        self.present = {name: self._read_present(name) for name in manifest.logs_of(self.root)}
+        self.earlier = provenance.read_provenance(self.root)
+        self.present = {name: self._read_present(name) for name in provenance.logs_of(self.root)}
         self.hashes = {sha256: name for name, (sha256, _) in self.present.items()}
-        self.fresh: dict[str, manifest.Redaction | None] = {}
+        self.fresh: dict[str, provenance.Redaction | None] = {}
         self.numbers: dict[str, int] = {}
         beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
         there = [(self.root / name, said) for name, (_, said) in self.present.items() if name.startswith(beside)]
@@ -125,7 +125,7 @@ class Packing:
         data, _, sha256 = read_copy(path, redacted=False)
         recorded = self.earlier.files.get(name) if self.earlier else None
         if recorded is not None and recorded.sha256 != sha256:
-            raise AssemblyError(f"{path} has changed since it was assembled (see {manifest.NAME}): restore it")
+            raise AssemblyError(f"{path} has changed since it was assembled (see {provenance.NAME}): restore it")
         return sha256, read_lineage(data, name)
 
     def _system_item(self, platforms: set[str | None]) -> Item:
@@ -154,7 +154,7 @@ class Packing:
                     f"{self.root / known} is a copy of {log.path} made {how} --redact: remove it, or choose the same"
                 )
             name = known or f"{folder}/result_{self._number(folder)}.txt"
-            self.fresh[name] = manifest.Redaction(log.original_sha256, log.redacted) if log.redacted else None
+            self.fresh[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
             yield Item(name, str(log.path), partial(_copy, log.path, redacted))
 
     def _number(self, folder: str) -> int:

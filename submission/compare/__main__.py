@@ -9,12 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from compliance.benchmarks import REFERENCES
-from compliance.engine import Options, check_paths
 from compliance.formats.words import clean
-from compliance.model.layout import STRONG, WEAK
-from compliance.model.run import Run
-from submission.compare.comparison import Side, compare
+from submission.compare.comparison import compare
 from submission.compare.formats import FORMATS, UNLIMITED
+from submission.compare.sides import pairs
 
 EXAMPLES = """\
 A and B are result folders, submissions, folders of runs, or single logs.
@@ -70,59 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all that both have)")
     parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
     return parser
-
-
-# -- which results ----------------------------------------------------------------------------------------
-
-
-def pairs(a: str, b: str, benchmark: str | None = None) -> list[tuple[str, Side, Side]]:
-    """Return (benchmark, A, B) for each benchmark that both paths have: those of the same scaling, else the only ones.
-
-    Raises ValueError if there is none, or a path has several results to choose from.
-    """
-    of_a, of_b = _results(a), _results(b)
-    common = [name for name in REFERENCES if name in of_a and name in of_b and benchmark in (None, name)]
-    if not common:
-        held = "; ".join(f"{path} holds {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
-        wanted = f"results of {benchmark}" if benchmark else "results of one benchmark"
-        raise ValueError(f"expected {wanted} on both sides: {held}. python -m compliance.check says what the logs are")
-    return [
-        (name, _only(of_a[name], a, name, scaling), _only(of_b[name], b, name, scaling))
-        for name in common
-        for scaling in _scalings(of_a[name], of_b[name])
-    ]
-
-
-def _results(path: str) -> dict[str, list[Side]]:
-    """Return the results below a path by benchmark; logs that form no result are one together."""
-    report = check_paths([path], Options(allow_mini=True, progress=sys.stderr.isatty()))
-    found: dict[str, list[Side]] = {}
-    for results in report.sets:
-        if results.benchmark and results.runs:
-            found.setdefault(results.benchmark, []).append(Side(results.folder, results.runs, results))
-    members = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
-    alone: dict[str, list[Run]] = {}
-    for run in report.runs:
-        if run.benchmark and id(run) not in members:
-            alone.setdefault(run.benchmark, []).append(run)
-    for name, runs in alone.items():
-        found.setdefault(name, []).append(Side(path, runs))
-    return found
-
-
-def _scalings(a: list[Side], b: list[Side]) -> list[str]:
-    """Return the scalings that both sides have; "" for any if they have none in common."""
-    both = {side.scaling for side in a} & {side.scaling for side in b}
-    return [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]
-
-
-def _only(sides: list[Side], path: str, benchmark: str, scaling: str) -> Side:
-    """Return the one side of a scaling."""
-    fitting = [side for side in sides if side.scaling == (scaling or side.scaling)]
-    if len(fitting) > 1:
-        folders = ", ".join(side.path for side in fitting)
-        raise ValueError(f"{path} holds {len(fitting)} results of {benchmark}; name the folder of one: {folders}")
-    return fitting[0]
 
 
 if __name__ == "__main__":

@@ -5,77 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from common.reference import Reference, is_number
+from common.reference import is_number
 from compliance.benchmarks import reference_of
 from compliance.formats.words import convergence_of, convergence_text
-from compliance.model.layout import STRONG
-from compliance.model.result_set import ResultSet
 from compliance.model.run import Run
 from compliance.model.score import Throughput, TimeToTrain
 from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
-from submission.run_timeline import Evidence, read_evidence
+from submission.compare.sides import Side
+from submission.run_timeline import Evidence
 
 CURVE_POINTS: Final = 8
 PARTS: Final = ("init", "staging", "train", "eval", "rest")
-
-
-@dataclass(frozen=True)
-class Side:
-    """The runs of one benchmark on one side, at least one.
-
-    results: the set that they are, None for logs judged one by one.
-    """
-
-    path: str
-    runs: list[Run]
-    results: ResultSet | None = None
-
-    @cached_property
-    def evidence(self) -> list[Evidence]:
-        """What the logs show, in the order of the runs; read when it is first asked for."""
-        return [read_evidence(run, self.reference) for run in self.runs]
-
-    @property
-    def name(self) -> str:
-        """How a report calls the result; the path of what is no result."""
-        return self.results.name if self.results else self.path
-
-    @property
-    def scaling(self) -> str:
-        """Time to train ("strong") or throughput ("weak"); single logs are of the first kind."""
-        return self.results.scaling if self.results else STRONG
-
-    @property
-    def variant(self) -> str:
-        """The variant of the problem that the first run is about."""
-        return self.runs[0].variant
-
-    @property
-    def reference(self) -> Reference | None:
-        """The facts of the benchmark."""
-        return reference_of(self.runs[0].benchmark, self.variant)
-
-    @property
-    def unit(self) -> str:
-        """What the runs count until they converge."""
-        return self.reference.epoch_unit if self.reference else "epochs"
-
-    @property
-    def scale(self) -> int | None:
-        """Accelerators of a run (nodes or host processors of a system without), if all runs agree."""
-        scales = {run.scale for run in self.runs}
-        alone = scales.pop() if len(scales) == 1 else None
-        return self.results.instance_scale if self.results else alone
-
-    def mean(self, measure: Callable[[Run, Evidence], float | None]) -> float | None:
-        """Return the mean of what the runs have; None if none has it."""
-        found = [measure(run, one) for run, one in zip(self.runs, self.evidence, strict=True)]
-        known = [value for value in found if value is not None]
-        return fmean(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)

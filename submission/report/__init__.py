@@ -1,1 +1,9 @@
-"""Show results as one HTML page that needs no network."""
+"""Show results, how they came about and what is wrong with them, as one HTML file.
+
+>>> from submission.report import write_report
+>>> write_report(report, Path("report.html"), title="Our round")       # doctest: +SKIP
+"""
+
+from submission.report.write import write_report
+
+__all__ = ["write_report"]

@@ -1,8 +1,4 @@
-"""The command `python -m submission.report`: results as one HTML file that needs neither network nor JavaScript.
-
->>> from submission.report import write_report
->>> write_report(report, Path("report.html"), title="Our round")       # doctest: +SKIP
-"""
+"""The command `python -m submission.report`: results as one HTML file that needs neither network nor JavaScript."""
 
 from __future__ import annotations
 
@@ -14,15 +10,12 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from common.command import UsageError, run_command
-from common.files import whole_file
 from common.reference import ROUNDS
 from compliance.cli import round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.words import clean
-from compliance.model.report import Report
-from submission.report.page import GENERATOR, render
-from submission.run_timeline import gather
+from submission.report.write import NotOurs, write_report
 
 EXAMPLES: Final = """\
 examples:
@@ -36,30 +29,6 @@ The page opens in any browser of 2024 or later, straight from the file. Links to
 exit status: 0 the page is written (whether the results pass: python -m compliance.check), 1 there are no logs or
 the page cannot be written, 2 wrong use
 """
-
-
-class NotOurs(Exception):
-    """There is another file where the page should go."""
-
-
-def write_report(report: Report, output: Path, title: str = "") -> None:
-    """Put the page of a report at `output`, in one step; a page that was there before is replaced.
-
-    Reads the logs of the report once more. Raises NotOurs if a file that is no such page is there, OSError if the
-    page cannot be written.
-    """
-    if os.path.lexists(output) and not _is_ours(output):
-        raise NotOurs(f"{output} is there and no page of this command; choose another name")
-    text = render(report, gather(report), str(output.absolute().parent), title)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as part:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def _is_ours(path: Path) -> bool:
-    """Tell whether a file is a page that this command made."""
-    with open(path, "rb") as file:
-        return GENERATOR.encode() in file.read(1024)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,9 +12,8 @@ from typing import Final
 from common.reference import Target
 from compliance.formats.words import minutes as duration
 from compliance.formats.words import plain
-from submission.report.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point
+from submission.report.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point, Scale, bounded, scale
 from submission.report.html import Html
-from submission.report.scales import Scale, bounded, scale
 
 MANY: Final = 24
 MANY_BARS: Final = 12

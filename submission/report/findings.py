@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final
 
 from compliance.formats.findings import Group, Shown, extent, grouped
 from compliance.formats.words import counted
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.rule import RULES
-from submission.report.excerpts import excerpt
 from submission.report.html import Html, disclosure, element, escaped, file_link, joined
 
 FEW_PLACES: Final = 3
@@ -21,6 +23,13 @@ FEW_TEXTS: Final = 4
 MOST: Final = 100
 """What is more often found is counted."""
 MOST_EXCERPTS: Final = 500
+AROUND: Final = 2
+"""So many lines are shown before and after the one that is meant."""
+LONGEST_LINE: Final = 240
+"""Letters of a line that are shown."""
+READ_CHARACTERS: Final = 16 << 20
+"""What lies deeper in a file is not looked for."""
+PIECE: Final = 1 << 16
 SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", "FAIL": "✕", "WARN": "!", "PASS": "✓"}
 
 
@@ -120,3 +129,41 @@ def _lines(lines: Sequence[tuple[int, str]], line: int) -> Iterator[Html]:
     for number, text in lines:
         content = joined([element("span", f"{number:>{width}}", class_="line-number"), "  ", escaped(text)])
         yield element("mark" if number == line else "span", content)
+
+
+# -- lines of a log ----------------------------------------------------------------------------------------
+
+
+def excerpt(path: str, line: int) -> list[tuple[int, str]]:
+    """Return (line number, text) of the lines around one, cut to a bounded length; [] if they cannot be read.
+
+    Lines are counted as the checker counts them (LF, CRLF and CR end a line; gzip is recognised).
+    """
+    if path == "-" or line < 1:
+        return []
+    try:
+        with open(path, "rb") as raw:
+            compressed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            stream: BinaryIO = gzip.GzipFile(fileobj=raw) if compressed else raw  # type: ignore[assignment]  # reads bytes
+            return [found for found in _first_lines(stream, line + AROUND) if found[0] >= line - AROUND]
+    except (OSError, EOFError, zlib.error):
+        return []
+
+
+def _first_lines(stream: BinaryIO, last: int) -> Iterator[tuple[int, str]]:
+    """Yield (number, beginning) of the lines up to `last`."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=None)
+    number, begin, read = 1, "", 0
+    while number <= last and read < READ_CHARACTERS and (piece := text.readline(PIECE)):
+        read += len(piece)
+        begin = begin or piece.rstrip("\n")[: LONGEST_LINE + 1]
+        if piece.endswith("\n"):
+            yield number, _cut(begin)
+            number, begin = number + 1, ""
+    if begin:
+        yield number, _cut(begin)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " …"

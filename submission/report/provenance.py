@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.datasets.manifest import ManifestError
-from submission.manifest import NAME, Provenance, read_provenance
+from submission.assemble.provenance import NAME, Provenance, read_provenance
 from submission.report.html import Html, disclosure, element, table
 
 MOST_ROWS: Final = 400

@@ -6,20 +6,15 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
 from common.command import UsageError, count, positive, run_command
-from common.files import whole_file
-from common.reference import MINI
-from submission.report.__main__ import NotOurs
-from submission.round.finish import Conclusion
-from submission.round.plan import BENCHMARKS, Series, Setup, read_plan, resolve
-from submission.round.processes import ATTEMPTS, Crew, LockedError, sole_worker
-from submission.round.runs import CONFIG, Runs
+from submission.report.write import NotOurs
+from submission.round.make import make_round
+from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
+from submission.round.processes import ATTEMPTS, LockedError, Workers
 from submission.round.scheduler import SCHEDULERS, Cluster, emit
-from submission.round.state import StateError, load_state
 
 DESCRIPTION: Final = f"""\
 Make all time-to-train runs of a round, each with a seed of its own, and a checked submission package of them.
@@ -42,8 +37,6 @@ BENCHMARK/attempts, package/ (complete systems/SYSTEM.json in it, and call again
 
 exit status: 0 the package passes the check, missing runs aside; 1 it does not, or there was an error; 2 wrong use;
 130 interrupted: call again to go on"""
-MANIFEST: Final = "manifest.json"
-"""What is beside data that are complete; see common/datasets/manifest.py."""
 USER_ERRORS: Final = (ValueError, OSError, LockedError, NotOurs)
 
 
@@ -85,18 +78,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(given: argparse.Namespace) -> list[Series]:
     plan = read_plan(given.config, given.benchmarks, given.runs)
-    names = [f"submission.org={_quoted(given.organisation)}"] if given.organisation else []
-    names += [f"submission.platform={_quoted(given.system.stem)}"] if given.system else []
+    names = [f"submission.org={quoted(given.organisation)}"] if given.organisation else []
+    names += [f"submission.platform={quoted(given.system.stem)}"] if given.system else []
     return [series.set(*names, *given.set) for series in plan]
 
 
-def _quoted(text: str) -> str:
-    """Return the text as YAML that cannot be anything else than text."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _emit(given: argparse.Namespace) -> int:
-    """The script is printed; returns the exit status."""
     if given.data:
         raise UsageError("--data is for runs made here; in a script the overrides of round.yaml say data.data_dir")
     cluster = Cluster(
@@ -112,61 +99,12 @@ def _emit(given: argparse.Namespace) -> int:
 
 
 def _round(given: argparse.Namespace) -> int:
-    """The round is made; returns the exit status."""
     if given.system and not given.system.is_file():
         raise UsageError(f"--system {given.system}: there is no such file")
     plan = _plan(given)  # before there is a folder: what is wrong use leaves nothing
     # A batch system ends jobs with SIGTERM: the runs that are under way must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with sole_worker(given.output) as lock:
-        crew = Crew(given.jobs, given.threads, lock=lock)
-        setups = [_located(resolve(series), given.data) for series in plan]
-        conclusion = Conclusion(given.output, setups, given.system)
-        state = load_state(given.output)
-        for setup in setups:
-            if setup.series.benchmark in state.runs:
-                _check_same(given.output / setup.series.benchmark / CONFIG, setup.text)
-        state.ask_for({setup.series.benchmark: setup.series.runs for setup in setups})
-        for setup in setups:
-            _keep(given.output / setup.series.benchmark / CONFIG, setup.text)
-        state.save(given.output)
-        for setup in setups:
-            _provide(setup, crew)
-        runs = Runs(given.output, state)
-        runs.make(crew)
-        return conclusion.write(runs)
-
-
-def _located(setup: Setup, data: Path | None) -> Setup:
-    """Return the setup with its data in a folder of this one, if it is given."""
-    if data is None:
-        return setup
-    return resolve(setup.series.set(f"data.data_dir={_quoted(str(data / setup.data_dir.name))}"))
-
-
-def _check_same(path: Path, text: str) -> None:
-    """Raise StateError if another configuration is in the file: the runs of a result are alike."""
-    for before, now in zip_longest(path.read_text().splitlines(), text.splitlines(), fillvalue=""):
-        if before != now:
-            raise StateError(
-                f"{path} says `{before.strip()}`, and this call `{now.strip()}`: the runs of a round have the same "
-                "configuration; restore it, or choose another folder"
-            )
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part:
-        part.write_text(text)
-
-
-def _provide(setup: Setup, crew: Crew) -> None:
-    """The data of a mini problem are there: made now, by their benchmark, if they are not complete."""
-    folder = setup.data_dir
-    if setup.variant == MINI and not (folder / MANIFEST).exists():
-        print(f"{setup.series.benchmark}: {folder} holds no data yet, they are made, once", flush=True)
-        if crew.run([sys.executable, "-m", f"{setup.series.benchmark}.synthesize", str(folder)]):
-            raise StateError(f"the data of {setup.series.benchmark} could not be made in {folder}: see above")
+    return make_round(plan, given.output, Workers(given.jobs, given.threads), given.data, given.system)
 
 
 if __name__ == "__main__":

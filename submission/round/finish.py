@@ -21,12 +21,13 @@ from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
 from compliance.rules.convergence import Convergence
 from compliance.rules.runs import NumberOfRuns
-from submission.assemble.__main__ import Assembled, Assembly, assemble
-from submission.report.__main__ import write_report
+from submission.assemble.assemble import Assembled, assemble
+from submission.assemble.packing import Assembly
+from submission.report import write_report
 from submission.round.plan import Setup
 from submission.round.runs import Runs
 from submission.summary.formats import table_text
-from submission.system.__main__ import describe, render
+from submission.system.describe import describe, render
 
 PACKAGE: Final = "package"
 REPORT: Final = "report.html"
@@ -34,8 +35,11 @@ TOO_FEW: Final = "too few runs"
 """What the convergence test says then; see compliance.rcp.Case."""
 
 
-class Conclusion:
-    """What a round ends with. system: file of the system description, None for one that is made here."""
+class RoundPackage:
+    """The package of a round, with its check and report.
+
+    system: file of the system description; None for one that is made here.
+    """
 
     def __init__(self, folder: Path, setups: Sequence[Setup], system: Path | None) -> None:
         """Raises UsageError if the configurations name several submitters or systems: a package has one."""

@@ -37,7 +37,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BenchmarkPlan:
     """What the file of a round says of a benchmark; without `config` the benchmark is not in the round.
 
     config: relative to the file of the round. runs: null takes as many as the rules want.
@@ -54,7 +54,9 @@ class Entry:
             raise ValueError("config is missing; expected the name of a YAML file")
 
 
-_File = make_dataclass("_File", [(name, Entry, field(default_factory=Entry)) for name in BENCHMARKS], frozen=True)
+_File = make_dataclass(
+    "_File", [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in BENCHMARKS], frozen=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,10 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
     Raises UsageError for a file that says something else.
     """
     if config in CONFIGS:
-        entries = {name: Entry(ROOT / name / CONFIGS[config]) for name in BENCHMARKS}
+        entries = {name: BenchmarkPlan(ROOT / name / CONFIGS[config]) for name in BENCHMARKS}
     else:
         file = Path(config)
-        read: dict[str, Entry] = {name: getattr(load(_File, file), name) for name in BENCHMARKS}
+        read: dict[str, BenchmarkPlan] = {name: getattr(load(_File, file), name) for name in BENCHMARKS}
         entries = {
             name: replace(entry, config=file.parent / entry.config) for name, entry in read.items() if entry.config
         }
@@ -109,6 +111,11 @@ def resolve(series: Series) -> Setup:
     submission = {name: str(tree["submission"][name]) for name in ("org", "division", "status", "platform")}
     data_dir = Path(str(tree["data"]["data_dir"]).replace("$$", "$"))
     return Setup(series, done.stdout, str(tree["variant"]), data_dir, str(tree["submission"]["round"]), submission)
+
+
+def quoted(text: str) -> str:
+    """Return the text as YAML that cannot be anything else than text."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _near(path: Path) -> Path:

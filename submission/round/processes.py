@@ -81,8 +81,8 @@ class _Active:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """Who does the jobs.
+class Workers:
+    """Runs jobs as processes.
 
     size: processes at a time. threads: of each; 0 shares the usable cores out. attempts: at each job. lock: file
     descriptor that the processes inherit, so that a lock on it is held until the last of them has ended; -1 for none.
@@ -93,7 +93,7 @@ class Crew:
     attempts: int = ATTEMPTS
     lock: int = -1
 
-    def work(
+    def run_all(
         self, jobs: Sequence[Job], finished: Callable[[Job, int], bool], tick: Callable[[], None]
     ) -> Generator[Ended]:
         """Do the jobs, in their order; yield each attempt that has ended.
@@ -163,7 +163,7 @@ class Crew:
 
 @contextmanager
 def sole_worker(folder: Path) -> Iterator[int]:
-    """Inside the `with`, nobody else works in the folder; yields the descriptor of the lock, for `Crew`.
+    """Inside the `with`, nobody else works in the folder; yields the descriptor of the lock, for `Workers`.
 
     The system gives the lock back when this process and all that inherited the descriptor have ended, however they
     did. Raises LockedError if somebody has it.

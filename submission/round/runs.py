@@ -15,7 +15,7 @@ from tqdm import tqdm
 from common.reference import is_number
 from common.training.progress import duration
 from compliance.formats.words import clean
-from submission.round.processes import OUTPUT, Crew, Ended, Job, last_lines
+from submission.round.processes import OUTPUT, Ended, Job, Workers, last_lines
 from submission.round.state import LOG, Result, State, result_of
 
 CONFIG: Final = "config.yaml"
@@ -61,12 +61,12 @@ class Runs:
         """Return the logs of the finished runs, in order."""
         return tuple(self.place(*run) / LOG for run in self.all if run in self.results)
 
-    def make(self, crew: Crew) -> None:
+    def make(self, workers: Workers) -> None:
         """All runs are finished, but for those of benchmarks of which one has crashed too often."""
         self.state.save(self.folder)
         jobs = {self._job(*run): run for run in self.all if run not in self.results}
-        display = _Display(self, crew.size)
-        attempts = crew.work(list(jobs), lambda job, status: bool(result_of(job.folder, status)), display.tick)
+        display = _Display(self, workers.size)
+        attempts = workers.run_all(list(jobs), lambda job, status: bool(result_of(job.folder, status)), display.tick)
         try:
             with closing(attempts):
                 for ended in attempts:

@@ -1,13 +1,8 @@
-"""The table of a round: what each result scores, how it converged, on which system.
-
-`rows(report)` gives the numbers, `python -m submission.summary` shows them. All of them come from the report of
-`compliance.engine.check_paths`, so that there is one verdict and one score.
-"""
+"""The command `python -m submission.summary`: what results score, as tables."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,12 +11,8 @@ from pathlib import Path
 from common.command import UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import refuse_to_overwrite, round_name, write_text
-from compliance.engine import Options, check_paths
-from submission.summary.difference import differences
 from submission.summary.formats import WIDTH, csv_summary, json_summary, markdown_summary, terminal_summary
-from submission.summary.rows import Row, rows
-
-# -- the command -------------------------------------------------------------------------------------------
+from submission.summary.rows import NoResults, differences, read_rows
 
 EXAMPLES = """\
 examples:
@@ -39,10 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: _summarise(given), (OSError, NoResults))
-
-
-class NoResults(ValueError):
-    """The paths hold no result; the message says what would be one."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _summarise(given: argparse.Namespace) -> int:
-    found = _rows_of(given.paths, given.round, given.allow_mini)
-    previous = _rows_of(given.previous, None, given.allow_mini) if given.previous else []
+    found = read_rows(given.paths, given.round, given.allow_mini)
+    previous = read_rows(given.previous, None, given.allow_mini) if given.previous else []
     changes = differences(previous, found) if previous else []
     if given.format == "csv":
         _write_tables(csv_summary(found, changes), given)
@@ -80,20 +67,6 @@ def _summarise(given: argparse.Namespace) -> int:
     refuse_to_overwrite(given.output, (*given.paths, *given.previous))
     write_text(text, given.output)
     return 0
-
-
-def _rows_of(paths: Sequence[str], round_: str | None, allow_mini: bool) -> list[Row]:
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}")
-    report = check_paths(paths, Options(round=round_, allow_mini=allow_mini, progress=sys.stderr.isatty()))
-    found = rows(report)
-    if not found:
-        raise NoResults(
-            f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
-            "logs of several runs; a single log: python -m compliance.check"
-        )
-    return found
 
 
 def _write_tables(texts: Mapping[str, str], given: argparse.Namespace) -> None:

@@ -14,8 +14,7 @@ from compliance.formats.words import clean, matters, minutes, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.version import VERSION
-from submission.summary.difference import Difference
-from submission.summary.rows import Row, rows
+from submission.summary.rows import Difference, Row, rows
 from submission.text_table import Table, csv_text, markdown_text, terminal_text
 
 SCHEMA: Final = 1

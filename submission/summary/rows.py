@@ -1,14 +1,19 @@
-"""The rows of the table of a round: what each result scores, how it converged, on which system.
+"""The rows of the table of a round: what each result scores, how it converged, on which system; and what changed.
 
 All numbers come from the report of `compliance.engine.check_paths`, so that there is one verdict and one score.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from common.command import UsageError
 from common.reference import is_number
+from compliance.engine import Options, check_paths
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import convergence_of, convergence_text
 from compliance.model.layout import WEAK
@@ -17,6 +22,11 @@ from compliance.model.result_set import ResultSet
 from compliance.model.run import Run
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
+
+EVERYBODY: Final = "(all)"
+"""Stands for the organisation in the lines about the best score of a round."""
+
+Key = tuple[str, bool, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,24 @@ class Row:
         """What counts: minutes (less is better) or models per minute (more is better), normalised where it is."""
         raw = self.models_per_minute if self.scaling == WEAK else self.minutes
         return raw if self.normalised is None else self.normalised
+
+
+class NoResults(ValueError):
+    """The paths hold no result; the message says what would be one."""
+
+
+def read_rows(paths: Sequence[str], round_: str | None, allow_mini: bool) -> list[Row]:
+    """Return the rows of all results below the paths; NoResults if there are none, UsageError if a path is missing."""
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}")
+    found = rows(check_paths(paths, Options(round=round_, allow_mini=allow_mini, progress=sys.stderr.isatty())))
+    if not found:
+        raise NoResults(
+            f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
+            "logs of several runs; a single log: python -m compliance.check"
+        )
+    return found
 
 
 def rows(report: Report) -> list[Row]:
@@ -167,3 +195,57 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
             "staging_minutes": sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
         }
     return fields
+
+
+# -- from one round to the next ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The best passing score in two rounds, normalised where it is: minutes (less is better) or models per minute.
+
+    before, now: None if there was no such result, or none that passed. speedup: above 1 if now is better.
+    """
+
+    organisation: str
+    benchmark: str
+    scaling: str
+    division: str
+    mini: bool
+    unit: str
+    before: float | None
+    now: float | None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times better it is now, or None without a score in both rounds."""
+        if not self.before or not self.now:
+            return None
+        return self.now / self.before if self.scaling == WEAK else self.before / self.now
+
+
+def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference]:
+    """Return the changes from one round to another, by benchmark and organisation; letter case makes no difference.
+
+    What passed in neither round is left out.
+    """
+    before, now = _best(previous), _best(rows)
+    names = {row.organisation.lower(): row.organisation for row in (*previous, *rows)}
+    found = []
+    for key in sorted({*before, *now}):
+        benchmark, mini, division, scaling, organisation = key
+        unit = "models/min" if scaling == WEAK else "min"
+        name = names.get(organisation, organisation)
+        found.append(Difference(name, benchmark, scaling, division, mini, unit, before.get(key), now.get(key)))
+    return [difference for difference in found if difference.before or difference.now]
+
+
+def _best(rows: Iterable[Row]) -> dict[Key, float | None]:
+    best: dict[Key, float | None] = {}
+    for row in rows:
+        for organisation in (row.organisation.lower(), EVERYBODY):
+            key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
+            scores = [best.get(key), row.score if row.verdict != "FAIL" else None]
+            known = [score for score in scores if score is not None]
+            best[key] = (max if row.scaling == WEAK else min)(known, default=None)
+    return best

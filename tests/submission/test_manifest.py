@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from compliance.samples.log import SampleLog
-from submission.assemble.__main__ import Assembly, assemble
+from submission.assemble.assemble import assemble
+from submission.assemble.packing import Assembly
 from submission.manifest import main
 
 LOG = "results/laptop/strong/cosmoflow/result_0.txt"

@@ -15,8 +15,12 @@ from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.assemble.__main__ import Assembly, AssemblyError, assemble, main
-from submission.manifest import read_provenance, verify
+from submission.assemble.__main__ import main
+from submission.assemble.assemble import assemble
+from submission.assemble.input_logs import AssemblyError
+from submission.assemble.packing import Assembly
+from submission.assemble.provenance import read_provenance
+from submission.manifest import verify
 
 ORGANISATION = "Example_University"
 CODE = "benchmarks/cosmoflow/implementations/vendor"

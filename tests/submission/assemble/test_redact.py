@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.logs.personal_data import personal
-from submission.assemble.redact import redact
+from submission.assemble.input_logs import redact
 
 PIECES = st.sampled_from(
     [

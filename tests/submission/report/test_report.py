@@ -15,9 +15,10 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.manifest import trace
-from submission.report.__main__ import main, write_report
-from submission.report.excerpts import LONGEST, excerpt
+from submission.assemble.provenance import trace
+from submission.report import write_report
+from submission.report.__main__ import main
+from submission.report.findings import LONGEST_LINE, excerpt
 from tests.submission.report.browser import browser, chromium
 
 VOID = {"br", "col", "input", "link", "meta"}
@@ -231,7 +232,7 @@ def test_an_excerpt_counts_lines_as_the_checker_does(write, tmp_path):
     path.write_bytes(write(b"1\r\n2\r3\n" + b"x" * 200_000 + b"\n5 \xff\n6"))
     assert [number for number, _ in excerpt(str(path), 4)] == [2, 3, 4, 5, 6]
     texts = dict(excerpt(str(path), 5))
-    assert texts[3] == "3" and len(texts[4]) == LONGEST + 2 and texts[5] == "5 �" and texts[6] == "6"
+    assert texts[3] == "3" and len(texts[4]) == LONGEST_LINE + 2 and texts[5] == "5 �" and texts[6] == "6"
     assert excerpt(str(path), 0) == excerpt(str(path), 99) == excerpt(str(tmp_path), 3) == excerpt("-", 1) == []
 
 

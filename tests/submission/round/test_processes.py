@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from submission.round.processes import Crew, LockedError, sole_worker
+from submission.round.processes import LockedError, Workers, sole_worker
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
 
@@ -68,9 +68,9 @@ def begin(folder, counts, *stories):
     return Runs(folder, state, stand_in(*stories))
 
 
-def make(folder, counts, *stories, **crew):
+def make(folder, counts, *stories, **workers):
     runs = begin(folder, counts, *stories)
-    runs.make(Crew(**crew))
+    runs.make(Workers(**workers))
     return runs
 
 
@@ -169,7 +169,7 @@ def test_a_round_that_was_ended_goes_on(folder, number):
 def test_a_log_that_a_signal_ended_is_no_result(folder):
     """The round was killed together with its run, which had time to write its last record."""
     runs = begin(folder, {"cosmoflow": 1}, "weak")
-    runs.make(Crew())
+    runs.make(Workers())
     runs.state.runs["cosmoflow"][0].exit_status = None
     runs.state.save(folder)
     assert len(begin(folder, {"cosmoflow": 1}).results) == 0

@@ -12,7 +12,7 @@ import pytest
 import cosmoflow.synthesize
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
-from submission.round.finish import Conclusion
+from submission.round.finish import RoundPackage
 from submission.round.plan import Series, Setup, read_plan
 from submission.round.runs import Runs
 from submission.round.state import State
@@ -56,7 +56,7 @@ def finished(folder, counts, edit=lambda log, number: None):
 
 def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 2, "deepcam": 1})
-    code = Conclusion(tmp_path, [setup("cosmoflow"), setup("deepcam")], None).write(runs)
+    code = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], None).write(runs)
     out = capsys.readouterr().out
     assert code == 0, out
     root = tmp_path / "package/Example_University"
@@ -70,12 +70,12 @@ def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
 
 def test_a_system_description_that_was_completed_stays(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 10})
-    assert Conclusion(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
     assert "INCOMPLETE" not in capsys.readouterr().out
     path = tmp_path / "package/Example_University/systems/two_cores.json"
     fields = json.loads(path.read_text()) | {"cooling": "air"}
     path.write_text(json.dumps(fields))
-    assert Conclusion(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
     assert json.loads(path.read_text()) == fields
 
 
@@ -86,14 +86,14 @@ def test_more_than_missing_runs_is_a_failure(tmp_path, capsys):
         if number:
             log.last_evaluation(0.5)
 
-    assert Conclusion(tmp_path, [setup("cosmoflow")], None).write(finished(tmp_path, {"cosmoflow": 3}, miss)) == 1
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], None).write(finished(tmp_path, {"cosmoflow": 3}, miss)) == 1
     assert len(list((tmp_path / "package").rglob("result_*.txt"))) == 3
     assert "too many failed runs: 2 of 3" in capsys.readouterr().out
 
 
 def test_a_package_has_one_submitter():
     with pytest.raises(ValueError, match=r"submission\.org is 'Example University' in .* and 'X' in oc20\.yaml"):
-        Conclusion(Path(), [setup("cosmoflow"), setup("oc20", org="X")], None)
+        RoundPackage(Path(), [setup("cosmoflow"), setup("oc20", org="X")], None)
 
 
 def test_the_plan_of_a_round(tmp_path):

@@ -10,9 +10,8 @@ import pytest
 from compliance.check import check
 from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
-from submission.summary.difference import differences
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, table_text, terminal_summary
-from submission.summary.rows import rows
+from submission.summary.rows import differences, rows
 from submission.text_table import Table, shortened, terminal_text
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"

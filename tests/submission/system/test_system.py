@@ -10,7 +10,8 @@ from compliance.model.system import OPEN
 from compliance.rules.package import FIELDS
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.system.__main__ import describe, main, render
+from submission.system.__main__ import main
+from submission.system.describe import describe, render
 from submission.system.machine import Machine
 
 KNOWN = {"submitter": "Example University", "division": "closed", "status": "onprem", "system_name": SYSTEM}

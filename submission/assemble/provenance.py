@@ -1,0 +1,150 @@
+"""provenance.json: what a package holds, by hash, and where its results come from.
+
+Nothing in it depends on time or place, so that the same package gives the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import msgspec
+from tqdm import tqdm
+
+from common.datasets.manifest import Entry, ManifestError, describe_file
+from compliance.benchmarks import REFERENCES
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
+from submission.assemble.implementation import suite_hash
+from submission.assemble.input_logs import files_below
+from submission.run_facts import Lineage, digest, read_lineage, text_of
+
+NAME: Final = "provenance.json"
+
+
+class Redaction(msgspec.Struct, frozen=True):
+    """What was taken out of a log. original_sha256: of the log as it was. counts: how often which kind."""
+
+    original_sha256: str
+    counts: dict[str, int]
+
+
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one log comes from; null what it does not tell.
+
+    redaction: null for a log that is copied as it was. implementation: folder of the package whose sources have the
+    hash that the log states. configuration: a key of `Provenance.configurations`. data: as the log says, `sha256`
+    being the digest of the manifest of the data.
+    """
+
+    benchmark: str
+    seed: Any
+    redaction: Redaction | None
+    source_sha256: str | None
+    implementation: str | None
+    git_revision: str | None
+    versions: Any
+    host: Any
+    configuration: str | None
+    data: dict[str, Any]
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of provenance.json. Names are relative to the package's root, with forward slashes.
+
+    incomplete: result sets with too few runs, as `system/scaling/benchmark`: "3 of 10 runs".
+    implementations: hash of the suite's sources in each folder of an implementation, null for other code.
+    """
+
+    format: int = 1
+    organisation: str
+    complete: bool
+    incomplete: dict[str, str]
+    logs: dict[str, LogRecord]
+    configurations: dict[str, dict[str, Any]]
+    implementations: dict[str, str | None]
+    files: dict[str, Entry]
+
+
+def read_provenance(root: Path) -> Provenance | None:
+    """Return what provenance.json in a package says, None if there is none; ManifestError if it is damaged."""
+    path = root / NAME
+    try:
+        return msgspec.convert(json.loads(path.read_bytes()), Provenance)
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:  # those of json, UTF-8 and msgspec are ValueErrors
+        raise ManifestError(f"{path} is no record of a package: {error}; restore it, or remove it") from error
+
+
+def trace(root: Path, earlier: Provenance | None, fresh: Mapping[str, Redaction | None]) -> bytes:
+    """Return the contents of provenance.json for a package as it lies in `root`.
+
+    earlier: what was recorded; it tells what the files do not. fresh: of the logs that were given just now, what was
+    taken out of each.
+    """
+    files = {path.relative_to(root).as_posix(): path for path in files_below(root)}
+    files.pop(NAME, None)
+    bar = tqdm(sorted(files.items()), desc="hashing", unit=" files", disable=None, delay=2)
+    entries = {name: describe_file(path) for name, path in bar}
+    folders = sorted(root.glob(f"{BENCHMARKS}/*/{IMPLEMENTATIONS}/*/"))
+    sources = {path.relative_to(root).as_posix(): suite_hash(path, path.parent.parent.name) for path in folders}
+    logs: dict[str, LogRecord] = {}
+    configurations: dict[str, dict[str, Any]] = {}
+    for name in logs_of(root):
+        lineage = read_lineage(files[name].read_bytes(), name)
+        known = earlier.logs.get(name) if earlier and earlier.files.get(name) == entries[name] else None
+        redaction = fresh.get(name, known.redaction if known else None)
+        logs[name] = _record(lineage, sources, redaction)
+        if lineage.configuration is not None:
+            configurations[digest(lineage.configuration)] = lineage.configuration
+    missing = incomplete(logs)
+    provenance = Provenance(
+        organisation=root.name,
+        complete=not missing,
+        incomplete=missing,
+        logs=logs,
+        configurations=dict(sorted(configurations.items())),
+        implementations=sources,
+        files=entries,
+    )
+    # Of logs come whole numbers of any size and halves of surrogate pairs, which only the standard library writes.
+    return json.dumps(msgspec.to_builtins(provenance), indent=1).encode() + b"\n"
+
+
+def logs_of(root: Path) -> list[str]:
+    """Return the names of the logs in a package, pruned ones as well, relative to its root."""
+    packages = discover([str(root)]).packages if root.is_dir() else []
+    found = [path for place in packages for result in place.sets for path in (*result.logs, *result.pruned)]
+    return [os.path.relpath(path, root) for path in found]
+
+
+def incomplete(logs: Iterable[str]) -> dict[str, str]:
+    """Return the result sets that have fewer runs than their benchmark asks for; logs: names in a package."""
+    runs = Counter("/".join(PurePosixPath(name).parts[1:4]) for name in logs if len(PurePosixPath(name).parts) == 5)
+    wanted = {
+        place: REFERENCES[place.rpartition("/")[2]].runs for place in runs if place.rpartition("/")[2] in REFERENCES
+    }
+    return {
+        place: f"{runs[place]} of {number} runs" for place, number in sorted(wanted.items()) if runs[place] < number
+    }
+
+
+def _record(lineage: Lineage, sources: Mapping[str, str | None], redaction: Redaction | None) -> LogRecord:
+    stated = lineage.source_sha256
+    same = [folder for folder, hash_ in sources.items() if stated is not None and hash_ == stated]
+    return LogRecord(
+        benchmark=lineage.benchmark,
+        seed=lineage.seed,
+        redaction=redaction,
+        source_sha256=stated,
+        implementation=next((folder for folder in same if f"/{lineage.benchmark}/" in folder), None),
+        git_revision=text_of(lineage.provenance.get("git_revision")),
+        versions=lineage.provenance.get("versions"),
+        host=lineage.provenance.get("host"),
+        configuration=digest(lineage.configuration) if lineage.configuration is not None else None,
+        data=lineage.data,
+    )

@@ -17,6 +17,8 @@ TORCH_INDEX ?=
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt \
   $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Every top-level folder with an __init__.py.
+PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
@@ -32,7 +34,7 @@ demo: $(VENV)/.training-installed ## check example logs and LOGS=path; one run o
 	$(PY) -m submission.round --config mini --runs 1 $(if $(QUICK),--benchmarks cosmoflow) -o runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: lint ## lint, then all tests with their coverage
-	$(PY) -m pytest --cov=compliance --cov=common --cov=cosmoflow --cov=deepcam --cov=oc20 --cov=submission --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+	$(PY) -m pytest $(addprefix --cov=,$(PACKAGES)) --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -74,10 +76,10 @@ $(VENV)/.checker-installed: $(VENV)/.created $(REQUIREMENTS)
 	@touch $@
 
 $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[cosmoflow,deepcam,oc20]'
+	$(PIP_INSTALL) --editable '.[all]'
 	@touch $(VENV)/.checker-installed $@
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[dev,cosmoflow,deepcam,oc20,mpi,plot]'
+	$(PIP_INSTALL) --editable '.[dev,all,mpi,plot]'
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

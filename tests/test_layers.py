@@ -1,4 +1,7 @@
-"""The layers of the suite: who may import whom, and which names files may have."""
+"""The layers of the suite: who may import whom, and which names files may have.
+
+Each guard finds the packages itself, and is shown to fail on a small tree that breaks it.
+"""
 
 import ast
 import os
@@ -8,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from compliance.benchmarks import PACKAGES
+from tests.module_graph import Tree
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("common", "cosmoflow", "deepcam", "oc20", "compliance", "submission")
-BENCHMARKS = {"cosmoflow", "deepcam", "oc20"}
+BENCHMARKS = set(PACKAGES)
 ALLOWED = {
-    "common": {"common"},
-    **{name: {name, "common"} for name in BENCHMARKS},
-    "compliance": {"compliance", "common"},
-    "submission": {"submission", "compliance", "common"},
+    "common": set(),
+    **{name: {"common"} for name in PACKAGES},
+    "compliance": {"common"},
+    "submission": {"common", "compliance"},
 }
+"""What each package may import beside itself. FACTS_READERS may import the benchmarks' reference.py, too."""
+FACTS_READERS = {"compliance", "submission"}
 HEAVY = set(
     "torch torchvision tensorflow tensorboard numpy scipy pandas h5py isal zlib_ng safetensors mpi4py nvidia apex ase "
     "lmdb mlperf_logging triton".split()
@@ -28,75 +35,148 @@ LIGHT = (
     "common.distributed.launch",
     "common.config",
     "common.data.sampling",
-    *(f"{name}.reference" for name in sorted(BENCHMARKS)),
+    *(f"{name}.reference" for name in PACKAGES),
 )
 """Modules that need no torch, neither do what they import."""
+COMPUTED = {
+    "compliance/own_rules.py": "a user names the modules",
+    "submission/cli.py": "the table of commands names them",
+}
+"""Files that may import a module whose name no guard can read, and why."""
 BAD_NAMES = {"utils", "helpers", "misc", "util", "helper"}
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+# -- the guards: each yields what is wrong in a tree ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_keep_the_layers(path):
-    package = path.relative_to(ROOT).parts[0]
-    for module in imported(path):
-        top = module.split(".")[0]
-        if top in PACKAGES and top not in ALLOWED[package]:
-            # Facts of the benchmarks are for everybody.
-            assert top in BENCHMARKS and module.endswith(".reference"), f"{path.name} imports {module}"
-        if package in ("compliance", "submission") or path.name == "reference.py":
-            assert top not in HEAVY, f"{path.name} imports {module}"
+def unlisted(tree):
+    for name in sorted(tree.packages - set(ALLOWED)):
+        yield f"{name}/ is a package that nothing guards: list it in compliance/benchmarks.py, or in ALLOWED here"
+    for name in sorted(set(ALLOWED) - tree.packages):
+        yield f"{name} is listed, and there is no package {name}/"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_named(path):
-    assert path.stem not in BAD_NAMES
+def breaches(tree):
+    """Yield the imports that the table of layers does not allow."""
+    for module in tree.modules.values():
+        for target in tree.targets(module):
+            top = target.partition(".")[0]
+            allowed = top == module.package or top in ALLOWED.get(module.package, ())
+            facts = module.package in FACTS_READERS and target == f"{top}.reference" and top in BENCHMARKS
+            if not allowed and not facts:
+                yield f"{module.path} imports {target}"
 
 
-def cluster_names(path):
-    """Yield where a file names torch.distributed or mpi4py: in an import or as an attribute."""
-    for module in imported(path):
-        if module.split(".")[0] == "mpi4py" or module.split(".")[:2] == ["torch", "distributed"]:
-            yield module
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "torch":
-            yield from (f"torch.{alias.name}" for alias in node.names if alias.name == "distributed")
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.distributed":
-            yield "torch.distributed"
+def computed(tree):
+    for module in tree.modules.values():
+        if "*" in module.imports and str(module.path) not in COMPUTED:
+            yield f"{module.path} computes the name of a module that it imports: no guard can read it"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_one_file_touches_the_cluster(path):
-    if str(path.relative_to(ROOT)) != CLUSTER:
-        assert list(cluster_names(path)) == [], f"only {CLUSTER} may"
+def heavy(tree):
+    """Yield the imports that would make the checker slow to start, or not start at all on a laptop."""
+    for module in tree.modules.values():
+        if module.package in FACTS_READERS or module.path.name == "reference.py":
+            for name in module.imports:
+                if name.partition(".")[0] in HEAVY:
+                    yield f"{module.path} imports {name}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def cluster_names(tree):
+    """Yield where torch.distributed or mpi4py is named outside the one file: in an import or as an attribute."""
+    for module in tree.modules.values():
+        named = [ast.unparse(node) for node in ast.walk(module.syntax) if isinstance(node, ast.Attribute)]
+        for name in (*module.imports, *named):
+            of_mpi = name.partition(".")[0] == "mpi4py"
+            if (of_mpi or name.split(".")[:2] == ["torch", "distributed"]) and str(module.path) != CLUSTER:
+                yield f"{module.path} names {name}: only {CLUSTER} may"
+
+
+def commands(tree):
+    """Yield the imports of a command: what it shares belongs in a module of its own."""
+    for module in tree.modules.values():
+        for target in tree.targets(module):
+            if target.endswith(".__main__"):
+                yield f"{module.path} imports {target}"
+
+
+def circles(tree):
+    if circle := tree.circle():
+        yield " imports ".join(reversed(circle))
+
+
+def bad_names(tree):
+    for module in tree.modules.values():
+        if bad := BAD_NAMES & {*module.path.parts, module.path.stem}:
+            yield f"{module.path}: {min(bad)} says nothing about what is inside"
+
+
+GUARDS = (unlisted, breaches, computed, heavy, cluster_names, circles, bad_names)
+
+
+@pytest.fixture(scope="module")
+def suite():
+    return Tree(ROOT)
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_the_suite_keeps_the_layers(guard, suite):
+    assert len(suite.modules) > 100 and list(guard(suite)) == []
+
+
+WHOLE = {f"{name}/__init__.py": "" for name in ALLOWED}
+BROKEN = [
+    (unlisted, {"heat/__init__.py": ""}, "heat/ is a package"),
+    (unlisted, {"heat/model.py": ""}, "heat/ is a package"),
+    (breaches, {"heat/model.py": "import oc20.model", "oc20/model.py": ""}, "heat/model.py imports oc20.model"),
+    (breaches, {"common/x.py": "from oc20 import reference", "oc20/reference.py": ""}, "imports oc20.reference"),
+    (breaches, {"oc20/x.py": "from deepcam.reference import MINI", "deepcam/reference.py": ""}, "deepcam.reference"),
+    (breaches, {"compliance/x.py": "def f():\n    import submission"}, "compliance/x.py imports submission"),
+    (breaches, {"submission/x.py": "from oc20 import model", "oc20/model.py": ""}, "imports oc20.model"),
+    (breaches, {"common/x.py": "from importlib import import_module\nimport_module(f'{x}.check')",
+                "compliance/check.py": ""}, "common/x.py imports compliance.check"),
+    (computed, {"common/x.py": "import importlib\nimportlib.import_module(name)"}, "common/x.py computes"),
+    (heavy, {"compliance/x.py": "def f():\n    import numpy.linalg"}, "imports numpy.linalg"),
+    (heavy, {"oc20/reference.py": "from torch import nn"}, "oc20/reference.py imports torch.nn"),
+    *((cluster_names, {"heat/model.py": text}, "heat/model.py names") for text in (
         "import torch.distributed as dist",
         "import torch.distributed.checkpoint",
         "from torch.distributed import broadcast",
         "from torch import distributed",
         "import torch\ntorch.distributed.barrier()",
         "from mpi4py import MPI",
-    ],
-)
-def test_a_file_that_touches_the_cluster_is_seen(text, tmp_path):
-    path = tmp_path / "x.py"
-    path.write_text(text)
-    assert list(cluster_names(path))
+    )),
+    (commands, {"submission/x/__main__.py": "", "submission/y.py": "from submission.x.__main__ import main"},
+     "submission/y.py imports submission.x.__main__"),
+    (circles, {"common/a.py": "from common import b", "common/b.py": "def f():\n    import common.a"}, "common.a"),
+    (circles, {"common/a.py": "import common.b", "common/b.py": "if TYPE_CHECKING:\n    from .a import X"}, "common.b"),
+    (circles, {"common/b/__init__.py": "import_module(f'common.b.{x}')", "common/b/c.py": "from common.b import X"},
+     "common.b.c"),
+    (bad_names, {"heat/utils.py": ""}, "heat/utils.py"),
+    (bad_names, {"common/helpers/x.py": ""}, "common/helpers/x.py"),
+]  # fmt: skip
 
 
-def test_the_launcher_needs_the_standard_library_alone():
-    modules = {module.split(".")[0] for module in imported(ROOT / "common" / "distributed" / "launch.py")}
+def tree_of(root, files):
+    for name, text in (WHOLE | files).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Tree(root)
+
+
+@pytest.mark.parametrize(("guard", "files", "expected"), BROKEN)
+def test_a_guard_fails_on_a_tree_that_breaks_it(guard, files, expected, tmp_path):
+    assert list(guard(tree_of(tmp_path / "good", {}))) == []
+    assert expected in "\n".join(guard(tree_of(tmp_path / "bad", files)))
+
+
+def test_a_listed_package_that_is_gone_fails(tmp_path):
+    assert len(list(unlisted(Tree(tmp_path)))) == len(ALLOWED)
+
+
+def test_the_launcher_needs_the_standard_library_alone(suite):
+    modules = {name.partition(".")[0] for name in suite.modules["common.distributed.launch"].imports}
     assert modules <= sys.stdlib_module_names
 
 

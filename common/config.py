@@ -1,7 +1,8 @@
 """Configuration: YAML files and `section.key=value` overrides become a tree of frozen dataclasses.
 
 A dataclass is a section, its fields are the keys; it stands beside the code that it configures and checks its values
-in `__post_init__`. Nothing is guessed: an unknown key, a repeated key or a value of another type is an error.
+in `__post_init__`. What a key means is said once, by `key`, as metadata of its field. Nothing is guessed: an unknown
+key, a repeated key or a value of another type is an error.
 
 YAML is read by the core schema of version 1.2, so that 1e-3 is a number and `no` is text; underscores as in 524_288 are
 allowed. A file may name another one as `base`, relative to itself: sections of both are merged, and of a key that is
@@ -15,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from pathlib import Path
 from string import Template
 from types import UnionType
@@ -28,6 +29,8 @@ from common.command import UsageError
 
 T = TypeVar("T")
 
+REQUIRED: Final = MISSING
+"""The default of a key that has none."""
 CORE_SCHEMA: Final = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -49,11 +52,86 @@ class ConfigError(UsageError):
     """A configuration is wrong; the message names the file or override, the key, and what is expected."""
 
 
+class Role(NamedTuple):
+    """What part a key plays.
+
+    computes: another value changes what is computed, and not only where, how fast or under which name.
+    may_differ: it may have another value when a run is resumed.
+    borrow: it is a hyperparameter, worth copying from somebody else's runs.
+    """
+
+    computes: bool
+    may_differ: bool
+    borrow: bool
+
+
+RECIPE: Final = Role(computes=True, may_differ=False, borrow=True)
+"""A hyperparameter."""
+LENGTH: Final = Role(computes=True, may_differ=True, borrow=True)
+"""How long to train at most: a run may be made longer."""
+DRAW: Final = Role(computes=True, may_differ=True, borrow=False)
+"""A seed: each run draws its own, and a resumed one keeps that of its checkpoint."""
+PROBLEM: Final = Role(computes=True, may_differ=False, borrow=False)
+"""Which problem it is, or which part of it: no hyperparameter."""
+ROUTE: Final = Role(computes=False, may_differ=False, borrow=False)
+"""Which of several ways to the same numbers, but for rounding: a run keeps to one."""
+PLACE: Final = Role(computes=False, may_differ=True, borrow=False)
+"""Where, how fast or under which name."""
+
+
+class Key(NamedTuple):
+    """What a key of a configuration means. unit: of its numbers. aliases: other names that people try."""
+
+    doc: str
+    role: Role
+    unit: str
+    aliases: tuple[str, ...]
+
+
+def key(default: Any, doc: str, role: Role = RECIPE, *, unit: str = "", aliases: tuple[str, ...] = ()) -> Any:
+    """Return the field of a dataclass for a key; with REQUIRED as default it must be given."""
+    metadata = {Key: Key(doc, role, unit, aliases)}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+class Leaf(NamedTuple):
+    """A key that is no section: its dotted name, type and default (REQUIRED: it must be given), and what it means."""
+
+    name: str
+    hint: Any
+    default: Any
+    key: Key
+
+    def of(self, tree: dict[str, Any]) -> Any:
+        """Return the key's value in a configuration that `to_dict` made, None if it lacks the key."""
+        found: Any = tree
+        for name in self.name.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
+
+def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
+    """Yield all keys of a section and of those in it, in their order; TypeError for a field that `key` did not make."""
+    hints = get_type_hints(cls)
+    for one in fields(cls):
+        name, hint = f"{prefix}{one.name}", hints[one.name]
+        if is_dataclass(hint):
+            yield from leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
+        elif Key in one.metadata:
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            yield Leaf(name, hint, default, one.metadata[Key])
+        else:
+            raise TypeError(f"{cls.__name__}.{one.name} does not say what it means: make it by common.config.key")
+
+
 class _Layer(NamedTuple):
-    """What one source (a file or an override) says of a section or key; later layers win."""
+    """What one source (a file or an override) says of a section or key; later layers win. key: of an override."""
 
     source: str
     value: Any
+    key: str = ""
 
 
 class _Loader(yaml.SafeLoader):
@@ -86,13 +164,12 @@ def load(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
 
     Raises ConfigError for a file that cannot be read, bad YAML, unknown or missing keys and values that do not fit.
     """
-    layers = [*_read(path), *map(_override, overrides)]
-    return _section(cls, layers, "", str(path))
+    return _build(cls, [*_read(path), *map(_override, overrides)], str(path))
 
 
 def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> T:
     """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`."""
-    return _section(cls, [_Layer(source, tree), *map(_override, overrides)], "", source)
+    return _build(cls, [_Layer(source, tree), *map(_override, overrides)], source)
 
 
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
@@ -139,7 +216,7 @@ def _override(text: str) -> _Layer:
     tree = _parse(value, source)
     for name in reversed(names):
         tree = {name: tree}
-    return _Layer(source, tree)
+    return _Layer(source, tree, ".".join(names))
 
 
 def _parse(text: str, source: str) -> Any:
@@ -153,55 +230,85 @@ def _parse(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: no valid YAML: {error}") from error
 
 
-def _section(cls: type[T], layers: Sequence[_Layer], key: str, file: str) -> T:
-    """Return a section made of what the layers say; `key` is its place in the tree, "" at the top."""
+def _build(cls: type[T], layers: Sequence[_Layer], file: str) -> T:
     for layer in layers:
-        _check_keys(cls, layer, key)
+        _check_keys(cls, layer, "", cls)
+    return _section(cls, layers, "", file)
+
+
+def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str) -> T:
+    """Return a section made of what the layers say; `place` is its dotted name, "" at the top."""
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
-    for field in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
-        name, hint = field.name, hints[field.name]
-        place = f"{key}.{name}" if key else name
-        given = [_Layer(layer.source, layer.value[name]) for layer in layers if name in layer.value]
-        required = field.default is MISSING and field.default_factory is MISSING
+    for one in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
+        name, hint = one.name, hints[one.name]
+        dotted = f"{place}.{name}" if place else name
+        given = [layer._replace(value=layer.value[name]) for layer in layers if name in layer.value]
+        required = one.default is MISSING and one.default_factory is MISSING
         if is_dataclass(hint) and (given or required):
-            values[name] = _section(hint, given, place, file)  # type: ignore[arg-type]  # a class, no instance
+            values[name] = _section(hint, given, dotted, file)  # type: ignore[arg-type]  # a class, no instance
         elif given:
-            values[name] = _value(hint, given[-1], place)
+            values[name] = _value(hint, given[-1], dotted)
         elif required:
-            raise ConfigError(f"{file}: {place} is missing; expected {_described(hint)}")
+            raise ConfigError(f"{file}: {dotted} is missing; expected {described(hint)}")
     try:
         return cls(**values)
     except ValueError as error:
-        raise ConfigError(f"{file}: {key}: {error}" if key else f"{file}: {error}") from error
+        source = _blamed(str(error), layers, place) or file
+        raise ConfigError(f"{source}: {place}: {error}" if place else f"{source}: {error}") from error
 
 
-def _check_keys(cls: type, layer: _Layer, key: str) -> None:
-    """Raise ConfigError unless the layer has known keys only."""
-    known = [field.name for field in fields(cls)]
-    of_section = f" of {key}" if key else ""
+def _blamed(message: str, layers: Sequence[_Layer], place: str) -> str | None:
+    """Return the last override of a section whose key an error names, None if there is none."""
+    for layer in reversed(layers):
+        name = layer.key.removeprefix(f"{place}.")
+        if name and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", message):
+            return str(layer.source)
+    return None
+
+
+def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
+    """Raise ConfigError unless the layer has known keys only, in this section and those in it."""
+    hints = get_type_hints(cls)
+    known = {one.name: hints[one.name] for one in fields(cls)}
     if not isinstance(layer.value, dict):
         expected = f"a section with the keys {', '.join(known)}"
-        raise ConfigError(f"{layer.source}: {key}: expected {expected}; got {_shown(layer.value)}")
-    for name in layer.value:
+        raise ConfigError(f"{layer.source}: {place}: expected {expected}; got {_shown(layer.value)}")
+    for name, value in layer.value.items():
+        dotted = f"{place}.{name}" if place else str(name)
         if name not in known:
-            prefix = f"{key}." if key else ""
-            # The last part decides: who writes `momentum` at the top is told `optim.momentum`.
-            by_last_part = {dotted.rpartition(".")[2]: dotted for dotted in _keys(cls, prefix)}
-            near = difflib.get_close_matches(str(name), by_last_part, 1)
-            hint = f"; did you mean {by_last_part[near[0]]}?" if near else ";"
-            raise ConfigError(
-                f"{layer.source}: unknown key {prefix}{name}{hint} known keys{of_section}: {', '.join(known)}"
-            )
+            meant = _meant(str(name), cls, f"{place}." if place else "") or _meant(str(name), root, "")
+            hint = f"; did you mean {meant}?" if meant else ";"
+            of_section = f" of {place}" if place else ""
+            raise ConfigError(f"{layer.source}: unknown key {dotted}{hint} known keys{of_section}: {', '.join(known)}")
+        if is_dataclass(known[name]):
+            _check_keys(known[name], layer._replace(value=value), dotted, root)
 
 
-def _keys(cls: type, prefix: str) -> Iterator[str]:
-    """Yield the dotted keys of a section, inner ones first."""
+def _meant(name: str, cls: type, prefix: str) -> str | None:
+    """Return the dotted key of a section that an unknown name stands for, None if none is like it.
+
+    The last part decides: who writes `momentum` at the top is told `optim.momentum`.
+    """
+    by_name: dict[str, str] = {
+        called: dotted for dotted, one in _keys(cls, prefix) for called in (*_aliases(one), dotted.rpartition(".")[2])
+    }
+    near = difflib.get_close_matches(name, by_name, 1)
+    return by_name[near[0]] if near else None
+
+
+def _aliases(one: Field[Any]) -> tuple[str, ...]:
+    aliases: tuple[str, ...] = one.metadata[Key].aliases if Key in one.metadata else ()
+    return aliases
+
+
+def _keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any]]]:
+    """Yield the dotted keys of a section and their fields, inner ones first."""
     hints = get_type_hints(cls)
-    for field in fields(cls):
-        if is_dataclass(hints[field.name]):
-            yield from _keys(hints[field.name], f"{prefix}{field.name}.")
-    yield from (prefix + field.name for field in fields(cls))
+    for one in fields(cls):
+        if is_dataclass(hints[one.name]):
+            yield from _keys(hints[one.name], f"{prefix}{one.name}.")
+    yield from ((prefix + one.name, one) for one in fields(cls))
 
 
 def _value(hint: Any, layer: _Layer, place: str) -> Any:
@@ -209,24 +316,24 @@ def _value(hint: Any, layer: _Layer, place: str) -> Any:
     try:
         return msgspec.convert(layer.value, hint, dec_hook=_path)
     except msgspec.ValidationError as error:
-        got = f"expected {_described(hint)}; got {_shown(layer.value)}"
+        got = f"expected {described(hint)}; got {_shown(layer.value)}"
         raise ConfigError(f"{layer.source}: {place}: {error.__cause__ or got}") from error
 
 
-def _described(hint: Any) -> str:
+def described(hint: Any) -> str:
     """Return what a type stands for, in words."""
     args = get_args(hint)
     match get_origin(hint):
         case origin if origin in (Union, UnionType):
-            return " or ".join(map(_described, args))
+            return " or ".join(map(described, args))
         case origin if origin is Literal:
             return "one of " + ", ".join(map(_shown, args))
         case origin if origin is tuple and args[-1] is ...:
-            return f"a list, each {_described(args[0])}"
+            return f"a list, each {described(args[0])}"
         case origin if origin is tuple:
-            return f"a list of {len(args)}: " + ", ".join(map(_described, args))
+            return f"a list of {len(args)}: " + ", ".join(map(described, args))
         case origin if origin is dict:
-            return f"a mapping of {_described(args[0])} to {_described(args[1])}"
+            return f"a mapping of {described(args[0])} to {described(args[1])}"
     return TYPE_NAMES.get(hint, str(hint))
 
 

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final, Literal, Self, cast
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
+from common.config import PLACE, key
 from common.files import whole_file
 from common.provenance import ROOT
 from common.reference import FULL, ROUNDS
@@ -41,17 +42,13 @@ class LogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionConfig:
-    """Who submits the run, and by which rules it is judged.
+    """Who submits the run, and by which rules it is judged."""
 
-    org, platform: names for the log; they may be empty until a run begins.
-    round: decides whether data staging counts as part of the run.
-    """
-
-    org: str = ""
-    division: Literal["open", "closed"] = "open"
-    status: Literal["onprem", "cloud", "preview", "research"] = "onprem"
-    platform: str = ""
-    round: str = ROUNDS[-1]
+    org: str = key("", "organisation, for the log; may be empty until a run begins", PLACE)
+    division: Literal["open", "closed"] = key("open", "division of the result", PLACE)
+    status: Literal["onprem", "cloud", "preview", "research"] = key("onprem", "availability of the system", PLACE)
+    platform: str = key("", "name of the system description; may be empty until a run begins", PLACE)
+    round: str = key(ROUNDS[-1], "decides whether data staging counts as part of the run; in quotes", PLACE)
 
     def __post_init__(self) -> None:
         if self.round not in ROUNDS:
@@ -222,8 +219,8 @@ def begin(
 
 def describe(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
     """The log states the facts of the run and its hyperparameters (key -> value); before init_stop."""
-    for key, value in (*asdict(facts).items(), *settings.items()):
-        log.event(key, value)
+    for name, value in (*asdict(facts).items(), *settings.items()):
+        log.event(name, value)
 
 
 def draw_seed() -> int:

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.config import key
+
 OUTPUTS: Final = 4
 OUTPUT_SCALE: Final = 1.2
 """The labels fill [-1, 1]; the scale lets tanh reach the ends."""
@@ -26,22 +28,15 @@ SLOPE: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The network; the defaults are the closed division's, where only dropout and l2 are free.
+    """The network."""
 
-    conv_size: channels of the first convolution; each further one doubles them.
-    kernel_size: 3, or 2 in round 0.7.
-    fc1, fc2: sizes of the hidden dense layers.
-    dropout: share of the hidden dense features that a training step leaves out.
-    l2: lambda of `CosmoFlow.l2_penalty`.
-    """
-
-    conv_size: int = 32
-    kernel_size: int = 3
-    conv_layers: int = 5
-    fc1: int = 128
-    fc2: int = 64
-    dropout: float = 0.5
-    l2: float = 0.0
+    conv_size: int = key(32, "channels of the first convolution; each further one doubles them", unit="channels")
+    kernel_size: int = key(3, "side of the kernels; 2 in round 0.7", unit="voxels")
+    conv_layers: int = key(5, "convolutions, each followed by pooling that halves the sides", unit="layers")
+    fc1: int = key(128, "size of the first hidden dense layer", unit="features")
+    fc2: int = key(64, "size of the second hidden dense layer", unit="features")
+    dropout: float = key(0.5, "share of the hidden dense features that a training step leaves out")
+    l2: float = key(0.0, "lambda of the L2 regularisation of the hidden dense layers")
 
     def __post_init__(self) -> None:
         for name in ("conv_size", "kernel_size", "conv_layers", "fc1", "fc2"):

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.config import key
 from deepcam.data.snapshot import CLASSES
 
 SIDE_UNIT: Final = 16
@@ -28,24 +29,24 @@ CHANNEL_UNIT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The network; the defaults are the closed division's.
+    """The network."""
 
-    width: factor of all channel counts, which are then rounded to multiples of 8.
-    middle_blocks: residual blocks of three convolutions between entry and exit.
-    output_stride: side of the snapshot over that of the deepest features, 16 or 8.
-    aspp_rates: dilations of the parallel convolutions that read the deepest features, 1 for a 1 x 1 convolution;
-        unset: (1, 6, 12, 18), doubled after the first for output_stride 8.
-    low_level: whether the decoder sees the features of the first block after the ReLU that follows it. In the reference
-        it does, as that ReLU works in place; in NVIDIA's implementations it sees those before.
-    init: "reference", or "nvidia" for the start of NVIDIA's implementations since round 2.0; see `initialise`.
-    """
-
-    width: float = 1.0
-    middle_blocks: int = 16
-    output_stride: int = 16
-    aspp_rates: tuple[int, ...] | None = None
-    low_level: Literal["after_relu", "before_relu"] = "after_relu"
-    init: Literal["reference", "nvidia"] = "reference"
+    width: float = key(1.0, "factor of all channel counts, which are then rounded to multiples of 8")
+    middle_blocks: int = key(16, "residual blocks of three convolutions between entry and exit", unit="blocks")
+    output_stride: Literal[8, 16] = key(16, "side of the snapshot over that of the deepest features")
+    aspp_rates: tuple[int, ...] | None = key(
+        None,
+        "dilations of the parallel convolutions that read the deepest features, 1 for a 1 x 1 convolution; null: "
+        "(1, 6, 12, 18), doubled after the first for output_stride 8",
+    )
+    low_level: Literal["after_relu", "before_relu"] = key(
+        "after_relu",
+        "whether the decoder sees the features of the first block after the ReLU that follows it. In the reference it "
+        "does, as that ReLU works in place; in NVIDIA's implementations it sees those before",
+    )
+    init: Literal["reference", "nvidia"] = key(
+        "reference", "nvidia: the initial weights of NVIDIA's implementations since round 2.0"
+    )
 
     def __post_init__(self) -> None:
         if not self.width > 0:

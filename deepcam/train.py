@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.config import key
 from common.data.prefetch import Batch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
@@ -33,17 +34,17 @@ from deepcam.reference import REFERENCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(RunConfig):
-    """The configuration of a DeepCAM run.
-
-    batchnorm_group_size: so many consecutive ranks normalise with the statistics of all their samples together.
-    class_weights: of background, cyclones and rivers in the loss; the closed division's by default.
-    """
+    """The configuration of a DeepCAM run."""
 
     data: DataConfig
     model: ModelConfig = field(default_factory=ModelConfig)
     schedule: StepSchedule = field(default_factory=StepSchedule)
-    batchnorm_group_size: int = 1
-    class_weights: tuple[float, ...] = field(default_factory=class_weights)
+    batchnorm_group_size: int = key(
+        1, "so many consecutive ranks normalise with the statistics of all their samples together", unit="ranks"
+    )
+    class_weights: tuple[float, ...] = key(
+        class_weights(), "of background, cyclones and rivers in the loss; the reference's by default"
+    )
 
     def __post_init__(self) -> None:
         if self.batchnorm_group_size < 1:

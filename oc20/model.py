@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.config import ROUTE, key
 from oc20.basis import RadialBasis, SphericalBasis
 from oc20.graphs import CUTOFF_ANGSTROM, Graph
 from oc20.operations import dense, gated
@@ -28,38 +29,32 @@ ELEMENTS = 95
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The network; the defaults are the closed division's.
+    """The network."""
 
-    hidden: channels of the message along an edge.
-    blocks: interaction blocks.
-    radial: functions of distance, in both bases.
-    spherical: orders of the spherical basis.
-    cutoff: in angstrom, where the functions of distance end; at least that of the graphs.
-    interaction: channels of the sums over triplets.
-    basis: channels through which each basis goes on its way to a product with messages.
-    out: channels of an atom in the output blocks.
-    before_skip, after_skip: residual layers of an interaction block.
-    output_layers: layers of an output block that have an activation.
-    envelope_exponent: how smoothly the functions of distance end.
-    detach_angles: the forces leave out that angles change where atoms move, as the reference's do, which are therefore
-        not quite the gradient of the energy; without this they are.
-    kernels: what makes the sums over triplets: torch's own operations, or on a GPU triton (oc20/kernels.py).
-    """
-
-    hidden: int = 192
-    blocks: int = 3
-    radial: int = 6
-    spherical: int = 7
-    cutoff: float = CUTOFF_ANGSTROM
-    interaction: int = 64
-    basis: int = 8
-    out: int = 192
-    before_skip: int = 1
-    after_skip: int = 2
-    output_layers: int = 3
-    envelope_exponent: int = 5
-    detach_angles: bool = True
-    kernels: Kernels = "torch"
+    hidden: int = key(192, "of the message along an edge", unit="channels")
+    blocks: int = key(3, "interaction blocks", unit="blocks")
+    radial: int = key(6, "functions of distance, in both bases")
+    spherical: int = key(7, "orders of the spherical basis")
+    cutoff: float = key(
+        CUTOFF_ANGSTROM, "where the functions of distance end; at least that of the graphs", unit="angstrom"
+    )
+    interaction: int = key(64, "of the sums over triplets", unit="channels")
+    basis: int = key(8, "through which each basis goes on its way to a product with messages", unit="channels")
+    out: int = key(192, "of an atom in the output blocks", unit="channels")
+    before_skip: int = key(1, "residual layers of an interaction block before its skip connection", unit="layers")
+    after_skip: int = key(2, "residual layers of an interaction block after its skip connection", unit="layers")
+    output_layers: int = key(3, "layers of an output block that have an activation", unit="layers")
+    envelope_exponent: int = key(5, "how smoothly the functions of distance end")
+    detach_angles: bool = key(
+        True,
+        "the forces leave out that angles change where atoms move, as the reference's do, which are therefore not "
+        "quite the gradient of the energy; without this they are",
+    )
+    kernels: Kernels = key(
+        "torch",
+        "what makes the sums over triplets: torch's own operations, or on a GPU triton (oc20/kernels.py)",
+        ROUTE,
+    )
 
     def __post_init__(self) -> None:
         may_be_none = ("blocks", "before_skip", "after_skip", "output_layers")

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
+from common.config import PLACE, key
 from common.distributed.device import choose_device, device_type, only_device, usable_cores
 from common.distributed.failure import GRACE_S, Alarm, cut_connections, handling, open_sockets
 from common.distributed.launch import LaunchError, Place, find_place, settle
@@ -35,15 +36,18 @@ from common.distributed.launch import LaunchError, Place, find_place, settle
 
 @dataclass(frozen=True)
 class DistConfig:
-    """Where the ranks compute and how long they wait for each other.
+    """Where the ranks compute and how long they wait for each other."""
 
-    device: `auto` (the accelerator of this machine, else the CPU), `cpu`, `cuda` (also for ROCm), `xpu`.
-    timeout_s: a rank that waits longer for the others, at the start or in a collective, fails. Evaluation, staging and
-    checkpoints of one rank while the others wait must be shorter.
-    """
-
-    device: str = "auto"
-    timeout_s: float = 600.0
+    device: str = key(
+        "auto", "auto (the accelerator of this machine, else the CPU), cpu, cuda (also for ROCm), xpu", PLACE
+    )
+    timeout_s: float = key(
+        600.0,
+        "a rank that waits longer for the others, at the start or in a collective, fails; evaluation, staging and "
+        "checkpoints of one rank while the others wait must be shorter",
+        PLACE,
+        unit="seconds",
+    )
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:

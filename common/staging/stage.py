@@ -26,10 +26,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import torch
 
+from common.config import PLACE, PROBLEM, key
 from common.data.sampling import share
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import NAME as MANIFEST
@@ -42,7 +43,8 @@ from common.staging.stage_dir import StageDir
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage"]
 
-MODES: Final = ("none", "shard", "replicate", "memory")
+Mode = Literal["none", "shard", "replicate", "memory"]
+MODES: Final[tuple[str, ...]] = get_args(Mode)
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
 LOOKING: Final = 16
@@ -52,24 +54,26 @@ RAM_SHARE: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class StagingConfig:
-    """How the dataset gets to the nodes.
+    """How the dataset gets to the nodes; the modes are explained at the top of this file."""
 
-    mode: none, shard, replicate or memory, see the top of this file.
-    stage_dir: a folder on each node's own disk, for one dataset and one job at a time; memory has a default.
-    workers: threads per rank that read, verify and write.
-    checksum: compare contents with the manifest and with what was read, not only sizes.
-    inflate: gzip files are staged raw, so that they can be mapped.
-    keep: leave the staged files there after the run, for the next one.
-    shard_seed: decides which samples go to which node; not the seed of the run, so that other runs find their files.
-    """
-
-    mode: str = "none"
-    stage_dir: Path | None = None
-    workers: int = 4
-    checksum: bool = True
-    inflate: bool = False
-    keep: bool = False
-    shard_seed: int = 0
+    mode: Mode = key(
+        "none",
+        "none: read from shared storage; shard: each node gets its part; replicate: each node gets all; memory: each "
+        "node gets all, in memory",
+        PLACE,
+    )
+    stage_dir: Path | None = key(
+        None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
+    )
+    workers: int = key(4, "of each rank, that read, verify and write", PLACE, unit="threads")
+    checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)
+    inflate: bool = key(False, "stage gzip files raw, so that they can be mapped", PLACE)
+    keep: bool = key(False, "leave the staged files there after the run, for the next one", PLACE)
+    shard_seed: int = key(
+        0,
+        "decides which samples go to which node; not the seed of the run, so that other runs find their files",
+        PROBLEM,
+    )
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.config import DRAW, LENGTH, PLACE, PROBLEM, REQUIRED, key
 from common.data.sampling import Batching, permutation, share
 from common.distributed.dist import Dist, DistConfig
 from common.mllog import SubmissionConfig
@@ -38,25 +39,27 @@ from common.training.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """How long and on how many samples at a time a run trains.
+    """How long and on how many samples at a time a run trains."""
 
-    epochs: at most so many; the run ends when the target is met.
-    global_batch_size: samples per optimizer step over all ranks.
-    accumulation: parts in which each rank computes its share of a step; the result is the same, the memory smaller.
-    target: quality that ends the run; null takes the benchmark's own.
-    seed: null draws one from the system's randomness.
-    eval_ranks: so many ranks, the last ones, only evaluate while the others go on training; 0: all do both, in turn.
-    tail: what happens to the samples that fill no global batch at the end of an epoch: "keep" makes a smaller last
-        step of them, "drop" leaves them out of this epoch (each epoch others, since the order is new).
-    """
-
-    epochs: int = 128
-    global_batch_size: int = 64
-    accumulation: int = 1
-    target: float | None = None
-    seed: int | None = None
-    eval_ranks: int = 0
-    tail: str = "keep"
+    epochs: int = key(128, "train at most so many; the run ends when the target is met", LENGTH, unit="epochs")
+    global_batch_size: int = key(
+        64, "samples of an optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
+    )
+    accumulation: int = key(
+        1, "parts in which each rank computes its share of a step: less memory, the same result", unit="parts"
+    )
+    target: float | None = key(None, "quality that ends the run; null: the benchmark's own", PLACE)
+    seed: int | None = key(
+        None, "of the weights, the order and dropout; null: drawn from the system's randomness", DRAW
+    )
+    eval_ranks: int = key(
+        0, "so many ranks, the last ones, only evaluate while the others train; 0: all do both, in turn", PLACE
+    )
+    tail: Literal["keep", "drop"] = key(
+        "keep",
+        "samples that fill no global batch at the end of an epoch: keep makes a smaller last step of them, drop leaves "
+        "them out of this epoch (others in each epoch, since the order is new)",
+    )
 
     def __post_init__(self) -> None:
         for name in ("epochs", "global_batch_size", "accumulation"):
@@ -74,16 +77,18 @@ class TrainConfig:
 class RunConfig:
     """What the configurations of all benchmarks share; a benchmark adds `model`, and narrows `data` and `schedule`.
 
-    data: has at least `data_dir`.
-    variant: "full", or "mini" for the mini problem, whose data are generated if they are not there.
-    drop_page_cache: empty the nodes' page caches before the run (needs root); else the job's prologue has to.
+    Sections are dataclasses, whose keys `common.config.key` makes. data: has at least `data_dir`.
     """
 
-    output_dir: Path
+    output_dir: Path = key(REQUIRED, "folder of the run: log, history, checkpoints", PLACE)
     data: Any
     schedule: Schedule
-    variant: Literal["full", "mini"] = FULL
-    drop_page_cache: bool = False
+    variant: Literal["full", "mini"] = key(
+        FULL, "mini: the mini problem, whose data are generated if they are not there", PROBLEM
+    )
+    drop_page_cache: bool = key(
+        False, "empty the nodes' page caches before the run (needs root); else the job's prologue has to", PLACE
+    )
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from common.config import PLACE, key
 from common.distributed.dist import Dist
 from common.files import whole_file
 
@@ -29,13 +30,12 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """When checkpoints are written, and how many of the newest are kept.
+    """When checkpoints are written, and how many of the newest are kept."""
 
-    every_epochs: one comes after the last epoch too; 0 writes none but those that a signal asks for.
-    """
-
-    every_epochs: int = 1
-    keep: int = 2
+    every_epochs: int = key(
+        1, "one after so many, and after the last; 0: only those that a signal asks for", PLACE, unit="epochs"
+    )
+    keep: int = key(2, "so many of the newest stay", PLACE, unit="checkpoints")
 
     def __post_init__(self) -> None:
         if self.every_epochs < 0:

@@ -14,28 +14,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from common.config import ROUTE, key
+
 LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
 
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
-    """Which optimizer, and its constants; those of the others are ignored.
+    """Which optimizer, and its constants; those of the others are ignored."""
 
-    momentum: of sgd and muon.
-    betas, eps, weight_decay: of adam (added to the gradient as L2), adamw and lamb (apart from the gradient).
-    max_grad_norm: lamb scales the gradient of all parameters together down to this norm.
-    fused: "auto" takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; "off" neither, but
-        lamb's moments are always updated by torch's. "mixed_precision", of lamb: apex's variant that keeps rate and
-        step count on the device and undoes the loss scale of fp16 itself; it is an error where apex is not installed.
-    """
-
-    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    max_grad_norm: float = 1.0
-    fused: Literal["auto", "mixed_precision", "off"] = "auto"
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
+    momentum: float = key(0.9, "of sgd and muon")
+    weight_decay: float = key(
+        0.0, "of adam, which adds it to the gradient as L2; of adamw and lamb, apart from the gradient"
+    )
+    betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: how slowly both moments forget")
+    eps: float = key(1e-8, "of adam, adamw and lamb: added to the root of the second moment")
+    max_grad_norm: float = key(1.0, "lamb scales the gradient of all parameters together down to this norm")
+    fused: Literal["auto", "mixed_precision", "off"] = key(
+        "auto",
+        "auto takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; off neither, but "
+        "lamb's moments are always updated by torch's; mixed_precision, of lamb: apex's variant that keeps rate and "
+        "step count on the device and undoes the loss scale of fp16 itself, an error where apex is not installed",
+        ROUTE,
+    )
 
     def __post_init__(self) -> None:
         for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):

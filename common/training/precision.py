@@ -10,18 +10,20 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from common.config import key
+
 DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionConfig:
-    """The format of matrix products and convolutions; weights, gradients, losses and optimizer stay in float32.
+    """The format of matrix products and convolutions; weights, gradients, losses and optimizer stay in float32."""
 
-    dtype: "fp32"; "tf32", the short products of NVIDIA's tensor cores for float32; "bf16"; "fp16", with a loss scale
-        that adapts itself; "auto" is bf16 where the device computes it, else fp32.
-    """
-
-    dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = key(
+        "auto",
+        "fp32; tf32, the short products of NVIDIA's tensor cores for float32; bf16; fp16, with a loss scale that "
+        "adapts itself; auto is bf16 where the device computes it, else fp32",
+    )
 
 
 class Precision:

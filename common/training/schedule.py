@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from common.config import key
+
+RATE: Final = ("lr", "learning_rate")
+"""Under which names people look for base_lr."""
 
 
 class Schedule(ABC):
@@ -27,23 +32,27 @@ class Schedule(ABC):
 class EpochSchedule(Schedule):
     """CosmoFlow's: warm-up from base_lr to a peak, then decay, in epochs, which count from 0; the log's from 1.
 
-    base_lr, scaling, base_batch_size: the peak is base_lr times global_batch_size / base_batch_size ("linear"), the
-        square root of this ("sqrt"), or 1 ("none").
-    warmup_epochs: the rate grows evenly from base_lr, in epoch 0, to the peak, in epoch `warmup_epochs`; 0: no warm-up.
-    kind: "piecewise", the reference's: the rate changes between epochs only; `decay` says how.
-        "cosine": it changes with each step, and after the warm-up falls along half a cosine to 0 after cosine_epochs.
-    decay: {epoch: factor of the peak}. As in the reference, a factor counts for the epochs *after* its key: key 32
-        changes the rate from epoch 33 on, epoch_num 34 of the log. (NVIDIA's PyTorch submissions change it in the
-        epoch itself; their boundary 20 is 19 here.)
+    As in the reference, a factor of `decay` counts for the epochs *after* its key: key 32 changes the rate from epoch
+    33 on, epoch_num 34 of the log. (NVIDIA's PyTorch submissions change it in the epoch itself; their 20 is 19 here.)
     """
 
-    base_lr: float = 0.001
-    scaling: Literal["linear", "sqrt", "none"] = "linear"
-    base_batch_size: int = 64
-    warmup_epochs: int = 4
-    kind: Literal["piecewise", "cosine"] = "piecewise"
-    decay: dict[int, float] = field(default_factory=dict)
-    cosine_epochs: int = 0
+    base_lr: float = key(0.001, "rate at the start of the warm-up; the peak is this times the scaling", aliases=RATE)
+    scaling: Literal["linear", "sqrt", "none"] = key(
+        "linear", "the peak over base_lr: train.global_batch_size / base_batch_size, its square root, or 1"
+    )
+    base_batch_size: int = key(64, "global batch size for which base_lr is meant", unit="samples")
+    warmup_epochs: int = key(
+        4, "the rate grows evenly from base_lr, in epoch 0, to the peak, in this epoch; 0: no warm-up", unit="epochs"
+    )
+    kind: Literal["piecewise", "cosine"] = key(
+        "piecewise",
+        "piecewise, the reference's: the rate changes between epochs only, as decay says; cosine: it changes with each "
+        "step, and after the warm-up falls along half a cosine to 0 after cosine_epochs",
+    )
+    decay: dict[int, float] = key(
+        {}, "{epoch: factor of the peak}, from the epoch after that one on, epochs counted from 0", unit="epochs"
+    )
+    cosine_epochs: int = key(0, "of cosine: where the rate reaches 0", unit="epochs")
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0:
@@ -100,25 +109,28 @@ class EpochSchedule(Schedule):
 class StepSchedule(Schedule):
     """DeepCAM's: warm-up and decay in optimizer steps.
 
-    base_lr: the rate after the warm-up, over warmup_factor.
-    warmup_steps, warmup_factor: with factor 1 the rate grows evenly from 0 to base_lr, with a greater one from base_lr
-        to factor times base_lr. Step number `warmup_steps`, counted from 1, is the first one at the full rate.
-    kind: "multistep": after each of the `milestones`, in steps since the warm-up, the rate is multiplied by decay_rate.
-        "cosine_annealing": it falls along half a cosine to eta_min in t_max steps, and stays there.
-
     The reference never reaches the full rate with multistep (it stays at the last one of the warm-up, base_lr times
     (warmup_steps - 1) / warmup_steps), decays one step late after a warm-up and one early without, and its cosine
     rises again after t_max steps. Here the numbers mean what they say.
     """
 
-    base_lr: float = 0.001
-    warmup_steps: int = 0
-    warmup_factor: float = 1.0
-    kind: Literal["multistep", "cosine_annealing"] = "multistep"
-    milestones: tuple[int, ...] = ()
-    decay_rate: float = 0.1
-    t_max: int = 0
-    eta_min: float = 0.0
+    base_lr: float = key(0.001, "rate after the warm-up, over warmup_factor", aliases=RATE)
+    warmup_steps: int = key(
+        0, "the step of this number, counted from 1, is the first one at the full rate; 0: no warm-up", unit="steps"
+    )
+    warmup_factor: float = key(
+        1.0,
+        "with 1 the rate grows evenly from 0 to base_lr, with a greater one from base_lr to this many times base_lr",
+    )
+    kind: Literal["multistep", "cosine_annealing"] = key(
+        "multistep",
+        "multistep: after each of the milestones the rate is multiplied by decay_rate; cosine_annealing: it falls "
+        "along half a cosine to eta_min in t_max steps, and stays there",
+    )
+    milestones: tuple[int, ...] = key((), "of multistep: counted since the warm-up", unit="steps")
+    decay_rate: float = key(0.1, "of multistep: factor of the rate at each milestone")
+    t_max: int = key(0, "of cosine_annealing: its length", unit="steps")
+    eta_min: float = key(0.0, "of cosine_annealing: the rate at its end")
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0 or not 0 <= self.eta_min < self.base_lr:
@@ -166,19 +178,17 @@ class StepSchedule(Schedule):
 
 @dataclass(frozen=True, slots=True)
 class BoundarySchedule(Schedule):
-    """OC20's: warm-up and decay in optimizer steps, which count from 0.
+    """OC20's: warm-up and decay in optimizer steps, which count from 0."""
 
-    base_lr: the rate after the warm-up.
-    warmup_steps, warmup_factor: the rate grows evenly from warmup_factor * base_lr, in step 0, to base_lr, in step
-        `warmup_steps`.
-    boundaries: from each of these steps on the rate is multiplied by decay_factor.
-    """
-
-    base_lr: float = 0.0004
-    warmup_steps: int = 0
-    warmup_factor: float = 0.2
-    boundaries: tuple[int, ...] = ()
-    decay_factor: float = 0.1
+    base_lr: float = key(0.0004, "rate after the warm-up", aliases=RATE)
+    warmup_steps: int = key(
+        0, "the rate grows evenly from warmup_factor * base_lr, in step 0, to base_lr, in this step", unit="steps"
+    )
+    warmup_factor: float = key(0.2, "the rate in step 0 over base_lr")
+    boundaries: tuple[int, ...] = key(
+        (), "from each of these steps on the rate is multiplied by decay_factor", unit="steps"
+    )
+    decay_factor: float = key(0.1, "factor of the rate at each boundary")
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0 or self.warmup_steps < 0:

@@ -18,7 +18,7 @@ import torch
 
 from common import mllog
 from common.command import run_command
-from common.config import load, to_dict, to_yaml
+from common.config import leaves, load, to_dict, to_yaml
 from common.datasets.prepare_command import origin
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
@@ -37,12 +37,6 @@ from common.training.progress import Progress, duration
 
 USER_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors about what the user gave; the others are ours and come with a traceback."""
-FREE_ON_RESUME: Final = (
-    *("output_dir", "drop_page_cache", "staging.", "checkpoint.", "dist.", "submission."),
-    *("train.epochs", "train.target", "train.seed", "train.eval_ranks"),
-    *("data.data_dir", "data.workers", "data.prefetch", "data.pipeline", "data.cache", "data.verify_crc"),
-)
-"""Settings that may differ in a resumed run: where, how fast and how long, not what is computed."""
 LOG_NAME: Final = "result_0.txt"
 NEWEST: Final = Path("newest")
 STOPPED: Final = 3
@@ -138,7 +132,7 @@ class _Training:
         saved = None
         if resume is not None:
             saved = self.checkpoints.load(None if resume == NEWEST else resume)
-            _check_unchanged(saved.state["config"], self.resolved)
+            _check_unchanged(self.benchmark.config, saved.state["config"], self.resolved)
         self._say(f"{self.benchmark.name}: {_ranks(self.all_ranks, self.config.train.eval_ranks)}")
         if self.dist.is_main and self.config.variant == MINI:
             self.benchmark.make_mini(self.config.data.data_dir)
@@ -153,9 +147,7 @@ class _Training:
     def _train(self, log: ResultLog, saved: Saved | None) -> int:
         if saved is None:
             cleared = mllog.clear_cache(self.config.drop_page_cache and self.dist.local_rank == 0)
-            data = origin(self.config.data.data_dir)[1] if self.dist.is_main else None
-            evidence = {**provenance(("common", self.benchmark.name)), "data_sha256": data, "config": self.resolved}
-            mllog.begin(log, self.benchmark.name, self.config.submission, cleared, evidence)
+            mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._provenance())
         seed = self._seed(saved)
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
@@ -180,6 +172,15 @@ class _Training:
                     record.succeed(outcome.history[-1].epoch)
         mini = problem.reference.variant == MINI
         return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
+
+    def _provenance(self) -> dict[str, Any]:
+        """Return what the log tells of sources, data and configuration; hyperparameters: which keys of it are such."""
+        return {
+            **provenance(("common", self.benchmark.name)),
+            "data_sha256": origin(self.config.data.data_dir)[1] if self.dist.is_main else None,
+            "config": self.resolved,
+            "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
+        }
 
     def _seed(self, saved: Saved | None) -> int:
         """Return the seed of the run, the same on all ranks; drawn from the system's randomness if none is given."""
@@ -256,16 +257,11 @@ def _ranks(dist: Dist, evaluating: int) -> str:
     return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
 
 
-def _check_unchanged(before: dict[str, Any], now: dict[str, Any], section: str = "") -> None:
+def _check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise CheckpointError if a setting that a run must keep is another than when the checkpoint was written."""
-    for key, value in now.items():
-        name = f"{section}{key}"
-        if name.startswith(FREE_ON_RESUME):
-            continue
-        if isinstance(value, dict) and isinstance(before.get(key), dict):
-            _check_unchanged(before[key], value, f"{name}.")
-        elif before.get(key) != value:
+    for leaf in leaves(kind):
+        if not leaf.key.role.may_differ and leaf.of(before) != leaf.of(now):
             raise CheckpointError(
-                f"{name} was {before.get(key)!r} when the checkpoint was written and is {value!r} now; a run keeps its "
-                "settings: restore it, or start anew in another output_dir"
+                f"{leaf.name} was {leaf.of(before)!r} when the checkpoint was written and is {leaf.of(now)!r} now; a "
+                "run keeps its settings: restore it, or start anew in another output_dir"
             )

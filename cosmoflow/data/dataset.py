@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.config import PLACE, REQUIRED, ROUTE, key
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
 from cosmoflow.data import npy, tfrecord
@@ -21,38 +22,34 @@ ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which samples, and how they are read.
+    """Which samples, and how they are read."""
 
-    data_dir: has the folders train and validation, a sample per file.
-    train_samples, eval_samples: the first so many in order of names; None: all.
-    sample_shape: D, H, W, C of a sample.
-    format: "tfrecord" (gzipped or not), or "npy" (pairs of files, see cosmoflow/data/npy.py).
-    apply_log: log(1 + x), as the closed division asks for; otherwise each sample is divided by its mean.
-    shift, scale: for the open division, the network then sees (input - shift) / scale.
-    workers: threads that read. prefetch: batches that are read ahead of their use.
-    augment: of training samples, for the open division. "symmetries": each epoch shows a sample under one of the 48
-        symmetries of the cube.
-    roll_step: with symmetries, samples are also shifted round the box by multiples of so many voxels, 0: not. Right for
-        whole boxes, and if a shift maps the lattice of the particles to itself: 2 for 48 particles on 32 voxels.
-    verify_crc: compares the CRC of each TFRecord. cache: keeps what was read in memory; for small sets.
-    pipeline: "dali" for NVIDIA DALI, see cosmoflow/data/dali.py.
-    """
-
-    data_dir: Path
-    train_samples: int | None = None
-    eval_samples: int | None = None
-    sample_shape: tuple[int, int, int, int] = (128, 128, 128, 4)
-    format: Literal["tfrecord", "npy"] = "tfrecord"
-    apply_log: bool = True
-    shift: float = 0.0
-    scale: float = 1.0
-    workers: int = 4
-    prefetch: int = 4
-    augment: Literal["none", "symmetries"] = "none"
-    roll_step: int = 0
-    verify_crc: bool = False
-    pipeline: Literal["native", "dali"] = "native"
-    cache: bool = False
+    data_dir: Path = key(REQUIRED, "has the folders train and validation, a sample per file", PLACE)
+    train_samples: int | None = key(None, "train on the first so many in order of names; null: all", unit="samples")
+    eval_samples: int | None = key(None, "evaluate the first so many in order of names; null: all", unit="samples")
+    sample_shape: tuple[int, int, int, int] = key((128, 128, 128, 4), "D, H, W, C of a sample", unit="voxels, channels")
+    format: Literal["tfrecord", "npy"] = key(
+        "tfrecord", "tfrecord (gzipped or not), or npy (pairs of files, see cosmoflow/data/npy.py)", ROUTE
+    )
+    apply_log: bool = key(True, "the network sees log(1 + x); otherwise each sample divided by its mean")
+    shift: float = key(0.0, "for the open division: the network sees (input - shift) / scale")
+    scale: float = key(1.0, "for the open division: see shift")
+    workers: int = key(4, "that read", PLACE, unit="threads")
+    prefetch: int = key(4, "read ahead of their use", PLACE, unit="batches")
+    augment: Literal["none", "symmetries"] = key(
+        "none",
+        "of training samples, for the open division; symmetries: each epoch shows a sample under one of the 48 "
+        "symmetries of the cube",
+    )
+    roll_step: int = key(
+        0,
+        "with symmetries, samples are also shifted round the box by multiples of this; 0: not. Right for whole boxes, "
+        "and if a shift maps the lattice of the particles to itself: 2 for 48 particles on 32 voxels",
+        unit="voxels",
+    )
+    verify_crc: bool = key(False, "compare the CRC of each TFRecord", PLACE)
+    pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py", PLACE)
+    cache: bool = key(False, "keep what was read in memory; for small sets", PLACE)
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "workers", "prefetch"):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.config import PLACE, REQUIRED, ROUTE, key
 from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
@@ -29,36 +30,42 @@ ENDINGS: Final = {"hdf5": ".h5", "npy": npy.ENDING}
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which snapshots, and how they are read.
+    """Which snapshots, and how they are read."""
 
-    data_dir: holds stats.h5 and the folders train and validation, or with hdf5-single train.h5 and validation.h5.
-    train_samples, eval_samples: the first so many in order of names; None: all.
-    height, width: pixels of a snapshot. channels: numbers of those that the network sees, in this order.
-    format: "hdf5" as published, "npy" (pairs of files, see deepcam/data/npy.py), or "hdf5-single" (see
-        deepcam/data/single_file.py).
-    shuffle: where a rank's part of each global batch comes from. "global": from everywhere; "node", "rank": from the
-        fixed shard of its node, or its own, in an order that changes with the epoch.
-    cache: keeps what was read in memory, in each rank; with shuffle=rank that is at most its shard.
-    direct: reads around the kernel's cache (O_DIRECT): good for what is read once from a fast disk.
-    augment: of training samples, for the open division. "symmetries": rolled by any longitude, mirrored at the equator.
-    workers: threads that read. prefetch: batches that are read ahead of their use.
-    pipeline: "dali" for NVIDIA DALI, see deepcam/data/dali.py.
-    """
-
-    data_dir: Path
-    train_samples: int | None = None
-    eval_samples: int | None = None
-    height: int = snapshot.HEIGHT
-    width: int = snapshot.WIDTH
-    channels: tuple[int, ...] = tuple(range(len(CHANNELS)))
-    format: Literal["hdf5", "npy", "hdf5-single"] = "hdf5"
-    shuffle: Literal["global", "node", "rank"] = "global"
-    cache: bool = False
-    direct: bool = False
-    augment: Literal["none", "symmetries"] = "none"
-    workers: int = 4
-    prefetch: int = 4
-    pipeline: Literal["native", "dali"] = "native"
+    data_dir: Path = key(
+        REQUIRED,
+        "holds stats.h5 and the folders train and validation, or with hdf5-single train.h5 and validation.h5",
+        PLACE,
+    )
+    train_samples: int | None = key(None, "train on the first so many in order of names; null: all", unit="samples")
+    eval_samples: int | None = key(None, "evaluate the first so many in order of names; null: all", unit="samples")
+    height: int = key(snapshot.HEIGHT, "latitudes of a snapshot", unit="pixels")
+    width: int = key(snapshot.WIDTH, "longitudes of a snapshot", unit="pixels")
+    channels: tuple[int, ...] = key(
+        tuple(range(len(CHANNELS))), "numbers of those that the network sees, in this order"
+    )
+    format: Literal["hdf5", "npy", "hdf5-single"] = key(
+        "hdf5",
+        "hdf5 as published, npy (pairs of files, see deepcam/data/npy.py), or hdf5-single (see "
+        "deepcam/data/single_file.py)",
+        ROUTE,
+    )
+    shuffle: Literal["global", "node", "rank"] = key(
+        "global",
+        "where a rank's part of each global batch comes from: from everywhere, or from the fixed shard of its node, or "
+        "its own, in an order that changes with the epoch",
+    )
+    cache: bool = key(False, "keep what was read in memory, in each rank; with shuffle=rank at most its shard", PLACE)
+    direct: bool = key(
+        False, "read around the kernel's cache (O_DIRECT): good for what is read once from a fast disk", PLACE
+    )
+    augment: Literal["none", "symmetries"] = key(
+        "none",
+        "of training samples, for the open division; symmetries: rolled by any longitude, mirrored at the equator",
+    )
+    workers: int = key(4, "that read", PLACE, unit="threads")
+    prefetch: int = key(4, "read ahead of their use", PLACE, unit="batches")
+    pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see deepcam/data/dali.py", PLACE)
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "workers", "prefetch"):

@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol, Self
 import numpy as np
 import torch
 
+from common.config import PLACE, REQUIRED, ROUTE, key
 from common.data.prefetch import Job, in_order, on_device, timed
 from common.data.split import DatasetError as DatasetError
 from oc20.data import compact, metadata, records
@@ -31,29 +32,29 @@ ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which frames, and how they are read.
+    """Which frames, and how they are read."""
 
-    data_dir: has the folders train and validation, with data.*.lmdb or data.*.bin, and metadata.npz.
-    train_samples, eval_samples: the first so many, in order of files and in these; None: all.
-    format: "lmdb" as published (oc20/data/records.py), or "compact" (oc20/data/compact.py), a seventh of its
-        size and faster to read.
-    balance: what is equal for all ranks: "triplets", with which the work goes, or "none": the number of frames.
-    energy_mean, energy_std: in eV: the network's energies are (energy - mean) / std, and, being derivatives of these,
-        its forces are force / std.
-    cache: keeps what was read in memory, in each rank.
-    workers: threads that read. prefetch: batches that are read ahead of their use.
-    """
-
-    data_dir: Path
-    train_samples: int | None = None
-    eval_samples: int | None = None
-    format: Literal["lmdb", "compact"] = "lmdb"
-    balance: Literal["triplets", "none"] = "triplets"
-    energy_mean: float = ENERGY_MEAN
-    energy_std: float = ENERGY_STD
-    cache: bool = False
-    workers: int = 4
-    prefetch: int = 4
+    data_dir: Path = key(
+        REQUIRED, "has the folders train and validation, with data.*.lmdb or data.*.bin, and metadata.npz", PLACE
+    )
+    train_samples: int | None = key(None, "train on the first so many, in order of files; null: all", unit="samples")
+    eval_samples: int | None = key(None, "evaluate the first so many, in order of files; null: all", unit="samples")
+    format: Literal["lmdb", "compact"] = key(
+        "lmdb",
+        "lmdb as published (oc20/data/records.py), or compact (oc20/data/compact.py), a seventh of its size and faster "
+        "to read",
+        ROUTE,
+    )
+    balance: Literal["triplets", "none"] = key(
+        "triplets",
+        "what is equal for all ranks: the triplets, with which the work goes, or the number of frames",
+        PLACE,
+    )
+    energy_mean: float = key(ENERGY_MEAN, "the network's energies are (energy - mean) / std", unit="eV")
+    energy_std: float = key(ENERGY_STD, "see energy_mean; the network's forces are force / std", unit="eV")
+    cache: bool = key(False, "keep what was read in memory, in each rank", PLACE)
+    workers: int = key(4, "that read", PLACE, unit="threads")
+    prefetch: int = key(4, "read ahead of their use", PLACE, unit="batches")
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "workers", "prefetch"):

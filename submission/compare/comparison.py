@@ -120,7 +120,7 @@ def _system(side: Side) -> dict[str, Any]:
     if side.results and side.results.description:
         facts |= side.results.description.fields
     for key, value in side.evidence[0].provenance.items():
-        if key != "config":
+        if key not in ("config", "hyperparameters"):
             inner = value.items() if isinstance(value, dict) else [("", value)]
             facts |= {f"{key}.{name}".rstrip("."): item for name, item in inner}
     return {key: value for key, value in facts.items() if value is not None}

@@ -15,13 +15,6 @@ PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
 NO_TEXT: Final = {"null", "true", "false"}
 """Words that YAML takes for something else than text."""
 
-NOT_BORROWED: Final = (
-    *("output_dir", "drop_page_cache", "staging.", "checkpoint.", "dist.", "submission.", "variant"),
-    *("train.target", "train.seed", "train.eval_ranks", "optim.fused"),
-    *("data.data_dir", "data.workers", "data.prefetch", "data.pipeline", "data.cache", "data.verify_crc"),
-    *("data.format", "data.direct"),
-)
-"""Keys of a configuration that say where and how fast a run computes, not what."""
 NO_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
 """Settings of a log that are about machine and data, or are drawn anew for each run."""
 
@@ -93,16 +86,16 @@ def yaml_text(value: Any) -> str:
 
 
 def _configuration(evidence: Evidence) -> dict[str, Any]:
-    """Return the configuration in a log by dotted keys: at the top are sections and values, in a section values."""
+    """Return those keys of the configuration in a log, with dots, of which it says that they are hyperparameters."""
+    names = evidence.provenance.get("hyperparameters")
     tree = evidence.provenance.get("config")
     found: dict[str, Any] = {}
-    for name, value in tree.items() if isinstance(tree, dict) else ():
-        section = {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, dict) else {name: value}
-        found |= {key: item for key, item in section.items() if not f"{key}.".startswith(_EXCLUDED)}
+    for name in names if isinstance(names, list) else ():
+        section, _, key = str(name).rpartition(".")
+        inside = tree.get(section) if section and isinstance(tree, dict) else tree
+        if isinstance(inside, dict) and key in inside:
+            found[str(name)] = inside[key]
     return found
-
-
-_EXCLUDED: Final = tuple(name if name.endswith(".") else f"{name}." for name in NOT_BORROWED)
 
 
 def _common(evidence: Iterable[Evidence], settings: Callable[[Evidence], Mapping[str, Any]]) -> dict[str, Any]:

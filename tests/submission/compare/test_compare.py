@@ -43,7 +43,11 @@ def write(path, log):
 
 
 def with_config(log, **changes):
-    return log.add("provenance", {"source_sha256": "ab12", "versions": {"torch": "2.13"}, "config": CONFIG | changes})
+    config = CONFIG | changes
+    sections = {name: config.get(name, {}) for name in ("train", "optim", "schedule", "data")}
+    named = {f"{name}.{key}" for name, keys in sections.items() for key in keys} - {"train.seed", "data.data_dir"}
+    facts = {"source_sha256": "ab12", "versions": {"torch": "2.13"}}
+    return log.add("provenance", {**facts, "config": config, "hyperparameters": sorted(named)})
 
 
 @pytest.fixture
@@ -130,7 +134,7 @@ def test_logs_of_this_suite_give_overrides(tmp_path, capsys):
 def test_overrides_are_read_as_the_same_values(tmp_path, capsys):
     """What the command prints gives the trainer's configuration of A."""
     pytest.importorskip("torch")
-    from common.config import rebuild, to_dict
+    from common.config import leaves, rebuild, to_dict
     from common.provenance import shown_path
     from cosmoflow.train import Config
 
@@ -140,8 +144,9 @@ def test_overrides_are_read_as_the_same_values(tmp_path, capsys):
 
     wanted = tree(schedule={"decay": {4: 0.3}, "base_lr": 1e-7}, optim={"name": "adamw", "eps": 1e-12})
     present = tree(optim={"name": "muon"}, model={"dropout": 0.25})
+    names = [leaf.name for leaf in leaves(Config) if leaf.key.role.borrow]
     paths = [
-        write(tmp_path / f"{name}.txt", SampleLog().add("provenance", {"config": config}))
+        write(tmp_path / f"{name}.txt", SampleLog().add("provenance", {"config": config, "hyperparameters": names}))
         for name, config in (("a", wanted), ("b", present))
     ]
     (comparison,) = compared(*paths, capsys=capsys)

@@ -16,10 +16,11 @@ from typing import Any, NoReturn
 
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
-from compliance.cli import refuse_to_overwrite, round_name, write_text
+from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.model.report import Report
+from compliance.own_rules import load_rules
 from compliance.rule import PROFILES, RULES
 from compliance.version import VERSION
 
@@ -33,6 +34,7 @@ examples:
   python -m compliance.check --follow live.txt         watch a run, hear early what will fail
   python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
   python -m compliance.check --explain QUA01           what a rule wants and why
+  python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
 
 exit status: 0 nothing fails (warnings, notes and skipped rules may be there), 1 an error, 2 wrong use
 """
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
+        load_rules()  # those of installed packages, before ids are looked up
         if given.explain or given.list_rules:
             return _show_rules(given)
         if not given.paths:
@@ -103,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
     what.add_argument("--waivers", metavar="FILE", help="YAML: system/scaling/benchmark: reason (convergence test)")
     rules = parser.add_argument_group("rules")
+    add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
     rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out")
     rules.add_argument("--explain", metavar="ID", help="explain a rule and stop")

@@ -1,4 +1,4 @@
-"""What the commands that read results share: the round as an argument, and where their text goes."""
+"""What the commands that read results share: the round and own rules as arguments, and where their text goes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from common.command import UsageError
 from common.reference import ROUNDS
+from compliance.own_rules import RulesError, load_rules
 
 Path = str | os.PathLike[str]
 
@@ -19,6 +20,26 @@ def round_name(text: str) -> str:
     if short not in ROUNDS:
         raise argparse.ArgumentTypeError(f"there is no round {text!r}; known are {', '.join(ROUNDS)}")
     return short
+
+
+def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--rules`, which loads rules of your own as soon as it is read."""
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        type=_loaded_rules,
+        metavar="MODULE|FILE",
+        help="load rules of your own (runs the code of this module or .py file)",
+    )
+
+
+def _loaded_rules(source: str) -> str:
+    try:
+        load_rules([source])
+    except RulesError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return source
 
 
 def refuse_to_overwrite(output: Path | None, inputs: Iterable[Path]) -> None:
@@ -32,7 +53,7 @@ def refuse_to_overwrite(output: Path | None, inputs: Iterable[Path]) -> None:
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """The text is in the file, or on standard output; UsageError if the file cannot be written."""
+    """Write the text to the file or standard output; raise UsageError if the file cannot be written."""
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
         # Names in logs may hold characters that the terminal's encoding lacks.

@@ -9,12 +9,14 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import OPEN_SETTINGS, Reference
 from compliance.benchmarks import MINIS, REFERENCES
 from compliance.explain import bad_findings, divisions_text, sentence
+from compliance.families import FAMILIES, RETIRED, prefix
 from compliance.rule import PROFILES, RULES, Rule
 from compliance.setting_tables import differences, rounds_text, row, settings_by_row
 
@@ -76,19 +78,19 @@ def _read(path: Path) -> str:
 # -- rules.md ----------------------------------------------------------------------------------------------
 
 
+@cache  # it runs every example
 def rules_page() -> str:
-    """Return the reference of all rules, by the letters of their ids."""
-    prefixes = sorted({id_.rstrip("0123456789") for id_ in RULES})
+    """Return the reference of all rules of the suite, by family."""
     parts = [
         f"# Rules\n\n{NOTICE}\n",
         f"{len(RULES)} rules. `python -m compliance.check --explain ID` shows one of them. What a rule says "
         "comes from running it on its own examples.\n",
     ]
-    for prefix in prefixes:
-        rules = [rule for id_, rule in sorted(RULES.items()) if id_.startswith(prefix)]
-        about = (sys.modules[rules[0].__module__].__doc__ or "").strip().splitlines()[0]
-        parts.append(f"## {prefix}\n\n{prose(about)}\n")
-        parts += [_rule(rule) for rule in rules]
+    for family, about in FAMILIES.items():
+        parts.append(f"## {family}\n\n{prose(about)}.\n")
+        parts += [_rule(rule) for id_, rule in sorted(RULES.items()) if prefix(id_) == family]
+    retired = ", ".join(sorted(RETIRED))
+    parts.append(f"## Ids that no rule has\n\n{retired}: retired or never assigned; no rule will take them.\n")
     return "\n".join(parts)
 
 
@@ -103,7 +105,7 @@ def _rule(rule: type[Rule]) -> str:
     ]
     if rule.differs:
         lines.append(f"- profiles: {prose(rule.differs)}")
-    findings = bad_findings(rule.id)
+    findings = bad_findings(rule)
     if findings:
         lines.append("- it says, for example:")
         lines += [f"  - {span(sentence(finding))}" for finding in findings]

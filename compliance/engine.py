@@ -31,6 +31,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.run import Run
 from compliance.model.score import throughput, time_to_train
 from compliance.model.system import read_description
+from compliance.own_rules import load_rules, own_rules, sources
 from compliance.rule import STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 from compliance.rules.convergence import judge_convergence
 
@@ -44,7 +45,8 @@ class Options:
     round, benchmark, division: forced by the user; otherwise found out. select: only rules with these ids or
     prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: reason for a failed
     convergence test, by result set (`system/scaling/benchmark`). jobs: processes; 0 for all cores.
-    progress: show a bar on standard error.
+    progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
+    registered for later checks of this process.
     """
 
     profile: str = STRICT
@@ -57,6 +59,7 @@ class Options:
     waivers: dict[str, str] = field(default_factory=dict)
     jobs: int = 0
     progress: bool = False
+    rules: tuple[str, ...] = ()
 
     def sift(self, findings: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
@@ -73,9 +76,13 @@ class Options:
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
-    """Return the report on everything that the paths hold."""
+    """Return the report on everything that the paths hold.
+
+    Raises RulesError if rules of your own cannot be loaded.
+    """
+    load_rules(options.rules)
     places = discover([os.fspath(path) for path in paths])
-    report = Report(options.profile)
+    report = Report(options.profile, own_rules=own_rules())
     tasks: list[Task] = []
     packages = [_open_package(place, options, report) for place in places.packages]
     sets: list[tuple[ResultSet, SetPlace]] = [pair for _, pairs in packages for pair in pairs]
@@ -216,8 +223,10 @@ class _Examine:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.rules = sources()
 
     def __call__(self, task: Task) -> Run:
+        load_rules(self.rules)  # a process that was not forked lacks them
         run = examine(task)
         run.findings, run.ignored = self.options.sift(run.findings)
         return run

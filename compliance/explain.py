@@ -6,13 +6,14 @@ import difflib
 import os
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import Task, digest
+from compliance.families import FAMILIES, prefix
 from compliance.formats.style import Style
 from compliance.formats.words import clean, place
 from compliance.logs.log import parse_log
@@ -34,9 +35,9 @@ def explain(rule_id: str) -> str:
     wanted = rule_id.strip().upper()
     if wanted in RULES:
         return _explained(RULES[wanted])
-    below = [id_ for id_ in sorted(RULES) if wanted and id_.startswith(wanted)]
+    below = [RULES[id_] for id_ in sorted(RULES) if wanted and id_.startswith(wanted)]
     if below:
-        return _table(RULES[id_] for id_ in below)
+        return _table(below)
     near = difflib.get_close_matches(wanted, RULES, n=3, cutoff=0.5)
     hint = f"close to it are {' and '.join(near)}" if near else f"an id looks like {min(RULES)}"
     raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
@@ -49,16 +50,21 @@ def list_rules(profile: str | None = None) -> str:
     """
     if profile is not None and profile not in PROFILES:
         raise ValueError(f"no profile {profile!r}: known are {' and '.join(PROFILES)}")
-    return _table(rule for _, rule in sorted(RULES.items()) if profile is None or profile in rule.profiles)
+    return _table([rule for _, rule in sorted(RULES.items()) if profile is None or profile in rule.profiles])
 
 
-def _table(rules: Iterable[type[Rule]]) -> str:
+def _table(rules: list[type[Rule]]) -> str:
+    """Return the rules line by line, each family below its heading."""
     rows = [("id", "severity", "profiles", "what is true where it is kept")]
     rows += [(rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    first, *lines = (
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+    for family, members in groupby(zip(rules, lines, strict=True), lambda pair: prefix(pair[0].id)):
+        about = FAMILIES.get(family, "rules of your own")
+        first += "\n".join(["", "", f"{family}: {about}", *(line for _, line in members)])
+    return first + "\n"
 
 
 def _explained(rule: type[Rule]) -> str:
@@ -77,7 +83,7 @@ def _explained(rule: type[Rule]) -> str:
     for label, text in facts:
         if text:
             lines += textwrap.wrap(text, WIDTH, initial_indent=f"{label:<11}", subsequent_indent=" " * 11)
-    findings = bad_findings(rule.id)
+    findings = bad_findings(rule)
     if findings:
         lines += ["", "What it says to examples that break it:"]
         lines += [f"  {sentence(finding)}" for finding in findings]
@@ -96,10 +102,8 @@ def divisions_text(rule: type[Rule]) -> str:
     return " and ".join(division for division in rule.divisions if division)
 
 
-@cache
-def bad_findings(rule_id: str) -> tuple[Finding, ...]:
+def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:
     """Return the first finding about each bad example, made by running the rule; without repetitions."""
-    rule = RULES[rule_id]
     profile = STRICT if STRICT in rule.profiles else OFFICIAL
     look = _log_findings if issubclass(rule, LogRule) else _package_findings
     found: dict[str, Finding] = {}

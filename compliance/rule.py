@@ -1,18 +1,21 @@
 """What a rule is, and the registry of all rules.
 
 A rule is a small class: the docstring's first line is its title, `check` yields findings. Defining the class
-registers it. Ids are never reused.
+registers it. Ids are never reused; docs/guide/new-rule.md is the recipe.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from common.command import UsageError
 from common.reference import ROUNDS, Reference, Setting
-from compliance.model.finding import ERROR, SKIPPED, WARNING, Finding
+from compliance.families import FAMILIES, RETIRED, prefix
+from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
 
 if TYPE_CHECKING:
     from compliance.logs.log import Log
@@ -45,6 +48,10 @@ class Case:
         return self.profile == STRICT
 
 
+class RuleError(UsageError):
+    """A rule is not defined as a rule must be; the message says which and what is wrong with it."""
+
+
 class Rule:
     """The base of all rules.
 
@@ -67,10 +74,11 @@ class Rule:
     bad: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        if cls.id:
-            known = RULES.get(cls.id)
-            assert known is None or known.__name__ == cls.__name__, f"two rules with id {cls.id}"
+        if "id" in cls.__dict__:
+            if problem := _problem(cls):
+                raise RuleError(f"{cls.__name__}: {problem}")
             RULES[cls.id] = cls
+            forget()
 
     @classmethod
     def title(cls) -> str:
@@ -94,6 +102,30 @@ class Rule:
 
 
 RULES: Final[dict[str, type[Rule]]] = {}
+_instances: Final[dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]]] = {}
+
+
+def _problem(rule: type[Rule]) -> str:
+    """Return what is wrong with the definition of a rule, "" if nothing is."""
+    id_, known = rule.id, RULES.get(rule.id)
+    if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_):
+        return f"id {id_!r} is not one: expected three capital letters and two digits, such as OWN01"
+    if known is not None and (known.__module__, known.__qualname__) != (rule.__module__, rule.__qualname__):
+        return f"id {id_} is taken by {known.__qualname__} ({known.__module__}); choose another"
+    if id_ in RETIRED:
+        return f"id {id_} is retired; choose another"
+    if prefix(id_) in FAMILIES and not rule.__module__.startswith(f"{__package__}."):
+        return f"the ids {prefix(id_)}… are the suite's; choose another prefix, such as OWN"
+    if rule.severity not in SEVERITIES:
+        return f"severity {rule.severity!r} is none of {', '.join(SEVERITIES)}"
+    if not (rule.__doc__ or "").strip():
+        return "has no docstring; its first line says what is true where the rule is kept"
+    return ""
+
+
+def forget() -> None:
+    """Have the rules that apply found out again: some were defined or removed."""
+    _instances.clear()
 
 
 class LogRule(Rule):
@@ -174,6 +206,3 @@ def rules_of(kind: type[Rule], round_: str, division: str | None, profile: str) 
             if issubclass(RULES[id_], kind) and RULES[id_].applies(round_, division, profile)
         )
     return _instances[key]
-
-
-_instances: dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]] = {}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
+from compliance.families import prefix
 from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
 from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
@@ -72,11 +73,6 @@ def _groups(kind: type[Rule], round_: str, division: str | None, profile: str) -
         and profile in rule.profiles
         and (not round_ or (round_ in rule.rounds and division in rule.divisions))
     }
-
-
-def prefix(id_: str) -> str:
-    """Return the letters that a rule's id begins with: `RUN` of `RUN03`."""
-    return id_.rstrip("0123456789")
 
 
 def _logs(suite: Xml.Element, runs: Sequence[Run], tolerated: set[str], style: Style) -> None:

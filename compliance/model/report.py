@@ -19,7 +19,8 @@ class Report:
 
     rounds: what each input was judged by: (path, round, why that round).
     runs: every log, with its own findings in `run.findings`; sets, packages: as found.
-    own: findings about no single log, set or package. ignored: findings that --ignore took out, with the reason.
+    own: findings about no single log, set or package. own_rules: ids of the rules that are not the suite's, by the
+    file or module that they come from. ignored: findings that --ignore took out, with the reason.
     """
 
     profile: str
@@ -28,6 +29,7 @@ class Report:
     sets: list[ResultSet] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
     own: list[Finding] = field(default_factory=list)
+    own_rules: dict[str, list[str]] = field(default_factory=dict)
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
 
     @property

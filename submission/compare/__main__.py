@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from compliance.benchmarks import REFERENCES
+from compliance.cli import add_rules_option
 from compliance.formats.words import clean
 from submission.compare.comparison import compare
 from submission.compare.formats import FORMATS, UNLIMITED
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("b", metavar="B", help="what to compare it with")
     parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all that both have)")
     parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
+    add_rules_option(parser)
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from common.command import UsageError, run_command
 from common.reference import ROUNDS
-from compliance.cli import round_name
+from compliance.cli import add_rules_option, round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.words import clean
@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         "--round", type=round_name, metavar=rounds, help="round of the rules (found out where not given)"
     )
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    add_rules_option(parser)
     parser.add_argument("--title", default="", help="heading of the page")
     return parser
 

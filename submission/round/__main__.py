@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import UsageError, count, positive, run_command
+from compliance.cli import add_rules_option
 from submission.report.write import NotOurs
 from submission.round.make import make_round
 from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     who = parser.add_argument_group("who submits")
     who.add_argument("--organisation", metavar="NAME", help="default: as the configurations say")
     who.add_argument("--system", type=Path, metavar="FILE", help="system description (default: made here)")
+    add_rules_option(parser.add_argument_group("check of the package"))
     cluster = parser.add_argument_group("scripts for a cluster, instead of runs")
     cluster.add_argument("--emit", choices=SCHEDULERS, help="print a script that submits or makes the runs")
     cluster.add_argument("--nodes", type=positive, default=1, help="of a run (default: 1)")

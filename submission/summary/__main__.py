@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.command import UsageError, run_command
 from common.reference import ROUNDS
-from compliance.cli import refuse_to_overwrite, round_name, write_text
+from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
 from submission.summary.formats import WIDTH, csv_summary, json_summary, markdown_summary, terminal_summary
 from submission.summary.rows import NoResults, differences, read_rows
 
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the round before")
     parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    add_rules_option(parser)
     parser.add_argument(
         "--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table"
     )

@@ -1,0 +1,159 @@
+"""Rules of your own: loads them from a module, a Python file or an installed package.
+
+Loading runs the code of the module or file. An installed package names its modules in the entry-point group
+`mlperf_hpc.rules`; these are loaded without being asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+
+from common.command import UsageError
+from compliance.rule import RULES, Rule, forget
+
+GROUP = "mlperf_hpc.rules"
+SUITE = "compliance.rules."
+
+
+class RulesError(UsageError):
+    """Rules cannot be loaded; the message says from where and why."""
+
+
+def load_rules(sources: Iterable[str] = ()) -> None:
+    """Register the rules of these modules or Python files, and those of installed packages.
+
+    What is loaded already is not loaded again. Raises RulesError, and registers nothing of a source that fails.
+    """
+    if not _installed_loaded:
+        for module in _installed():
+            _load(module, f"{module} (an installed package, entry point {GROUP})")
+        _installed_loaded.append(True)
+    for source in sources:
+        _load(source, source)
+
+
+def own_rules() -> dict[str, list[str]]:
+    """Return the ids of the rules that are not the suite's, by the file or module that they come from."""
+    found: dict[str, list[str]] = {}
+    for id_, rule in sorted(RULES.items()):
+        if not rule.__module__.startswith(SUITE):
+            found.setdefault(_source(rule), []).append(id_)
+    return found
+
+
+def sources() -> list[str]:
+    """Return what another process has to load in order to have the same rules."""
+    return [source for source in own_rules() if source != "__main__"]
+
+
+_installed_loaded: list[bool] = []
+_files: dict[str, str] = {}
+"""The files that were loaded, by the name of the module that was made of each."""
+
+
+def _source(rule: type[Rule]) -> str:
+    return _files.get(rule.__module__, rule.__module__)
+
+
+def _load(source: str, shown: str) -> None:
+    """Import one source; `shown` is what a message calls it."""
+    before = dict(RULES)
+    try:
+        module = _of_file(source) if _is_file(source) else importlib.import_module(source)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit too
+        _restore(before)
+        raise RulesError(f"{shown}: {_why(error, source)}") from None
+    if not any(_belongs(rule, module) for rule in RULES.values()):
+        raise RulesError(
+            f"{shown}: no rule in it; expected a class derived from LogRule, SetRule, PackageRule or SubmissionsRule "
+            "of compliance.rule, with an id"
+        )
+
+
+def _is_file(source: str) -> bool:
+    return source.endswith(".py") or os.sep in source or os.path.isfile(source)
+
+
+def _of_file(path: str) -> ModuleType:
+    """Return the module that the file makes, run here once.
+
+    Not imported: that would leave `__pycache__` beside the file, which may lie in a submission.
+    """
+    path = os.path.realpath(path)
+    name = f"rules of {path}"
+    if name in sys.modules:
+        return sys.modules[name]
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec")
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = _files[name] = path
+    exec(code, module.__dict__)
+    return module
+
+
+def _restore(before: dict[str, type[Rule]]) -> None:
+    for id_ in set(RULES) - set(before):
+        sys.modules.pop(RULES[id_].__module__, None)
+    RULES.clear()
+    RULES.update(before)
+    forget()
+
+
+def _belongs(rule: type[Rule], module: ModuleType) -> bool:
+    """Tell whether the rule was defined in the module, or in a part of it if it is a package."""
+    return f"{rule.__module__}.".startswith(f"{module.__name__}.")
+
+
+def _why(error: BaseException, source: str) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"cannot be read: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{source}.".startswith(f"{error.name}."):
+        return "no such module; give a Python file, or a module that Python finds (see PYTHONPATH)"
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    import traceback  # only a failure pays for it
+
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame.lineno for frame in frames if frame.filename == os.path.realpath(source)]
+    line = f"line {own[-1]}: " if own else ""
+    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+    return f"{line}{kind}{error}"
+
+
+# -- installed packages ------------------------------------------------------------------------------------
+
+
+def _installed() -> Iterator[str]:
+    """Yield the modules that installed packages name in the entry-point group."""
+    if not any(map(_names_the_group, sys.path)):
+        return
+    from importlib.metadata import entry_points  # costs as much as reading a log: only where there is something
+
+    for point in entry_points(group=GROUP):
+        yield point.module
+
+
+def _names_the_group(folder: str) -> bool:
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return False
+    return any(
+        GROUP.encode() in _content(os.path.join(folder, name, "entry_points.txt"))
+        for name in names
+        if name.endswith((".dist-info", ".egg-info"))
+    )
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,176 @@
+"""Rules of one's own: from a file, a module, an installed package, and from Python."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import compliance
+from compliance import own_rules
+from compliance.check import main
+from compliance.explain import explain, list_rules
+from compliance.families import FAMILIES, RETIRED, prefix
+from compliance.own_rules import RulesError, load_rules
+from compliance.rule import RULES, LogRule, RuleError, forget
+from compliance.samples.log import SampleLog
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "new-rule.md"
+BODY = '''
+from compliance.rule import LogRule
+class Never(LogRule):
+    """Nothing is logged."""
+    id = "{id}"
+    def check(self, log, case):
+        yield self.found(log.path, 1, "something is logged")
+'''
+
+
+@pytest.fixture(autouse=True)
+def registry():
+    """Forget what a test registers."""
+    rules, modules = dict(RULES), set(sys.modules)
+    yield
+    RULES.clear()
+    RULES.update(rules)
+    forget()
+    for name in set(sys.modules) - modules:
+        if name.startswith(("rules of ", "own_")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def own(tmp_path) -> str:
+    """The guide's example in a file."""
+    path = tmp_path / "own.py"
+    path.write_text(re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.S)[1])
+    return str(path)
+
+
+@pytest.fixture
+def log(tmp_path) -> str:
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(SampleLog().set("number_of_nodes", 65).bytes())
+    return str(path)
+
+
+def ran(capsys, *arguments) -> tuple[int, str]:
+    status = main(arguments)
+    return status, capsys.readouterr().out
+
+
+def test_the_guides_example_shows_up_like_a_rule_of_the_suite(own, log, capsys):
+    status, text = ran(capsys, "--rules", own, log)
+    assert status == 1
+    assert "error OWN01" in text and "fix:  Ask for fewer nodes." in text
+    assert f"With rules of your own: OWN01 ({own})" in text
+    assert "65 nodes (expected: at most 64)" in ran(capsys, "--rules", own, "--explain", "OWN01")[1]
+    assert "The run uses at most 64 nodes." in ran(capsys, "--rules", own, "--list-rules")[1]
+    document = json.loads(ran(capsys, "--rules", own, "--format", "json", log)[1])
+    assert document["own_rules"] == [{"source": own, "ids": ["OWN01"]}]
+    assert [found["message"] for found in document["logs"][0]["findings"] if found["rule"] == "OWN01"] == ["65 nodes"]
+    run = json.loads(ran(capsys, "--rules", own, "--format", "sarif", log)[1])["runs"][0]
+    assert "OWN01" in {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert "OWN01" in {result["ruleId"] for result in run["results"]}
+    assert not list(Path(own).parent.glob("__pycache__"))
+
+
+def test_a_rule_that_is_defined_late_is_applied(log):
+    assert compliance.check(log, select=("OWN",)).findings == []
+
+    class Late(LogRule):
+        """A rule may come late."""
+
+        id = "OWN02"
+
+        def check(self, log, case):
+            yield self.found(log.path, 0, "late")
+
+    assert [found.message for found in compliance.check(log, select=("OWN",)).findings] == ["late"]
+
+
+def test_rules_of_a_module(tmp_path, log, monkeypatch):
+    (tmp_path / "own_module.py").write_text(BODY.format(id="OWN03"))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "OWN03" in {found.rule for found in compliance.check(log, rules=("own_module",)).findings}
+
+
+def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeypatch):
+    (tmp_path / "own_installed.py").write_text(BODY.format(id="OWN04"))
+    info = tmp_path / "own_installed-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-installed\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{own_rules.GROUP}]\nown = own_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(own_rules, "_installed_loaded", [])
+    assert "OWN04" in {found.rule for found in compliance.check(log).findings}
+
+
+def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
+    script = tmp_path / "check_spawned.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "from compliance.engine import Options, _Examine\n"
+        "from compliance.examine import Task\n"
+        "from compliance.own_rules import load_rules\n"
+        "if __name__ == '__main__':\n"
+        "    load_rules([sys.argv[1]])\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        run = pool.map(_Examine(Options()), [Task(sys.argv[2], '3.0')])[0]\n"
+        "    print(*(finding.rule for finding in run.findings))\n"
+    )
+    command = [sys.executable, str(script), own, log]
+    environment = {**os.environ, "PYTHONPATH": str(GUIDE.parents[2])}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "OWN01" in out.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read: No such file"),
+        ("x = 1\n", "no rule in it; expected a class derived from LogRule"),
+        (BODY.format(id="QUA01"), "line 3: Never: id QUA01 is taken by TargetReached"),
+        (BODY.format(id="QUA99"), "the ids QUA… are the suite's; choose another prefix, such as OWN"),
+        (BODY.format(id="own-1"), "expected three capital letters and two digits, such as OWN01"),
+        (BODY.format(id="OWN05").replace('"""', "#"), "has no docstring"),
+        ("import nowhere\n", "line 1: ModuleNotFoundError: No module named 'nowhere'"),
+        ("def\n", "line 1: invalid syntax"),
+        ("raise SystemExit(3)\n", "line 1: SystemExit: 3"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
+    path, before = tmp_path / "own.py", dict(RULES)
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(["--rules", str(path), "--list-rules"])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and "Traceback" not in error
+    assert error.splitlines()[-1].startswith(f"python -m compliance.check: error: argument --rules: {path}: ")
+    assert message in error
+    assert before == RULES
+
+
+def test_a_module_that_does_not_exist_is_one_message():
+    with pytest.raises(RulesError, match="no such module; give a Python file, or"):
+        load_rules(["nowhere.rules"])
+
+
+def test_every_rule_has_a_family_and_no_retired_id_is_used_again():
+    assert {prefix(id_) for id_ in RULES} == set(FAMILIES)
+    assert not RETIRED & set(RULES)
+    with pytest.raises(RuleError, match="PKG12 is retired"):
+        type("Again", (LogRule,), {"id": "PKG12", "__doc__": "Again.", "__module__": "compliance.rules.package"})
+    for family in FAMILIES:
+        numbers = {int(id_[3:]) for id_ in (*RULES, *RETIRED) if prefix(id_) == family}
+        assert numbers == set(range(1, max(numbers) + 1)), "an id was left out: assign it or list it as retired"
+
+
+def test_own_rules_are_listed_below_a_heading(own):
+    load_rules([own])
+    assert "\n\nOWN: rules of your own\nOWN01  " in list_rules()
+    assert "our allocation" in explain("OWN01")

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Callable
+from typing import Any, Final
+
+PROGRAM: Final = "mlperf-hpc"
+"""The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
 
 
 class UsageError(ValueError):
     """Arguments do not fit together; the message says which."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Reads the arguments of `python -m MODULE`, its `prog`; texts keep their lines, and name commands as_called."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def format_help(self) -> str:
+        return as_called(super().format_help())
+
+
+def as_called(text: str) -> str:
+    """Return the text with its commands in the form that started this process: `python -m …` or `mlperf-hpc …`."""
+    if os.path.basename(sys.argv[0]) != PROGRAM:
+        return text
+    text = re.sub(r"python -m (?:common|compliance|submission)\.(\w+)", rf"{PROGRAM} \1", text)
+    return re.sub(r"python -m (\w+)\.(\w+)", rf"{PROGRAM} \2 \1", text)
 
 
 def count(text: str) -> int:
@@ -25,6 +49,12 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def reader_has_gone() -> int:
+    """Return the exit status after a BrokenPipeError: what read the output (head, less) has ended, not this command."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would fail again when it flushes
+    return 1
+
+
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
     """The exit code of a command: its own, 2 after wrong use, 1 after a `expected` error, 130 after Ctrl-C."""
     try:
@@ -35,6 +65,8 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
     except UsageError as error:
         print(f"error: {error}; --help shows the use", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        return reader_has_gone()
     except expected as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
+from common.command import CommandParser
 from common.files import whole_file
 from common.training.checkpoint import CheckpointError, read
 
@@ -38,9 +38,7 @@ def export(checkpoint: Path, weights: Path) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m common.export", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="python -m common.export", description=DESCRIPTION)
     parser.add_argument("checkpoint", type=Path, help="a file in the checkpoints/ folder of a run")
     parser.add_argument("weights", type=Path, help="the file to write, such as cosmoflow.safetensors")
     given = parser.parse_args(argv)

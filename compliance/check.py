@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
+from common.command import CommandParser, reader_has_gone
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
@@ -78,19 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     except BrokenPipeError:
-        # The reader of the output (head, less) has gone: no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return reader_has_gone()
     except KeyboardInterrupt:
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m compliance.check",
         description="Check result logs and submissions of MLPerf HPC for time to train and convergence.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     what = parser.add_argument_group("what to judge by (found out from folders and logs where not given)")

@@ -1,3 +1,5 @@
 """CosmoFlow: cosmological parameters from the distribution of dark matter."""
 
-import common  # noqa: F401  (before torch: it says how OpenMP's threads wait)
+from common.extras import explain_missing
+
+explain_missing(__name__)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.command import count, positive, run_command
+from common.command import CommandParser, count, positive, run_command
 from common.datasets.build import USER_ERRORS, Item, Plan, ProductionError, produce, report
 from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from cosmoflow.data.raw import UniverseError, open_universe
@@ -127,12 +127,11 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m cosmoflow.prepare", formatter_class=raw)
+    parser = CommandParser("python -m cosmoflow.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
 
-    made = commands.add_parser("convert", help="raw universes to samples", formatter_class=raw)
+    made = commands.add_parser("convert", help="raw universes to samples")
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")

@@ -1,3 +1,5 @@
 """DeepCAM: tropical cyclones and atmospheric rivers in climate simulations, as a segmentation."""
 
-import common  # noqa: F401  (before torch: it says how OpenMP's threads wait)
+from common.extras import explain_missing
+
+explain_missing(__name__)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import run_command
+from common.command import CommandParser, run_command
 from common.datasets.build import USER_ERRORS, Crew, Item, Plan, ProductionError, produce, report
 from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from common.files import whole_file
@@ -154,11 +154,10 @@ def _compared(plan: Plan, folder: Path, crew: Crew) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m deepcam.prepare", formatter_class=raw)
+    parser = CommandParser("python -m deepcam.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
-    made = commands.add_parser("convert", help="published snapshots to other formats", formatter_class=raw)
+    made = commands.add_parser("convert", help="published snapshots to other formats")
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="has train, validation, stats.h5")

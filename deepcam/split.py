@@ -6,7 +6,6 @@ are for training, the next 10 % for validation, the rest for tests (mlcommons/hp
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import Final
 import numpy as np
 from tqdm import tqdm
 
-from common.command import run_command
+from common.command import CommandParser, run_command
 from common.datasets.build import ProductionError
 
 SPLITS: Final = ("train", "validation", "test")
@@ -86,11 +85,10 @@ def _linked(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "python -m deepcam.split",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source_dir", type=Path, metavar="SOURCE_DIR", help="all snapshots in one folder")
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="gets train, validation and test")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import Final
 import numpy as np
 from tqdm import tqdm
 
-from common.command import run_command
+from common.command import CommandParser, run_command
 from common.datasets.build import MOST_TOLD, USER_ERRORS, ProductionError
 from common.distributed.dist import Dist, DistConfig, connect
 from common.processes import usable_cores
@@ -124,11 +123,10 @@ def _settled(path: Path, result: Stats) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "python -m deepcam.summarize",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train; gets stats.h5")
     folder: Path = parser.parse_args(argv).data_dir

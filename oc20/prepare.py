@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import positive, run_command
+from common.command import CommandParser, positive, run_command
 from common.datasets.build import USER_ERRORS, BadItemError, Crew, Item, Plan, ProductionError, produce, report
 from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
 from common.processes import in_processes, usable_cores
@@ -152,11 +152,10 @@ def _sizes(source: Source) -> list[tuple[int, ...]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m oc20.prepare", formatter_class=raw)
+    parser = CommandParser("python -m oc20.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
-    made = commands.add_parser("convert", help="published frames to other formats", formatter_class=raw)
+    made = commands.add_parser("convert", help="published frames to other formats")
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="has train and validation")
@@ -164,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
     made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
     add_crew(made)
-    sized = commands.add_parser("metadata", help="sizes of frames that are there", formatter_class=raw)
+    sized = commands.add_parser("metadata", help="sizes of frames that are there")
     sized.description = METADATA_HELP
     sized.set_defaults(run=complete_metadata)
     sized.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train and validation")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from common.command import UsageError, run_command
+from common.command import CommandParser, UsageError, run_command
 from common.datasets.manifest import Manifest, ManifestError, verify_files
 from compliance.formats.words import clean
 from submission.assemble.input_logs import files_below
@@ -41,11 +40,10 @@ def verify(root: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "python -m submission.manifest",
         description=f"Compare the files of a package with its {NAME}.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {NAME}")
     given = parser.parse_args(arguments)

@@ -69,8 +69,7 @@ class Layout:
 
     def add_commands(self, commands: Any) -> None:
         """The subcommands `manifest` and `verify` are there."""
-        raw = argparse.RawDescriptionHelpFormatter
-        listed = commands.add_parser("manifest", help="checksums of data that are there", formatter_class=raw)
+        listed = commands.add_parser("manifest", help="checksums of data that are there")
         listed.description = (
             f"Reads all files of DATA_DIR in {_listed(self.folders)}, and writes sizes and checksums to "
             f"DATA_DIR/{NAME}.\nWhere `convert` was at work with several tasks, it merges their records instead, "
@@ -78,7 +77,7 @@ class Layout:
         )
         listed.set_defaults(run=self.describe)
         listed.add_argument("--variant", default=FULL, help=f"what the data are (default {FULL})")
-        checked = commands.add_parser("verify", help="compare data with their manifest", formatter_class=raw)
+        checked = commands.add_parser("verify", help="compare data with their manifest")
         checked.description = VERIFY_HELP
         checked.set_defaults(run=self.verify)
         checked.add_argument("--sizes-only", action="store_true", help="quick: sizes, without checksums")

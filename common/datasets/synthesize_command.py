@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.command import UsageError, count, positive, run_command
+from common.command import CommandParser, UsageError, count, positive, run_command
 from common.data.split import DatasetError
 from common.datasets.build import USER_ERRORS, Crew, Plan, produce, report
 from common.datasets.manifest import NAME as MANIFEST
@@ -97,11 +97,10 @@ class Synthesis(ABC):
 
     def parser(self) -> argparse.ArgumentParser:
         """Return what reads the command line."""
-        parser = argparse.ArgumentParser(
+        parser = CommandParser(
             f"python -m {self.module}",
             description=self.description,
             epilog=self.examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
         parser.add_argument("--preset", choices=self.presets, default="mini", help="what the options below change")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from common.command import run_command
+from common.command import CommandParser, run_command
 from common.config import rebuild
 from common.distributed.dist import connect
 from common.training.benchmark import Benchmark
@@ -43,9 +43,8 @@ def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) 
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"python -m {name}.evaluate",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=f"""\
 Evaluate a checkpoint on the whole validation set, with the configuration that is in it. torchrun, mpirun and srun
 share the work among ranks, as in training.

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from common import mllog
-from common.command import run_command
+from common.command import CommandParser, run_command
 from common.config import leaves, load, to_dict, to_yaml
 from common.datasets.prepare_command import origin
 from common.distributed.device import keep_freed_memory
@@ -64,9 +64,8 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     module = f"python -m {name}.train"
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=module,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=f"""\
 Train {name} until its quality target is met, and write an MLPerf result log that `python -m compliance.check` judges.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
 from compliance.benchmarks import REFERENCES
 from compliance.cli import round_name
@@ -75,12 +76,11 @@ def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) ->
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m compliance.rcp", formatter_class=raw)
+    parser = CommandParser("python -m compliance.rcp")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
 
-    shown = commands.add_parser("show", help="print tables of convergence points", formatter_class=raw)
+    shown = commands.add_parser("show", help="print tables of convergence points")
     shown.epilog = EXAMPLES
     what = shown.add_mutually_exclusive_group()
     what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: what is there)")
     shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
 
-    recorded = commands.add_parser("record", help="make or extend a table", formatter_class=raw)
+    recorded = commands.add_parser("record", help="make or extend a table")
     recorded.description, recorded.epilog = RECORD_HELP, EXAMPLES
     recorded.add_argument("runs", type=Path, metavar="RUNS", help="folder with result_*.txt, or one log")
     recorded.add_argument("-o", "--output", type=Path, required=True, metavar="TABLE.yaml")
@@ -100,21 +100,31 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 after an error (wrong use exits with 2)."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    path: Path | None = given.table if given.command == "show" else given.runs
-    if path and not path.exists():
-        parser.error(f"{path}: there is no such file or folder")
-    try:
-        if given.command == "record":
-            record(given.runs, given.output, given.name, given.benchmark)
-        else:
-            names = [given.benchmark] if given.benchmark else REFERENCES
-            modes: tuple[Mode, ...] = ("official", "envelope") if given.mode == "both" else (given.mode,)
-            for table in [path] if path else [ROOT / REFERENCES[name].points for name in names]:
-                show(table, given.round, given.variant, modes)
-            print(FOOTNOTE)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _record(given) if given.command == "record" else _show(given), (ValueError, OSError))
+
+
+def _record(given: argparse.Namespace) -> int:
+    _check_exists(given.runs)
+    record(given.runs, given.output, given.name, given.benchmark)
     return 0
+
+
+def _show(given: argparse.Namespace) -> int:
+    if given.table:
+        _check_exists(given.table)
+    names = [given.benchmark] if given.benchmark else REFERENCES
+    modes: tuple[Mode, ...] = ("official", "envelope") if given.mode == "both" else (given.mode,)
+    for table in [given.table] if given.table else [ROOT / REFERENCES[name].points for name in names]:
+        show(table, given.round, given.variant, modes)
+    print(FOOTNOTE, flush=True)
+    return 0
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import run_command
+from common.command import CommandParser, run_command
 from common.datasets.manifest import ManifestError
 from compliance.formats.words import clean
 from compliance.model.layout import STRONG, WEAK
@@ -79,11 +79,10 @@ def _show(assembly: Assembly, dry_run: bool) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "python -m submission.assemble",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from common.command import CommandParser, reader_has_gone
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option
 from compliance.formats.words import clean
@@ -50,19 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(clean(error))
     except BrokenPipeError:
-        # The reader of the output (head, less) has gone: no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return reader_has_gone()
     except KeyboardInterrupt:
         return 130
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m submission.compare",
         description="Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("a", metavar="A", help="a result, a submission, a folder of runs, or a log")
     parser.add_argument("b", metavar="B", help="what to compare it with")

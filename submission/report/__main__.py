@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from common.command import UsageError, run_command
+from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_rules_option, round_name
 from compliance.engine import Options, check_paths
@@ -38,11 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m submission.report",
         description="Show results, how they came about and what is wrong with them, as one HTML file.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where the page goes")

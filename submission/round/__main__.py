@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import UsageError, count, positive, run_command
+from common.command import CommandParser, UsageError, count, positive, run_command
 from compliance.cli import add_rules_option
 from submission.report.write import NotOurs
 from submission.round.make import make_round
@@ -48,11 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m submission.round",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_argument_group("what is run")
     what.add_argument("--config", required=True, metavar="mini|closed|FILE", help="configurations of the benchmarks")

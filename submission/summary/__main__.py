@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.command import UsageError, run_command
+from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
 from submission.summary.formats import WIDTH, csv_summary, json_summary, markdown_summary, terminal_summary
@@ -33,11 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m submission.summary",
         description="Show what results of MLPerf HPC score: of a submission, or of all submissions of a round.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import UsageError, run_command
+from common.command import CommandParser, UsageError, run_command
 from common.files import whole_file
 from compliance.check_system import check_description
 from compliance.engine import Options
@@ -41,11 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m submission.system",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     make = parser.add_argument_group("to describe the machine")
     make.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")

@@ -1,6 +1,8 @@
 """The command line of the convergence points: show and record."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +184,6 @@ def test_show_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         [],
         ["show", "resnet"],
         ["show", "--round", "9"],
-        ["record", "nowhere", "-o", "t.yaml"],
         ["record", "."],
     ],
 )
@@ -190,6 +191,17 @@ def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(*arguments)
     assert caught.value.code == 2
+
+
+def test_a_missing_file_is_wrong_use_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("record", "nowhere", "-o", "t.yaml") == run("show", "--table", "nowhere") == 2
+    assert capsys.readouterr().err.count("nowhere: no such file or folder") == 2
+
+
+def test_a_reader_that_stops_reading_is_not_an_error() -> None:
+    command = f"{sys.executable} -m compliance.rcp show | head -n 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1 and done.stderr == ""
 
 
 def test_help_teaches_by_examples(capsys: pytest.CaptureFixture[str]) -> None:

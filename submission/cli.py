@@ -1,0 +1,144 @@
+"""The console script `mlperf-hpc`: every command of the suite under one name, beside `python -m MODULE`.
+
+It stands above all other modules, and imports that of a command when the command is given: the checker starts without
+torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+from common.command import PROGRAM
+from common.extras import missing_extra
+from compliance import __version__
+from compliance.benchmarks import PACKAGES
+
+BENCHMARK: Final = "BENCHMARK"
+"""Stands for the package of a benchmark, which the user names after the command."""
+COMMANDS: Final = {
+    "Check results": {
+        "check": ("compliance.check", "logs, result sets, packages, repositories: are they valid?"),
+        "rcp": ("compliance.rcp.__main__", "show reference convergence points, or record a table of your own"),
+    },
+    "Make data": {
+        "synthesize": (
+            "BENCHMARK.synthesize",
+            "data from physics: the mini problem, or full-size samples",
+        ),
+        "split": ("BENCHMARK.split", "published files into training and validation (deepcam)"),
+        "summarize": ("BENCHMARK.summarize", "statistics of the training data (deepcam)"),
+        "prepare": ("BENCHMARK.prepare", "convert published data; list and verify checksums"),
+    },
+    "Train": {
+        "train": ("BENCHMARK.train", "train to the quality target and write the result log"),
+        "evaluate": ("BENCHMARK.evaluate", "quality of a checkpoint on the validation set"),
+        "predict": ("BENCHMARK.predict", "write what a checkpoint predicts"),
+        "export": ("common.export", "weights of a checkpoint as safetensors"),
+    },
+    "Submit": {
+        "round": ("submission.round.__main__", "all runs of a round, and a checked package and a report of them"),
+        "system": ("submission.system.__main__", "describe this machine, or check a description"),
+        "assemble": ("submission.assemble.__main__", "a submission package from the logs of finished runs"),
+        "manifest": ("submission.manifest", "is every file of a package as it was assembled?"),
+    },
+    "Read results": {
+        "summary": ("submission.summary.__main__", "table of scores, of one submission or of a round"),
+        "report": ("submission.report.__main__", "results as one HTML page"),
+        "compare": ("submission.compare.__main__", "two results side by side"),
+    },
+}
+"""By group: the module of each command, and what it is for. Those that no benchmark has are left out."""
+
+HEAD: Final = f"""\
+usage: {PROGRAM} COMMAND …
+
+Train the MLPerf HPC benchmarks, check result logs, make and read submissions.
+"""
+EXAMPLES: Final = f"""
+examples:
+  {PROGRAM} check logs/                         PASS or FAIL, with every finding
+  {PROGRAM} train cosmoflow mini train.seed=7   the mini problem, on a laptop
+  {PROGRAM} train cosmoflow --list-configs      configurations by name
+  {PROGRAM} round --config mini --runs 1        one run of each benchmark, a package and a report
+
+`{PROGRAM} COMMAND --help` shows the options of a command. Each command is a module too, as launchers want it:
+`torchrun --nproc-per-node 4 -m cosmoflow.train mini`, `python -m compliance.check logs/`."""
+
+
+class UnknownNameError(ValueError):
+    """The command line names no command, or no benchmark; the message lists them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status, or 2 if there is no such command and 1 if an extra is missing."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"mlperf-hpc-suite {__version__}")
+        return 0
+    try:
+        module, rest = resolve(words)
+    except UnknownNameError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return _run(module, rest)
+
+
+def usage() -> str:
+    """Return what `mlperf-hpc --help` shows."""
+    lines = [HEAD]
+    for group, commands in COMMANDS.items():
+        lines.append(f"{group}:")
+        for name, (module, summary) in commands.items():
+            shown = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
+            lines += [f"  {shown:<22}{summary}"] if _exists(module) else []
+        lines.append("")
+    return "\n".join([*lines, f"{BENCHMARK}: {', '.join(PACKAGES)}", EXAMPLES])
+
+
+def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the module that a command line names, and the arguments for it.
+
+    Raises UnknownNameError for a command or a benchmark that does not exist.
+    """
+    name, *rest = words
+    modules = {name: module for commands in COMMANDS.values() for name, (module, _) in commands.items()}
+    module = modules.get(name, "")
+    if module and not module.startswith(BENCHMARK):
+        return module, rest
+    having = [package for package in PACKAGES if module and find_spec(module.replace(BENCHMARK, package))]
+    if not having:
+        raise UnknownNameError(f"there is no command {name!r}{_hint(name, modules)}; {PROGRAM} --help lists them")
+    if not rest or rest[0] not in having:
+        what = f"{rest[0]!r} is not a benchmark{_hint(rest[0], having)}" if rest else "a benchmark is missing"
+        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(having)}}} …")
+    return module.replace(BENCHMARK, rest[0]), rest[1:]
+
+
+def _exists(module: str) -> bool:
+    return any(find_spec(module.replace(BENCHMARK, package)) for package in PACKAGES)
+
+
+def _hint(word: str, known: Collection[str]) -> str:
+    """Return the name that was probably meant, as the end of a sentence."""
+    near = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _run(module: str, arguments: Sequence[str]) -> int:
+    try:
+        status: int = import_module(module).main(arguments)
+    except ModuleNotFoundError as error:
+        problem = missing_extra(error, module)
+        if problem is None:
+            raise
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    return status

@@ -1,0 +1,63 @@
+"""A command whose extra is not installed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.extras import missing_extra
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = [
+    *(
+        f"{name}.{command}"
+        for name in ("cosmoflow", "deepcam", "oc20")
+        for command in ("train", "prepare", "synthesize")
+    ),
+    "cosmoflow.evaluate",
+    "deepcam.split",
+    "common.export",
+]
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Run Python where only what the checker needs is installed; return status and what is on standard error."""
+    needed = tmp_path / "site"
+    needed.mkdir()
+    for name in ("msgspec", "yaml", "tqdm"):
+        (needed / name).symlink_to(Path(sys.modules[name].__file__).parent)
+
+    def run(*arguments):
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}{os.pathsep}{needed}"}
+        command = [sys.executable, "-S", *arguments]  # without the packages of the environment
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_a_command_without_its_extra_says_in_one_line_what_to_install(module, bare):
+    status, said = bare("-m", module, "--help")
+    extra = "train" if module.startswith("common") else module.partition(".")[0]
+    assert status == 1 and said.startswith(f"error: {module} needs ")
+    assert said.endswith(f": pip install '{ROOT}[{extra}]'\n") and said.count("\n") == 1
+
+
+def test_the_installed_script_says_so_too(bare):
+    status, said = bare("-c", "import sys; from submission.cli import main; sys.exit(main(['train', 'oc20', 'mini']))")
+    assert status == 1 and said.startswith("error: oc20.train needs ") and said.count("\n") == 1
+
+
+def test_a_program_that_imports_the_suite_has_its_own_traceback(bare):
+    status, said = bare("-c", "import cosmoflow.train")
+    assert status == 1 and "Traceback" in said
+
+
+def test_other_errors_keep_their_traceback():
+    assert missing_extra(ValueError("x"), "oc20.train") is None
+    # A module of our own that is missing is not a matter of pip.
+    assert missing_extra(ModuleNotFoundError("", name="common.training.nothing"), "oc20.train") is None

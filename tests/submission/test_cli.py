@@ -1,0 +1,71 @@
+"""`mlperf-hpc`: one name for all commands."""
+
+import re
+import sys
+
+import pytest
+
+from compliance.samples.log import SampleLog
+from submission.cli import COMMANDS, main, resolve, usage
+
+ALL = [name for commands in COMMANDS.values() for name in commands]
+
+
+@pytest.fixture
+def mlperf_hpc(monkeypatch):
+    """Run a command as the installed script does; return its exit status."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/mlperf-hpc", *words])
+        try:
+            return main()
+        except SystemExit as stopped:  # of argparse
+            return stopped.code
+
+    return call
+
+
+def test_help_shows_every_command_that_can_run(mlperf_hpc, capsys):
+    assert mlperf_hpc("--help") == 0
+    out = capsys.readouterr().out
+    assert out == usage() + "\n"
+    shown = re.findall(r"^  (\w+)(?: BENCHMARK)? +\S", out, re.MULTILINE)
+    for name in shown:
+        assert name in ALL
+    assert {"check", "train", "round", "report"} <= set(shown)
+    assert mlperf_hpc() == 2 and capsys.readouterr().err == out
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_command_calls_itself_and_others_as_it_was_called(name, mlperf_hpc, capsys):
+    words = [name, "deepcam"] if name not in usage() or f"{name} BENCHMARK" in usage() else [name]
+    if f"  {name} " not in usage():
+        pytest.skip(f"no benchmark has {name}")
+    assert mlperf_hpc(*words, "--help") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} [-h]") and "python -m" not in out
+    for mentioned, second in re.findall(r"mlperf-hpc (\w+) ?(\w*)", out):
+        resolve([mentioned, second])
+
+
+def test_the_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
+    log = tmp_path / "result_0.txt"
+    log.write_bytes(SampleLog("cosmoflow").bytes())
+    assert mlperf_hpc("check", str(log)) == 0 and "PASS" in capsys.readouterr().out
+    log.write_bytes(SampleLog("cosmoflow").last_evaluation(0.2).bytes())
+    assert mlperf_hpc("check", str(log)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chekc"], "there is no command 'chekc'; did you mean 'check'?"),
+        (["xyz"], "there is no command 'xyz'; mlperf-hpc --help"),
+        (["train"], "a benchmark is missing; usage: mlperf-hpc train {cosmoflow,deepcam,oc20}"),
+        (["train", "cosmo", "mini"], "'cosmo' is not a benchmark; did you mean 'cosmoflow'?"),
+        (["split", "oc20"], "usage: mlperf-hpc split {deepcam}"),
+    ],
+)
+def test_what_does_not_exist_is_an_error_that_names_what_does(words, said, mlperf_hpc, capsys):
+    assert mlperf_hpc(*words) == 2
+    assert said in capsys.readouterr().err

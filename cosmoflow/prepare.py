@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, count, positive, run_command
-from common.datasets.build import USER_ERRORS, Item, Plan, ProductionError, produce, report
-from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
+from common.datasets.build import USER_ERRORS, BuildError, DatasetPlan, Item, build_dataset, report
+from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
-from cosmoflow.data.splits import Split, SplitFile
+from cosmoflow.data.splits import HashSplit, SplitFile
 
 DESCRIPTION: Final = """\
 Makes the CosmoFlow data from raw universes, and checks data that are there.
@@ -42,7 +42,7 @@ the command again. The manifest, with sizes and checksums, is written when nothi
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
 """
-LAYOUT: Final = Layout("cosmoflow.prepare", SPLITS)
+LAYOUT: Final = DatasetLayout("cosmoflow.prepare", SPLITS)
 
 
 @dataclass(frozen=True)
@@ -62,41 +62,39 @@ class Converter:
 
 
 def find_universes(folder: Path) -> dict[str, Path]:
-    """The raw universes below a folder by name, `<folder>_<universe>`; ProductionError if there are none."""
+    """The raw universes below a folder by name, `<folder>_<universe>`; BuildError if there are none."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.hdf5")):
         name = f"{path.resolve().parent.name}_{path.stem}"
         if name in found:
-            raise ProductionError(f"{found[name]} and {path} would both become {name}_000; rename one of the folders")
+            raise BuildError(f"{found[name]} and {path} would both become {name}_000; rename one of the folders")
         found[name] = path
     if not found:
-        raise ProductionError(
-            f"no *.hdf5 below {folder}: expected raw universes like 21688988/univ_ics_2019-03_a*.hdf5"
-        )
+        raise BuildError(f"no *.hdf5 below {folder}: expected raw universes like 21688988/univ_ics_2019-03_a*.hdf5")
     return found
 
 
-def conversion(args: argparse.Namespace) -> Plan:
+def conversion(args: argparse.Namespace) -> DatasetPlan:
     """The plan of `convert`: one item per universe."""
     universes = find_universes(args.input_dir)
     split = (
         SplitFile(args.split_file)
         if args.split_file
-        else Split(args.seed, args.validation_fraction, args.train, args.validation)
+        else HashSplit(args.seed, args.validation_fraction, args.train, args.validation)
     )
     sides = {name: side for side, names in split(sorted(universes)).items() for name in names}
     if unused := len(universes) - len(sides):
         print(f"{unused:,} of {len(universes):,} universes are in neither split and left out")
     grid = _grid([universes[name] for name in sorted(sides)])
     if grid % args.sample_size:
-        raise ProductionError(f"universes of {grid} voxels per side cannot be cut into cubes of {args.sample_size}")
+        raise BuildError(f"universes of {grid} voxels per side cannot be cut into cubes of {args.sample_size}")
     samples = SampleFormat.chosen(args.format, args.compress)
     blocks = grid // args.sample_size
     items = tuple(
         Item(name, samples.names_of_universe(f"{side}/{name}", blocks), (universes[name], f"{side}/{name}"))
         for name, side in sorted(sides.items())
     )
-    variant, source_digest = origin(args.input_dir)
+    variant, source_digest = variant_and_digest(args.input_dir)
     facts = {
         "converter": "cosmoflow.prepare",
         "universe_grid": grid,
@@ -106,7 +104,7 @@ def conversion(args: argparse.Namespace) -> Plan:
         **samples.facts,
     }
     make = Converter(grid, args.sample_size, samples)
-    return Plan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
+    return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
 
 
 def _grid(paths: Sequence[Path]) -> int:
@@ -117,13 +115,13 @@ def _grid(paths: Sequence[Path]) -> int:
                 return universe.grid
         except UniverseError as error:
             errors.append(str(error))
-    raise ProductionError("no universe can be read:\n  " + "\n  ".join(errors))
+    raise BuildError("no universe can be read:\n  " + "\n  ".join(errors))
 
 
 def convert(args: argparse.Namespace) -> int:
     """All universes of this task are samples; returns the exit code."""
-    crew, plan = crew_of(args), conversion(args)
-    return report(produce(plan, args.output_dir, crew), plan, args.output_dir)
+    workers, plan = workers_of(args), conversion(args)
+    return report(build_dataset(plan, args.output_dir, workers), plan, args.output_dir)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     split.add_argument("--validation", type=count, metavar="N", help="exactly so many for validation, not a fraction")
     split.add_argument("--seed", type=count, default=0, help="of the hash that decides (default 0)")
     split.add_argument("--split-file", type=Path, help="YAML or JSON instead: {train: [names], validation: [names]}")
-    add_crew(made)
+    add_worker_options(made)
     LAYOUT.add_commands(commands)
     return parser
 

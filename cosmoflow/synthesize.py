@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import UsageError, count, positive
-from common.datasets.build import Item, Plan
+from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given
 from common.reference import MINI
 from cosmoflow.data.raw import write_universe
@@ -60,7 +60,7 @@ class Generator:
             self.samples.write_universe(folder / stem, slabs, labels)
 
 
-def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> Plan:
+def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> DatasetPlan:
     """The plan of a synthetic dataset, one item per universe; without a format of samples it is raw universes."""
     items = []
     job = 20_000_000 + seed % 10_000_000
@@ -74,7 +74,7 @@ def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> Plan:
     size = (samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid)
     generator = Generator(recipe, seed, samples)
     facts = facts_of(recipe, seed, samples)
-    return Plan("cosmoflow", MINI if is_mini else "synthetic", facts, tuple(items), generator, size, "universes")
+    return DatasetPlan("cosmoflow", MINI if is_mini else "synthetic", facts, tuple(items), generator, size, "universes")
 
 
 def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Synthesize(Synthesis):
         changes = given(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
         return changes if args.length is None else changes | {"length_mpc_h": args.length or None}
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of samples, or of raw universes."""
         if args.format == RAW and args.compress == "gzip":
             raise UsageError("raw universes are not compressed: leave out --compress")
@@ -135,7 +135,7 @@ class Synthesize(Synthesis):
         """Draw slices and spectra."""
         draw(recipe, seed, path)
 
-    def next_step(self, plan: Plan, folder: Path) -> str:
+    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to give next: cut raw universes, or train."""
         shape = plan.facts["sample_shape"]
         if plan.facts["format"] == RAW:

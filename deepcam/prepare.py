@@ -16,8 +16,8 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import CommandParser, run_command
-from common.datasets.build import USER_ERRORS, Crew, Item, Plan, ProductionError, produce, report
-from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
+from common.datasets.build import USER_ERRORS, BuildError, DatasetPlan, Item, Workers, build_dataset, report
+from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from common.files import whole_file
 from common.processes import in_processes
 from deepcam.data import snapshot, stats
@@ -55,7 +55,7 @@ checksums, is written when nothing is left to do.
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
 """
-LAYOUT: Final = Layout("deepcam.prepare", SPLITS, files=(stats.NAME,), inside=verify_singles)
+LAYOUT: Final = DatasetLayout("deepcam.prepare", SPLITS, files=(stats.NAME,), inside=verify_singles)
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class Converter:
             copyfile(item.source, part)
 
 
-def conversion(source: Path, format_name: str) -> Plan:
+def conversion(source: Path, format_name: str) -> DatasetPlan:
     """The plan of `convert`: an item for stats.h5, and for each snapshot or block of snapshots.
 
-    ProductionError, StatsError when the input is not complete.
+    BuildError, StatsError when the input is not complete.
     """
     splits = find_splits(source)
     stats.read(source / stats.NAME)
     shape_HWC = _shape([path for paths in splits.values() for path in paths])
     format = FORMATS[format_name](shape_HWC)
-    variant, source_digest = origin(source)
+    variant, source_digest = variant_and_digest(source)
     facts: dict[str, Any] = {
         "converter": "deepcam.prepare",
         "format": format_name,
@@ -98,11 +98,11 @@ def conversion(source: Path, format_name: str) -> Plan:
     for split, paths in splits.items():
         items += format.items(split, paths)
     begin = partial(format.begin, splits)
-    return Plan("deepcam", variant, facts, tuple(items), Converter(format), data_bytes, begin=begin)
+    return DatasetPlan("deepcam", variant, facts, tuple(items), Converter(format), data_bytes, begin=begin)
 
 
 def find_splits(folder: Path) -> dict[str, list[Path]]:
-    """The snapshots of each split, sorted by name. ProductionError without any for training or validation."""
+    """The snapshots of each split, sorted by name. BuildError without any for training or validation."""
     found = {
         split: [folder / split / name for name in snapshot.find(folder / split)]
         for split in SPLITS
@@ -110,7 +110,7 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
     }
     for split in ("train", "validation"):
         if not found.get(split):
-            raise ProductionError(
+            raise BuildError(
                 f"no data*.h5 in {folder / split}: expected the published snapshots, split: python -m deepcam.split"
             )
     return {split: paths for split, paths in found.items() if paths}
@@ -128,23 +128,23 @@ def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
             errors.append(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
         except (SnapshotError, OSError) as error:
             errors.append(str(error))
-    raise ProductionError("no snapshot can be read:\n  " + "\n  ".join(errors))
+    raise BuildError("no snapshot can be read:\n  " + "\n  ".join(errors))
 
 
 def convert(args: argparse.Namespace) -> int:
     """All items of this task are made, and compared on request; returns the exit code."""
-    crew, plan, folder = crew_of(args), conversion(args.input_dir, args.format), args.output_dir
-    code = report(produce(plan, folder, crew), plan, folder)
-    return code or (_compared(plan, folder, crew) if args.verify else 0)
+    workers, plan, folder = workers_of(args), conversion(args.input_dir, args.format), args.output_dir
+    code = report(build_dataset(plan, folder, workers), plan, folder)
+    return code or (_compared(plan, folder, workers) if args.verify else 0)
 
 
-def _compared(plan: Plan, folder: Path, crew: Crew) -> int:
+def _compared(plan: DatasetPlan, folder: Path, workers: Workers) -> int:
     """The samples of this task have been read again and compared with their snapshots; returns the exit code."""
     assert isinstance(plan.make, Converter)
-    mine = [item for item in plan.items[crew.task :: crew.tasks] if item.name != stats.NAME]
+    mine = [item for item in plan.items[workers.task :: workers.tasks] if item.name != stats.NAME]
     comparing = partial(compare, plan.make.format, folder)
-    quiet = None if crew.task == 0 else True
-    done = in_processes(comparing, mine, crew.workers) if mine else iter(())
+    quiet = None if workers.task == 0 else True
+    done = in_processes(comparing, mine, workers.processes) if mine else iter(())
     bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {folder}", disable=quiet)
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
     made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
     made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
-    add_crew(made)
+    add_worker_options(made)
     LAYOUT.add_commands(commands)
     return parser
 

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.command import CommandParser, run_command
-from common.datasets.build import ProductionError
+from common.datasets.build import BuildError
 
 SPLITS: Final = ("train", "validation", "test")
 SEED: Final = 12345
@@ -48,13 +48,13 @@ def split(names: Sequence[str]) -> dict[str, list[str]]:
 def link(source: Path, output: Path) -> dict[str, list[str]]:
     """The folders of the splits below `output` hold relative links to the snapshots in `source`; returns their names.
 
-    ProductionError, and nothing changed, when there are no snapshots or a folder holds anything else.
+    BuildError, and nothing changed, when there are no snapshots or a folder holds anything else.
     """
     if not source.is_dir():
-        raise ProductionError(f"{source} is not a folder: expected the one with all data-*.h5")
+        raise BuildError(f"{source} is not a folder: expected the one with all data-*.h5")
     names = [name for name in os.listdir(source) if name.startswith("data") and name.endswith(".h5")]
     if not names:
-        raise ProductionError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
+        raise BuildError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
     parts = split(names)
     missing = {side: sorted(set(parts[side]) - _linked(source, output / side, parts[side])) for side in SPLITS}
     there = len(names) - sum(map(len, missing.values()))
@@ -75,7 +75,7 @@ def _linked(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
     for name in sorted(found):
         path = folder / name
         if name not in expected or not path.is_symlink() or path.resolve() != (source / name).resolve():
-            raise ProductionError(
+            raise BuildError(
                 f"{path} is no link of this split of {source}; nothing was changed. If snapshots were added or "
                 f"taken away, or a folder was moved, since the links were made, delete {', '.join(SPLITS)} in "
                 f"{folder.parent} and split again; else name another folder"
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"note: the published dataset has {PUBLISHED:,} snapshots, and {total:,} are here")
         return 0
 
-    return run_command(run, (ProductionError, OSError))
+    return run_command(run, (BuildError, OSError))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.command import CommandParser, run_command
-from common.datasets.build import MOST_TOLD, USER_ERRORS, ProductionError
+from common.datasets.build import ERRORS_SHOWN, USER_ERRORS, BuildError
 from common.distributed.dist import Dist, DistConfig, connect
 from common.processes import usable_cores
 from deepcam.data import snapshot, stats
@@ -41,20 +41,20 @@ examples:
 def summarize(folder: Path, dist: Dist) -> Stats:
     """`folder`/stats.h5 holds the statistics of the snapshots in `folder`/train; returns them. A collective call.
 
-    ProductionError on all ranks, and nothing written, when there are no snapshots, when some cannot be used (they are
+    BuildError on all ranks, and nothing written, when there are no snapshots, when some cannot be used (they are
     named), when a channel is constant, and when stats.h5 holds other numbers. One that is damaged is replaced.
     """
     train = folder / "train"
     names = dist.broadcast_object(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
     if not names:
-        raise ProductionError(f"no data-*.h5 in {train}: expected the training snapshots")
+        raise BuildError(f"no data-*.h5 in {train}: expected the training snapshots")
     table = _table(train, names, dist)
     mean, sqmean = table[:, :2].mean(axis=0)
     result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))
     if constant := [CHANNELS[i].name for i in np.flatnonzero(result.minval == result.maxval)]:
-        raise ProductionError(f"{train}: the same value everywhere cannot be scaled to [0, 1]: {', '.join(constant)}")
+        raise BuildError(f"{train}: the same value everywhere cannot be scaled to [0, 1]: {', '.join(constant)}")
     if problem := dist.broadcast_object(_settled(folder / stats.NAME, result) if dist.is_main else None):
-        raise ProductionError(problem)
+        raise BuildError(problem)
     return result
 
 
@@ -82,8 +82,8 @@ def _table(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
     parts = dist.gather_objects(results)
     found = [parts[i % dist.world_size][i // dist.world_size] for i in range(len(names))]
     if bad := [result for result in found if isinstance(result, str)]:
-        more = [f"and {len(bad) - MOST_TOLD:,} more"] if len(bad) > MOST_TOLD else []
-        raise ProductionError("\n  ".join([f"{len(bad):,} snapshots cannot be used:", *bad[:MOST_TOLD], *more]))
+        more = [f"and {len(bad) - ERRORS_SHOWN:,} more"] if len(bad) > ERRORS_SHOWN else []
+        raise BuildError("\n  ".join([f"{len(bad):,} snapshots cannot be used:", *bad[:ERRORS_SHOWN], *more]))
     table: np.ndarray = np.stack(found)
     return table
 
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with connect(DistConfig(device="cpu", timeout_s=WAIT_S)) as dist:
             try:
                 result = summarize(folder, dist)
-            except ProductionError as error:  # on all ranks; one is enough to tell it
+            except BuildError as error:  # on all ranks; one is enough to tell it
                 if dist.is_main:
                     print(f"error: {error}", file=sys.stderr)
                 return 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.datasets.build import Item, Plan
+from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.synthesize_command import Synthesis, given
 from common.distributed.dist import alone
@@ -54,7 +54,7 @@ class Generator:
         snapshot.write(folder / item.files[0], fields, labels)
 
 
-def synthesis(recipe: Recipe, seed: int) -> Plan:
+def synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
     """The plan of a synthetic dataset, one item per snapshot."""
     items = []
     for code, number in enumerate(recipe.samples.values()):
@@ -63,7 +63,9 @@ def synthesis(recipe: Recipe, seed: int) -> Plan:
             items.append(Item(name, (name,), (code, i)))
     variant = MINI if recipe == PRESETS["mini"] else "synthetic"
     size = recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096
-    return Plan("deepcam", variant, facts_of(recipe, seed), tuple(items), Generator(recipe, seed), size, "snapshots")
+    return DatasetPlan(
+        "deepcam", variant, facts_of(recipe, seed), tuple(items), Generator(recipe, seed), size, "snapshots"
+    )
 
 
 def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
@@ -106,7 +108,7 @@ class Synthesize(Synthesis):
         """Return the fields of a preset that the arguments replace."""
         return given(args, "height", "width", "size", *SPLITS)
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of snapshots."""
         return synthesis(recipe, args.seed)
 
@@ -114,7 +116,7 @@ class Synthesize(Synthesis):
         """Draw snapshots and their labels."""
         draw(recipe, seed, path)
 
-    def next_step(self, plan: Plan, folder: Path) -> str:
+    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to give next: train."""
         if plan.variant == MINI:
             return f"python -m deepcam.train deepcam/mini.yaml data.data_dir={folder}"

@@ -13,8 +13,17 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import CommandParser, positive, run_command
-from common.datasets.build import USER_ERRORS, BadItemError, Crew, Item, Plan, ProductionError, produce, report
-from common.datasets.prepare_command import Layout, add_crew, crew_of, origin
+from common.datasets.build import (
+    USER_ERRORS,
+    BadItemError,
+    BuildError,
+    DatasetPlan,
+    Item,
+    Workers,
+    build_dataset,
+    report,
+)
+from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from common.processes import in_processes, usable_cores
 from oc20.data import metadata
 from oc20.data.conversion import (
@@ -72,7 +81,7 @@ METADATA_HELP: Final = """\
 Reads all frames in DATA_DIR/train and DATA_DIR/validation and writes metadata.npz beside them: the numbers of atoms,
 edges, triplets and free atoms of each. Published files lack the last, and some the triplets.
 """
-LAYOUT: Final = Layout("oc20.prepare", SPLITS)
+LAYOUT: Final = DatasetLayout("oc20.prepare", SPLITS)
 
 
 @dataclass(frozen=True)
@@ -85,10 +94,10 @@ class Converter:
         make_shard(item.source.frames(), FORMATS[self.format], folder, item.files)
 
 
-def conversion(source: Path, format: str) -> Plan:
-    """The plan of `convert`, an item per pair of published files or per shard. ProductionError for missing input."""
+def conversion(source: Path, format: str) -> DatasetPlan:
+    """The plan of `convert`, an item per pair of published files or per shard. BuildError for missing input."""
     splits = find_splits(source)
-    variant, source_digest = origin(source)
+    variant, source_digest = variant_and_digest(source)
     facts: dict[str, Any] = {"converter": "oc20.prepare", "format": format, "source_digest": source_digest, **GRAPH}
     items = [
         Item(f"{split}/{entry.path.name}", names_of(split, entry.number, FORMATS[format]), entry)
@@ -96,22 +105,22 @@ def conversion(source: Path, format: str) -> Plan:
         for entry in sources
     ]
     size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
-    return closing(Plan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
+    return closing(DatasetPlan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
 
 
 def convert(args: argparse.Namespace) -> int:
     """All items of this task are made, and compared on request; returns the exit code."""
-    crew, plan, folder = crew_of(args), conversion(args.input_dir, args.format), args.output_dir
-    code = report(produce(plan, folder, crew), plan, folder)
-    return code or (_compared(plan, folder, crew, args.format) if args.verify else 0)
+    workers, plan, folder = workers_of(args), conversion(args.input_dir, args.format), args.output_dir
+    code = report(build_dataset(plan, folder, workers), plan, folder)
+    return code or (_compared(plan, folder, workers, args.format) if args.verify else 0)
 
 
-def _compared(plan: Plan, folder: Path, crew: Crew, format: str) -> int:
+def _compared(plan: DatasetPlan, folder: Path, workers: Workers, format: str) -> int:
     """The frames of this task have been read again and compared with their sources; returns the exit code."""
-    mine = plan.items[crew.task :: crew.tasks]
+    mine = plan.items[workers.task :: workers.tasks]
     comparing = partial(_differences, folder, FORMATS[format].read_as)
-    quiet = None if crew.task == 0 else True
-    done = in_processes(comparing, mine, crew.workers) if mine else iter(())
+    quiet = None if workers.task == 0 else True
+    done = in_processes(comparing, mine, workers.processes) if mine else iter(())
     bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {folder}", disable=quiet)
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
@@ -129,7 +138,7 @@ def complete_metadata(args: argparse.Namespace) -> int:
     for split, sources in find_splits(args.data_dir).items():
         folder = args.data_dir / split
         if isinstance(sources[0], Published):
-            raise ProductionError(f"{folder} holds no edges yet: python -m oc20.prepare convert")
+            raise BuildError(f"{folder} holds no edges yet: python -m oc20.prepare convert")
         bar = tqdm(
             in_processes(_sizes, sources, args.workers or usable_cores()),
             total=len(sources),
@@ -140,7 +149,7 @@ def complete_metadata(args: argparse.Namespace) -> int:
         try:
             found = {source.path.name: sizes for source, sizes in bar}
         except BadItemError as error:
-            raise ProductionError(str(error)) from error
+            raise BuildError(str(error)) from error
         sizes = [size for name in sorted(found) for size in found[name]]
         metadata.write(folder / metadata.NAME, Metadata.of(sizes))
         print(f"{folder / metadata.NAME}: sizes of {len(sizes):,} frames")
@@ -162,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
     made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
     made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
-    add_crew(made)
+    add_worker_options(made)
     sized = commands.add_parser("metadata", help="sizes of frames that are there")
     sized.description = METADATA_HELP
     sized.set_defaults(run=complete_metadata)

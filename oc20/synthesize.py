@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import count, positive
-from common.datasets.build import Item, Plan
+from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given
 from common.reference import MINI
 from oc20.data import extxyz
@@ -69,7 +69,7 @@ class Generator:
             make_shard(Published(pair).frames(), FORMATS[self.format], folder, item.files)
 
 
-def synthesis(recipe: Recipe, seed: int, format: str) -> Plan:
+def synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
     """The plan of a synthetic dataset, one item per pair of files."""
     items = []
     for code, (split, trajectories) in enumerate(recipe.trajectories.items()):
@@ -83,7 +83,7 @@ def synthesis(recipe: Recipe, seed: int, format: str) -> Plan:
     variant = MINI if recipe == PRESETS["mini"] else "synthetic"
     size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
     generator = Generator(recipe, seed, format)
-    plan = Plan("oc20", variant, facts_of(recipe, seed, format), tuple(items), generator, size, "pairs of files")
+    plan = DatasetPlan("oc20", variant, facts_of(recipe, seed, format), tuple(items), generator, size, "pairs of files")
     return plan if format == RAW else closing(plan)
 
 
@@ -125,7 +125,7 @@ class Synthesize(Synthesis):
         changes = given(args, "train", "validation", "frames")
         return changes if args.slab is None else changes | {"size": tuple(args.slab)}
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of trajectories."""
         return synthesis(recipe, args.seed, args.format)
 
@@ -133,7 +133,7 @@ class Synthesize(Synthesis):
         """Draw surfaces and forces."""
         draw(recipe, seed, path)
 
-    def next_step(self, plan: Plan, folder: Path) -> str:
+    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to give next: convert raw trajectories, or train."""
         form = plan.facts["format"]
         if form == RAW:

@@ -64,7 +64,7 @@ def test_a_picture_is_drawn_with_or_without_data(synthesize, tmp_path, capsys, m
 def test_arguments_that_do_not_fit_are_wrong_use(synthesize, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = [(["out", *options.split()], message) for options, message in WRONG[synthesize] + ANYWHERE]
-    for arguments, message in [([], "name an OUTPUT_DIR"), *named]:
+    for arguments, message in [([], "give OUTPUT_DIR"), *named]:
         with pytest.raises(SystemExit) as stop:
             raise SystemExit(synthesize.main(arguments))
         assert stop.value.code == 2, arguments

@@ -100,7 +100,7 @@ def _part_of(position: np.ndarray, n: int | np.ndarray, parts: int) -> np.ndarra
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RankBatch:
     """A rank's share of a global batch.
 
     step: number of the global batch in its epoch, from 0.
@@ -141,13 +141,13 @@ class Batching:
             )
         return steps
 
-    def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[Batch]:
+    def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""
         for step in range(start, self.steps(len(order))):
             whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
             mine = share(whole, rank, world_size)
             parts = tuple(share(mine, part, self.accumulation) for part in range(self.accumulation))
-            yield Batch(step, parts, len(whole))
+            yield RankBatch(step, parts, len(whole))
 
 
 def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:

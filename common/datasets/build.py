@@ -1,6 +1,6 @@
-"""Makes the files of a dataset, item by item, in parallel; what was interrupted continues where it stopped.
+"""Build the files of a dataset item by item, in parallel; an interrupted build resumes where it stopped.
 
-Several tasks (ranks, jobs of an array) may share a folder: each makes its part of the items and keeps its own record,
+Several tasks (ranks, jobs of an array) may share a folder: each builds its part of the items and keeps its own record,
 and the one that finishes last writes the manifest.
 """
 
@@ -21,29 +21,29 @@ from tqdm import tqdm
 
 from common.command import UsageError
 from common.datasets.journal import PARTS, Heading, Journal, JournalError
-from common.datasets.manifest import Entry, Manifest, ManifestError, describe_file, verify_files
+from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
 from common.distributed.launch import LaunchError
 from common.processes import ProcessKilledError, in_processes
 
-MOST_TOLD: Final = 20  # errors of one kind on the screen
+ERRORS_SHOWN: Final = 20
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-class ProductionError(RuntimeError):
-    """The work cannot start or go on; the message says why and how to fix it. Finished items are kept."""
+class BuildError(RuntimeError):
+    """A dataset cannot be built; the message says why and how to fix it. Finished items are kept."""
 
 
 class BadItemError(ValueError):
-    """An item cannot be made, whatever the others do; the message says what is wrong with its source."""
+    """An item cannot be built, whatever happens to the others; the message says what is wrong with its source."""
 
 
-USER_ERRORS: Final = (ProductionError, JournalError, ManifestError, LaunchError, OSError)
-"""What a command that produces data tells its user without a traceback."""
+USER_ERRORS: Final = (BuildError, JournalError, ManifestError, LaunchError, OSError)
+"""Errors that a command which builds data reports without a traceback."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One independent piece of work and the files that it makes, relative to the folder; `source` is for the maker."""
+    """One independent piece of work: its files, relative to the folder, and its `source`, for the plan's `make`."""
 
     name: str
     files: tuple[str, ...]
@@ -51,14 +51,14 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A dataset to be.
+class DatasetPlan:
+    """What a dataset will consist of, and how its files are made.
 
-    facts: plain values, what makes it this dataset and no other; a folder with other facts is refused.
+    facts: plain values that identify the dataset; a folder with other facts is refused.
     make: writes the files of an item below a folder; must be picklable. BadItemError and OSError mean a bad item.
-    bytes_per_item: about how much disk space an item takes. noun: what users call the items.
-    begin: what all items need is in the folder after this call, which several tasks may make at the same time.
-    closing: items made from all others' files, by the task that finishes last.
+    bytes_per_item: approximate disk space of an item. noun: what users call the items.
+    begin: puts into the folder what all items need; several tasks may call it at the same time.
+    closing: items made from the files of all others, by the task that finishes last.
     """
 
     benchmark: str
@@ -73,28 +73,28 @@ class Plan:
 
     @property
     def files(self) -> set[str]:
-        """All files of the dataset; ProductionError when two items make the same one."""
+        """All files of the dataset; BuildError if two items make the same one."""
         owners: dict[str, str] = {}
         for item in (*self.items, *self.closing):
             for name in item.files:
                 if (other := owners.setdefault(name, item.name)) != item.name:
-                    raise ProductionError(f"{item.name} and {other} would both become {name}; rename one of them")
+                    raise BuildError(f"{item.name} and {other} would both become {name}; rename one of them")
         return set(owners)
 
 
 @dataclass(frozen=True)
-class Crew:
-    """Who does the work: this task of several, with this many processes."""
+class Workers:
+    """The processes of this task, which is one of several tasks that share the work."""
 
-    workers: int = 1
+    processes: int = 1
     task: int = 0
     tasks: int = 1
 
     def __post_init__(self) -> None:
-        if self.workers < 1 or not 0 <= self.task < self.tasks:
+        if self.processes < 1 or not 0 <= self.task < self.tasks:
             raise UsageError(
-                f"need at least one worker and a task from 0 to number of tasks - 1, not task {self.task} of "
-                f"{self.tasks} with {self.workers} workers"
+                f"task {self.task} of {self.tasks} with {self.processes} worker(s): expected at least one worker and "
+                f"a task from 0 to {self.tasks - 1}"
             )
 
 
@@ -102,12 +102,12 @@ class Crew:
 class Outcome:
     """What a call did.
 
-    made, found: items of this task that it finished, and that were finished before. failures: errors of bad items by
-    name. unfinished: items of all tasks that are still to be made. manifest: there when all are finished.
+    generated, reused: items of this task that it finished, and that were finished before. failures: errors of bad
+    items by name. unfinished: items of all tasks that are still to be made. manifest: set when all are finished.
     """
 
-    made: int = 0
-    found: int = 0
+    generated: int = 0
+    reused: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     unfinished: int = 0
     manifest: Manifest | None = None
@@ -115,7 +115,7 @@ class Outcome:
 
 
 def readable_bytes(amount: float) -> str:
-    """An amount of bytes as a person says it: 512 B, 1.5 MB."""
+    """Return an amount of bytes in a readable unit: 512 B, 1.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
             return f"{amount:.3g} {unit}"
@@ -123,24 +123,24 @@ def readable_bytes(amount: float) -> str:
     return f"{amount:.3g} TB"
 
 
-def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
-    """This task's items are on disk, those of other tasks untouched; the manifest is there when nothing is left.
+def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> Outcome:
+    """Build this task's items, and write the manifest once the items of all tasks are finished.
 
-    Items that are finished, by record and size, are not made again. A bad item leaves no files and does not keep the
-    others from being made. JournalError when the folder holds another dataset; ProductionError when the disk is too
-    small or full, or a worker was killed. What was finished before an error or an interrupt is kept and recorded.
+    Items that are finished, by record and size, are not made again. A bad item leaves no files and does not stop the
+    others. JournalError if the folder has another dataset; BuildError if the disk is too small or full, or a worker
+    was killed. What was finished before an error or an interrupt is kept and recorded.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     if not plan.items:
-        raise UsageError(f"no {plan.noun} to make: ask for at least one")
+        raise UsageError(f"no {plan.noun} to generate: ask for at least one")
     files = plan.files
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(files))
     journal = Journal(folder)
     journal.admit(heading, {PurePosixPath(name).parts[0] for name in files})
     _refuse_strays(journal, files)
-    mine = plan.items[crew.task :: crew.tasks]
+    mine = plan.items[workers.task :: workers.tasks]
     todo = [item for item in mine if not journal.has(item.files)]
-    outcome = Outcome(found=len(mine) - len(todo))
+    outcome = Outcome(reused=len(mine) - len(todo))
     if todo:
         for place in {(folder / name).parent for item in todo for name in item.files}:
             place.mkdir(parents=True, exist_ok=True)
@@ -148,110 +148,109 @@ def produce(plan: Plan, folder: Path, crew: Crew) -> Outcome:
     plan.begin(folder)
     if todo:
         try:
-            _work(plan, journal, crew, todo, outcome)
+            _work(plan, journal, workers, todo, outcome)
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise
-            raise ProductionError(
-                f"{folder}: {os.strerror(error.errno)}; {outcome.made + outcome.found:,} of {len(mine):,} are finished "
-                f"and kept. Make room for about {readable_bytes(plan.bytes_per_item * (len(todo) - outcome.made))} "
-                f"and give the same command again"
+            raise BuildError(
+                f"{folder}: {os.strerror(error.errno)}; {outcome.generated + outcome.reused:,} of {len(mine):,} "
+                f"{plan.noun} are finished and kept. Free about "
+                f"{readable_bytes(plan.bytes_per_item * (len(todo) - outcome.generated))} and run the command again"
             ) from error
         except ProcessKilledError as error:
-            raise ProductionError(
-                f"{error}; what is finished is kept, and the same command goes on from there"
-            ) from error
+            raise BuildError(f"{error}; finished {plan.noun} are kept: run the command again to continue") from error
         journal = Journal(folder)
     outcome.unfinished = sum(not journal.finished.keys() >= set(item.files) for item in plan.items)
     if not outcome.unfinished:
-        journal = _close(plan, journal, crew)
+        journal = _close(plan, journal, workers)
         outcome.manifest = journal.complete(heading) if (folder / PARTS).exists() else Journal(folder).manifest
-    outcome.seconds = time.monotonic() - begun
+    outcome.seconds = time.monotonic() - start
     return outcome
 
 
-def report(outcome: Outcome, plan: Plan, folder: Path, checksum: bool = False) -> int:
-    """What was made is told, and the files on disk have been compared with the manifest; returns the exit code."""
-    _tell([f"{name} was left out: {error}" for name, error in sorted(outcome.failures.items())])
-    print(f"made {outcome.made:,} {plan.noun} in {outcome.seconds:.1f} s; {outcome.found:,} were there before")
+def report(outcome: Outcome, plan: DatasetPlan, folder: Path, checksum: bool = False) -> int:
+    """Print the outcome and compare the files on disk with the manifest; return the exit code."""
+    _print_errors([f"skipped {name}: {error}" for name, error in sorted(outcome.failures.items())])
+    print(f"generated {outcome.generated:,} {plan.noun} in {outcome.seconds:.1f} s, reused {outcome.reused:,}")
     manifest = outcome.manifest
     if not manifest:
         others = outcome.unfinished - len(outcome.failures)
-        bad = f"{len(outcome.failures):,} could not be used" if outcome.failures else ""
-        left = f"{others:,} are left to other tasks" if others else ""
-        print(f"{folder} is not complete: {', '.join(filter(None, (bad, left)))}")
+        failed = f"{len(outcome.failures):,} failed" if outcome.failures else ""
+        pending = f"{others:,} belong to other tasks" if others else ""
+        print(f"{folder} is incomplete: {', '.join(filter(None, (failed, pending)))}")
         return 1 if outcome.failures else 0
     problems = verify_files(folder, manifest, checksum)
     if problems:
-        _tell(problems)
-        print(f"{folder}: {len(problems):,} files are not as they should be: delete them and give the command again")
+        _print_errors(problems)
+        print(f"{folder}: {len(problems):,} files do not match the manifest: delete them and run the command again")
         return 1
     counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
-    state = "is complete" if outcome.made else "was already complete"
+    state = "is complete" if outcome.generated else "was already complete"
     print(f"{folder} {state}: " + ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items())))
     print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.digest()}")
     return 0
 
 
-def _tell(errors: Sequence[str]) -> None:
-    for error in errors[:MOST_TOLD]:
+def _print_errors(errors: Sequence[str]) -> None:
+    for error in errors[:ERRORS_SHOWN]:
         print(f"error: {error}", file=sys.stderr)
-    if len(errors) > MOST_TOLD:
-        print(f"error: and {len(errors) - MOST_TOLD:,} more like these", file=sys.stderr)
+    if len(errors) > ERRORS_SHOWN:
+        print(f"error: {len(errors) - ERRORS_SHOWN:,} more errors of this kind", file=sys.stderr)
 
 
 def _refuse_strays(journal: Journal, files: set[str]) -> None:
     if strays := sorted(journal.finished.keys() - files):
-        raise ProductionError(
-            f"{journal.folder} has {len(strays):,} finished files that this call would not make, such as {strays[0]}: "
-            "the input or its split has changed. Restore it, or name another folder"
+        raise BuildError(
+            f"{journal.folder} has {len(strays):,} finished files that do not belong to this dataset, such as "
+            f"{strays[0]}: the input or its split has changed. Restore it, or choose another folder"
         )
 
 
 def _check_space(folder: Path, needed: float) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise ProductionError(
-            f"{folder}: about {readable_bytes(needed)} are needed and {readable_bytes(free)} are free; nothing was made"
+        raise BuildError(
+            f"{folder}: about {readable_bytes(needed)} needed, {readable_bytes(free)} free; nothing was written. "
+            "Free disk space or choose another folder"
         )
 
 
-def _close(plan: Plan, journal: Journal, crew: Crew) -> Journal:
-    """The closing items are made, anew where anything else was, and in the journal that is returned."""
+def _close(plan: DatasetPlan, journal: Journal, workers: Workers) -> Journal:
+    """Build the closing items, again if any other item was built, and return the journal that has them."""
     finished = not (journal.folder / PARTS).exists()
     if not plan.closing or (finished and all(journal.has(item.files) for item in plan.closing)):
         return journal
     outcome = Outcome()
-    _work(plan, journal, Crew(1, crew.task, crew.tasks), plan.closing, outcome)
+    _work(plan, journal, Workers(1, workers.task, workers.tasks), plan.closing, outcome)
     if outcome.failures:
-        raise ProductionError("; ".join(f"{name}: {error}" for name, error in outcome.failures.items()))
+        raise BuildError("; ".join(f"{name}: {error}" for name, error in outcome.failures.items()))
     return Journal(journal.folder)
 
 
-def _work(plan: Plan, journal: Journal, crew: Crew, todo: Sequence[Item], outcome: Outcome) -> None:
+def _work(plan: DatasetPlan, journal: Journal, workers: Workers, todo: Sequence[Item], outcome: Outcome) -> None:
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(plan.files))
-    quiet = None if crew.task == 0 else True
+    quiet = None if workers.task == 0 else True
     with (
-        journal.part(heading, crew.task, crew.tasks) as part,
+        journal.part(heading, workers.task, workers.tasks) as part,
         tqdm(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
     ):
-        for item, result in in_processes(_Making(plan.make, journal.folder), todo, crew.workers):
+        for item, result in in_processes(_Maker(plan.make, journal.folder), todo, workers.processes):
             if isinstance(result, str):
                 outcome.failures[item.name] = result
             else:
                 part.add(result)
-                outcome.made += 1
+                outcome.generated += 1
             bar.update()
 
 
 @dataclass(frozen=True)
-class _Making:
-    """What a process does with an item: its files are there and described; the text of the error for a bad item."""
+class _Maker:
+    """Makes an item in a worker process; returns the entries of its files, or the error message of a bad item."""
 
     make: Callable[[Item, Path], None]
     folder: Path
 
-    def __call__(self, item: Item) -> dict[str, Entry] | str:
+    def __call__(self, item: Item) -> dict[str, ManifestEntry] | str:
         try:
             self.make(item, self.folder)
             return {name: describe_file(self.folder / name) for name in item.files}

@@ -1,7 +1,7 @@
-"""The record of a dataset in the making: which of its files are finished, over all tasks and all interrupted calls.
+"""The record of an unfinished dataset: which files are finished, over all tasks and interrupted calls.
 
 folder/manifest.parts/task-0-of-1.jsonl   first line: what the dataset is; then a line per finished item
-folder/manifest.json                      of a dataset that is complete; then there are no parts
+folder/manifest.json                      replaces the parts once the dataset is complete
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from common.datasets.manifest import NAME, Entry, Manifest, read_manifest, write_manifest
+from common.datasets.manifest import NAME, Manifest, ManifestEntry, read_manifest, write_manifest
 
 PARTS: Final = "manifest.parts"
 
 
 class JournalError(ValueError):
-    """A folder cannot take this dataset, or its record is not complete; the message says why and how to go on."""
+    """A folder cannot take this dataset, or its record is incomplete; the message says why and how to continue."""
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -34,17 +34,17 @@ class Heading(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct, omit_defaults=True):
     heading: Heading | None = None
-    finished: dict[str, Entry] = {}
+    finished: dict[str, ManifestEntry] = {}
 
 
 class Journal:
-    """What is finished in a folder at the time of reading. manifest: of a dataset that was complete before."""
+    """The finished files of a folder at the time of reading. manifest: set if the dataset was already complete."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.finished: dict[str, Entry] = {}
+        self.finished: dict[str, ManifestEntry] = {}
         self._headings: list[Heading] = []
-        # The parts first: they go only after the manifest is there, so that nothing is missed in between.
+        # The parts first: they are removed only after the manifest exists, so that nothing is missed in between.
         for part in sorted((folder / PARTS).glob("*.jsonl")):
             heading = None
             for line in _lines(part):
@@ -57,27 +57,27 @@ class Journal:
             self.finished = self.manifest.files | self.finished  # parts are younger
 
     def admit(self, heading: Heading, folders: set[str]) -> None:
-        """The folder is empty or holds a part of this dataset; otherwise JournalError says what it holds.
+        """Raise JournalError unless the folder is empty or has a part of this dataset.
 
-        folders: those that the dataset fills. The number of files may differ: more may have been added.
+        folders: those that the dataset fills. The number of files may differ: some may have been added.
         """
         for other in self._all_headings():
             if lines := _differences(other, heading):
                 raise JournalError(
-                    f"{self.folder} holds another dataset; nothing was changed. It differs in\n  "
+                    f"{self.folder} has another dataset; nothing was changed. It differs in\n  "
                     + "\n  ".join(lines)
-                    + "\nName another folder, or call with the values that are there."
+                    + "\nChoose another folder, or use the values of the existing dataset."
                 )
         if not self._all_headings() and not (self.folder / PARTS).exists():
             for name in sorted(folders):
                 if (self.folder / name).is_dir() and any((self.folder / name).iterdir()):
                     raise JournalError(
-                        f"{self.folder / name} holds files, but there is no {NAME} that says what they are; "
-                        f"nothing was changed. Name another folder"
+                        f"{self.folder / name} has files, but no {NAME} describes them; "
+                        f"nothing was changed. Choose another folder"
                     )
 
     def has(self, names: tuple[str, ...]) -> bool:
-        """Whether these files are finished and on disk in full size."""
+        """Tell whether these files are finished and on disk in full size."""
         return all(name in self.finished and self._size(name) == self.finished[name].bytes for name in names)
 
     def _size(self, name: str) -> int | None:
@@ -88,7 +88,7 @@ class Journal:
 
     @contextmanager
     def part(self, heading: Heading, task: int, tasks: int) -> Iterator[Part]:
-        """The record that this task writes, open for more lines."""
+        """Open the record of this task for more lines."""
         path = self.folder / PARTS / f"task-{task}-of-{tasks}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -97,27 +97,27 @@ class Journal:
             yield part
 
     def complete(self, heading: Heading | None = None) -> Manifest:
-        """The manifest is written from all parts, and the parts are gone.
+        """Write the manifest from all parts, remove the parts, and return the manifest.
 
-        heading: what the dataset is, where the caller knows; otherwise the parts must agree on it. JournalError when
-        they do not, and while files are missing from the record.
+        heading: what the dataset is, if the caller knows; otherwise the parts must agree on it. JournalError if they
+        do not, or if files are missing from the record.
         """
         if heading is None:
             if len({msgspec.json.encode(other) for other in self._headings}) != 1:
                 raise JournalError(
-                    f"the records in {self.folder / PARTS} are of different plans, or there are none; start all tasks "
-                    f"again with the same arguments and the same input: what is finished is kept"
+                    f"the records in {self.folder / PARTS} belong to different datasets, or there are none; run all "
+                    f"tasks again with the same arguments and input: finished files are kept"
                 )
             heading = self._headings[0]
         if len(self.finished) != heading.files:
             raise JournalError(
                 f"{self.folder}: {len(self.finished):,} of {heading.files:,} files are finished; "
-                f"let all tasks finish, or start them again"
+                f"wait for all tasks, or run them again"
             )
         plain = msgspec.structs.asdict(heading) | {"files": self.finished}
         manifest = Manifest(**plain)
         for folder in {self.folder / PurePosixPath(name).parent for name in self.finished}:
-            for leftover in folder.glob("*.tmp"):  # of calls that were killed
+            for leftover in folder.glob("*.tmp"):  # of killed calls
                 leftover.unlink(missing_ok=True)
         write_manifest(self.folder / NAME, manifest)
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)  # another task may be doing the same
@@ -136,12 +136,12 @@ class Part:
     def __init__(self, file: Any) -> None:
         self._file = file
 
-    def add(self, finished: Mapping[str, Entry]) -> None:
-        """The record has these files, even if the process is killed next."""
+    def add(self, finished: Mapping[str, ManifestEntry]) -> None:
+        """Add files to the record, which has them even if the process is killed next."""
         self.write(_Line(finished=dict(finished)))
 
     def write(self, line: _Line) -> None:
-        # The line break in front ends a line that a killed call left half-written.
+        # The leading line break ends a line that a killed call left half-written.
         self._file.write(b"\n" + msgspec.json.encode(line) + b"\n")
         self._file.flush()
 
@@ -163,4 +163,4 @@ def _differences(there: Heading, here: Heading) -> list[str]:
     pairs = [(name, getattr(there, name), getattr(here, name)) for name in ("benchmark", "variant")]
     keys = sorted(there.facts.keys() | here.facts.keys())
     pairs += [(key, there.facts.get(key), here.facts.get(key)) for key in keys]
-    return [f"{name}: {old} there, {new} here" for name, old, new in pairs if old != new]
+    return [f"{name}: {old} in the folder, {new} now" for name, old, new in pairs if old != new]

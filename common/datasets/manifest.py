@@ -3,7 +3,7 @@
     {"format": 1, "benchmark": "cosmoflow", "variant": "mini", "facts": {...},
      "files": {"train/a.tfrecord": {"bytes": 16777287, "sha256": "..."}, ...}}
 
-It lies beside the folders of the dataset as `manifest.json`. `facts` say how the dataset was made.
+It is `manifest.json` beside the folders of the dataset. `facts` say how the dataset was made.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from common.files import whole_file
 
 NAME: Final = "manifest.json"
 PORTION: Final = 64
-"""Files per task of a thread: a dataset may have half a million."""
+"""Files that a thread takes at once: a dataset may have half a million."""
 
 
 class ManifestError(ValueError):
     """A manifest cannot be used; the message names the file and what was expected."""
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ManifestEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size and checksum (hexadecimal, lower case) of one file."""
 
     bytes: int
@@ -38,16 +38,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a dataset consists of. files: entry by name, relative to the manifest's folder, with forward slashes.
+    """The files of a dataset. files: entries by name, relative to the manifest's folder, with forward slashes.
 
-    ManifestError for a name that leads out of the folder and for a malformed entry.
+    ManifestError for a name that leads out of the folder, or a malformed entry.
     """
 
     format: int = 1
     benchmark: str
     variant: str | None = None
     facts: dict[str, Any] = {}
-    files: dict[str, Entry]
+    files: dict[str, ManifestEntry]
 
     def __post_init__(self) -> None:
         if self.format != 1:
@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name, entry in self.files.items():
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
-                raise ManifestError(f"{name!r} is no name of a file below the manifest's folder")
+                raise ManifestError(f"{name!r}: expected the name of a file below the manifest's folder")
             if entry.bytes < 0 or not re.fullmatch("[0-9a-f]{64}", entry.sha256):
                 raise ManifestError(f"{name}: expected bytes >= 0 and a SHA-256 of 64 hexadecimal digits, not {entry}")
 
@@ -65,42 +65,42 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return sum(entry.bytes for entry in self.files.values())
 
     def digest(self) -> str:
-        """The identity of the dataset: a SHA-256 over names, sizes and checksums of its files, in order of names."""
+        """Return the identity of the dataset: a SHA-256 over the sorted names, sizes and checksums of its files."""
         lines = (f"{name}\0{entry.bytes}\0{entry.sha256}\n" for name, entry in sorted(self.files.items()))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def describe_file(path: Path) -> Entry:
-    """Size and checksum of a file, read once from its beginning to its end."""
+def describe_file(path: Path) -> ManifestEntry:
+    """Return size and checksum of a file, which is read once from start to end."""
     with path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
-        return Entry(file.tell(), checksum)
+        return ManifestEntry(file.tell(), checksum)
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """The manifest is on disk, files in order of their names; an old one is replaced in one step."""
+    """Write a manifest, files sorted by name; an old one is replaced in one step."""
     ordered = msgspec.structs.replace(manifest, files=dict(sorted(manifest.files.items())))
     with whole_file(path) as part:
         part.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a file; ManifestError if there is none or if anything in it is missing, unknown or malformed."""
+    """Read a manifest; ManifestError if it does not exist, or if anything in it is missing, unknown or malformed."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError as error:
         raise ManifestError(
-            f"{path} is not there: it comes with the dataset or is written where one is made"
+            f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path} is no manifest: {error}") from error
+        raise ManifestError(f"{path} is not a valid manifest: {error}") from error
 
 
 def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4) -> list[str]:
-    """What differs between the manifest and the files below `root`: a line per file, in order of names.
+    """Return the differences between the manifest and the files below `root`: a line per file, sorted by name.
 
-    Reports missing files, wrong sizes, wrong checksums (with `checksum` false nothing is read), and files that are no
-    part of the dataset but lie in one of its folders, where a loader would find them.
+    Reports missing files, wrong sizes, wrong checksums (without `checksum` nothing is read), and extra files in the
+    folders of the dataset, where a loader would find them.
     """
     names = sorted(manifest.files)
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
@@ -122,7 +122,7 @@ def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers:
     return problems + [f"{name}: not in the manifest" for name in _extra(root, manifest)]
 
 
-def _differences(root: Path, name: str, entry: Entry, checksum: bool) -> Iterator[str]:
+def _differences(root: Path, name: str, entry: ManifestEntry, checksum: bool) -> Iterator[str]:
     path = root / name
     try:
         size = path.stat().st_size
@@ -137,7 +137,7 @@ def _differences(root: Path, name: str, entry: Entry, checksum: bool) -> Iterato
 
 
 def _extra(root: Path, manifest: Manifest) -> Iterator[str]:
-    # Beside the folders of the dataset there may be anything: no loader looks there.
+    # Files beside the dataset's folders are ignored: no loader looks there.
     folders = {PurePosixPath(name).parent for name in manifest.files} - {PurePosixPath()}
     for folder in sorted(folders):
         here = root / folder

@@ -1,4 +1,4 @@
-"""What the benchmarks' commands that prepare data share: who works, `manifest` and `verify`."""
+"""What the benchmarks' `prepare` commands share: worker options and the subcommands `manifest` and `verify`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import UsageError, count, positive
-from common.datasets.build import Crew, ProductionError
+from common.datasets.build import BuildError, Workers
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
 from common.distributed.launch import find_place
@@ -22,44 +22,43 @@ from common.processes import usable_cores
 from common.reference import FULL
 
 VERIFY_HELP: Final = """\
-Compares all files with DATA_DIR/manifest.json, lists what is missing, changed or not part of the data, and then
-exits with 1.
+Compare all files with DATA_DIR/manifest.json. Missing, changed and extra files are listed, and the exit code is then 1.
 """
 
 
-def add_crew(command: argparse.ArgumentParser) -> None:
-    """The command has the options that `crew_of` reads."""
-    share = command.add_argument_group("who works")
+def add_worker_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that `workers_of` reads."""
+    share = command.add_argument_group("workers")
     share.add_argument("--workers", type=positive, help="processes (default: the cores that this task may use)")
     share.add_argument("--task", type=count, help="number of this task, from 0 (default: the rank)")
     share.add_argument("--n-tasks", type=positive, help="how many tasks share the work (default: the ranks)")
 
 
-def crew_of(args: argparse.Namespace) -> Crew:
-    """Who works: as the arguments say, or the launcher that started this process."""
+def workers_of(args: argparse.Namespace) -> Workers:
+    """Return the workers that the arguments name, or else those of the launcher that started this process."""
     if args.n_tasks is not None or args.task is not None:
         if args.n_tasks is None or args.task is None:
-            raise UsageError("--task and --n-tasks belong together")
-        return Crew(args.workers or usable_cores(), args.task, args.n_tasks)
+            raise UsageError("--task and --n-tasks must be given together")
+        return Workers(args.workers or usable_cores(), args.task, args.n_tasks)
     place = find_place(os.environ)
     if place.world_size is None:
-        raise ProductionError(f"{place.launcher} does not tell the number of ranks: give --task and --n-tasks")
+        raise BuildError(f"{place.launcher} does not set the number of ranks: give --task and --n-tasks")
     workers = args.workers or max(1, usable_cores() // (place.local_size or 1))
-    return Crew(workers, place.rank, place.world_size)
+    return Workers(workers, place.rank, place.world_size)
 
 
-def origin(folder: Path) -> tuple[str, str | None]:
-    """The variant of the data from which others are made, and the digest of their manifest, None without one."""
+def variant_and_digest(folder: Path) -> tuple[str, str | None]:
+    """Return a dataset's variant and the digest of its manifest, None without one."""
     manifest = read_manifest(folder / NAME) if (folder / NAME).exists() else None
     return (manifest and manifest.variant) or FULL, manifest.digest() if manifest else None
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which files below a dataset's folder belong to it: those in `folders`, and `files` where they are there.
+class DatasetLayout:
+    """Which files below a dataset's folder belong to it: those in `folders`, and `files` if they exist.
 
-    module: of the command that prepares the data, as in cosmoflow.prepare. inside: finds what is wrong inside the
-    files beyond what their manifest tells, a line each; it gets the folder, the manifest and a number of threads.
+    module: of the command that prepares the data, as in cosmoflow.prepare. inside: returns errors inside the files
+    that the manifest cannot show, a line each; its arguments are the folder, the manifest and a number of threads.
     """
 
     module: str
@@ -68,30 +67,30 @@ class Layout:
     inside: Callable[[Path, Manifest, int], list[str]] = lambda *_: []
 
     def add_commands(self, commands: Any) -> None:
-        """The subcommands `manifest` and `verify` are there."""
-        listed = commands.add_parser("manifest", help="checksums of data that are there")
+        """Add the subcommands `manifest` and `verify`."""
+        listed = commands.add_parser("manifest", help="write checksums of existing data")
         listed.description = (
-            f"Reads all files of DATA_DIR in {_listed(self.folders)}, and writes sizes and checksums to "
-            f"DATA_DIR/{NAME}.\nWhere `convert` was at work with several tasks, it merges their records instead, "
-            f"and reads nothing.\n"
+            f"Read all files of DATA_DIR in {_listed(self.folders)} and write their sizes and checksums to "
+            f"DATA_DIR/{NAME}.\nAfter a `convert` with several tasks, merge the records of the tasks instead, without "
+            f"reading the files.\n"
         )
         listed.set_defaults(run=self.describe)
-        listed.add_argument("--variant", default=FULL, help=f"what the data are (default {FULL})")
-        checked = commands.add_parser("verify", help="compare data with their manifest")
+        listed.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
+        checked = commands.add_parser("verify", help="compare data with the manifest")
         checked.description = VERIFY_HELP
         checked.set_defaults(run=self.verify)
-        checked.add_argument("--sizes-only", action="store_true", help="quick: sizes, without checksums")
+        checked.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
         for command in (listed, checked):
-            command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"has {_listed(self.folders)}")
+            command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {_listed(self.folders)}")
             command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")
 
     def describe(self, args: argparse.Namespace) -> int:
-        """The manifest is there: merged from the records of tasks, or made from the files; returns the exit code."""
+        """Write the manifest, merged from the records of tasks or made from the files; return the exit code."""
         folder: Path = args.data_dir
         if (folder / PARTS).exists():
             manifest = Journal(folder).complete()
         elif (folder / NAME).exists():
-            raise ProductionError(f"{folder / NAME} is there already: python -m {self.module} verify {folder}")
+            raise BuildError(f"{folder / NAME} already exists; compare it by: python -m {self.module} verify {folder}")
         else:
             manifest = self._described(folder, args.workers or usable_cores(), args.variant)
             write_manifest(folder / NAME, manifest)
@@ -107,8 +106,8 @@ class Layout:
             if entry.is_file()
         ]
         if not names:
-            raise ProductionError(
-                f"{folder} has no files in {_listed(self.folders)}: expected a folder that holds these"
+            raise BuildError(
+                f"{folder} has no files in {_listed(self.folders)}: expected the folder that contains these"
             )
         names += [name for name in self.files if (folder / name).exists()]
         with ThreadPoolExecutor(workers) as pool:
@@ -118,7 +117,7 @@ class Layout:
         return Manifest(benchmark=benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
     def verify(self, args: argparse.Namespace) -> int:
-        """The files have been compared with the manifest; returns the exit code."""
+        """Compare the files with the manifest; return the exit code."""
         folder: Path = args.data_dir
         manifest = read_manifest(folder / NAME)
         workers = args.workers or usable_cores()
@@ -127,8 +126,8 @@ class Layout:
             problems += self.inside(folder, manifest, workers)
         for problem in problems:
             print(f"error: {problem}", file=sys.stderr)
-        wrong = f"{len(problems):,} of them are not as they should be" if problems else "all as they should be"
-        print(f"{folder}: {len(manifest.files):,} files, digest {manifest.digest()}: {wrong}")
+        result = f"{len(problems):,} problems" if problems else "all match"
+        print(f"{folder}: {len(manifest.files):,} files, digest {manifest.digest()}: {result}")
         return 1 if problems else 0
 
 

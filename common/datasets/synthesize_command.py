@@ -1,4 +1,4 @@
-"""The command behind every benchmark's `synthesize.py`: data made from physics in parallel, and pictures of them."""
+"""The command behind every benchmark's `synthesize.py`: generate data from physics in parallel, and plot them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from common.command import CommandParser, UsageError, count, positive, run_command
 from common.data.split import DatasetError
-from common.datasets.build import USER_ERRORS, Crew, Plan, produce, report
+from common.datasets.build import USER_ERRORS, DatasetPlan, Workers, build_dataset, report
 from common.datasets.manifest import NAME as MANIFEST
 from common.processes import usable_cores
 
 
 class Synthesis(ABC):
-    """The command of a benchmark: a subclass says what can be made, and how.
+    """The command of a benchmark: a subclass defines what it generates, and how.
 
     module: such as cosmoflow.synthesize. description, examples: for --help.
-    presets: recipes, frozen dataclasses, by name; "mini" is the default. picture: the file of `--plot` without a name.
-    needed: files whose presence shows that the data of the mini problem are complete.
+    presets: recipes, frozen dataclasses, by name; "mini" is the default. picture: the default file of `--plot`.
+    needed: files that exist once the mini dataset is complete.
     """
 
     module: str
@@ -33,35 +33,35 @@ class Synthesis(ABC):
 
     @abstractmethod
     def add_options(self, made: Any, files: Any) -> None:
-        """Add the benchmark's options to two groups of arguments: for what is made, and for its files."""
+        """Add the benchmark's options to two groups of arguments: for the content, and for the files."""
 
     @abstractmethod
     def changes(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
 
     @abstractmethod
-    def plan(self, recipe: Any, args: argparse.Namespace) -> Plan:
-        """Return what is to be made of a recipe; UsageError where the arguments contradict each other."""
+    def plan(self, recipe: Any, args: argparse.Namespace) -> DatasetPlan:
+        """Return the dataset of a recipe and the arguments; UsageError if they contradict each other."""
 
     @abstractmethod
     def draw(self, recipe: Any, seed: int, path: Path) -> None:
         """Draw the first samples of a recipe and a seed into a file."""
 
     @abstractmethod
-    def next_step(self, plan: Plan, folder: Path) -> str:
-        """Return the command to give next, when the data are in a folder."""
+    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
+        """Return the command to run next, on the data in a folder."""
 
     def finish(self, recipe: Any, folder: Path) -> None:  # noqa: B027  (most benchmarks need nothing here)
-        """Make what needs the whole dataset, such as its statistics; called after each complete production."""
+        """Make what needs the whole dataset, such as its statistics; called after each complete build."""
 
     def provide(self, folder: Path) -> None:
-        """Generate the data of the mini problem in a folder, unless they are there; DatasetError if that fails."""
+        """Generate the mini dataset in a folder unless all needed files exist; DatasetError if that fails."""
         if all((folder / name).exists() for name in self.needed):
             return
         print(f"no data in {folder}; generating the mini dataset", flush=True)
         args = self.parser().parse_args([str(folder)])
-        if run_command(lambda: self._produce(self._recipe(args), args), USER_ERRORS):
-            raise DatasetError(f"the data of the mini problem could not be generated in {folder}")
+        if run_command(lambda: self._generate(self._recipe(args), args), USER_ERRORS):
+            raise DatasetError(f"{folder}: the mini dataset could not be generated; the errors are above")
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
@@ -69,17 +69,17 @@ class Synthesis(ABC):
         return run_command(lambda: self._run(args), USER_ERRORS)
 
     def _run(self, args: argparse.Namespace) -> int:
-        """Make the data and compare them with their manifest, draw the picture; return the exit code."""
+        """Generate the data, compare them with their manifest, and draw the picture; return the exit code."""
         recipe = self._recipe(args)
         if args.output_dir is None and args.plot is None:
-            raise UsageError("name an OUTPUT_DIR, or --plot for a picture alone")
+            raise UsageError("nothing to do: give OUTPUT_DIR, --plot, or both")
         plan = self.plan(recipe, args) if args.output_dir else None
         if args.plot is not None:
             self.draw(recipe, args.seed, args.plot)
             print(f"drew {args.plot}")
         if plan is None:
             return 0
-        code = self._produce(recipe, args)
+        code = self._generate(recipe, args)
         if not code:
             print(f"next: {self.next_step(plan, args.output_dir)}")
         return code
@@ -87,25 +87,26 @@ class Synthesis(ABC):
     def _recipe(self, args: argparse.Namespace) -> Any:
         return replace(self.presets[args.preset], **self.changes(args))
 
-    def _produce(self, recipe: Any, args: argparse.Namespace) -> int:
-        """Make the data of a recipe in args.output_dir and compare them with their manifest; return the exit code."""
+    def _generate(self, recipe: Any, args: argparse.Namespace) -> int:
+        """Generate the data of a recipe and compare them with their manifest; return the exit code."""
         plan, folder = self.plan(recipe, args), args.output_dir
-        code = report(produce(plan, folder, Crew(args.workers or usable_cores())), plan, folder, checksum=args.verify)
+        outcome = build_dataset(plan, folder, Workers(args.workers or usable_cores()))
+        code = report(outcome, plan, folder, checksum=args.verify)
         if not code:
             self.finish(recipe, folder)
         return code
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return what reads the command line."""
+        """Return the parser of the command line."""
         parser = CommandParser(
             f"python -m {self.module}",
             description=self.description,
             epilog=self.examples,
         )
-        parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or begun before")
-        parser.add_argument("--preset", choices=self.presets, default="mini", help="what the options below change")
-        parser.add_argument("--seed", type=count, default=0, help="of the dataset (default 0)")
-        made = parser.add_argument_group("what is made (defaults: those of the preset)")
+        parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before")
+        parser.add_argument("--preset", choices=self.presets, default="mini", help="recipe to start from")
+        parser.add_argument("--seed", type=count, default=0, help="seed of the dataset (default 0)")
+        made = parser.add_argument_group("content (defaults: those of the preset)")
         files = parser.add_argument_group("files")
         self.add_options(made, files)
         files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
@@ -115,5 +116,5 @@ class Synthesis(ABC):
 
 
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return those of the arguments that were given."""
+    """Return the named arguments that were given."""
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}

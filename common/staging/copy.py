@@ -1,4 +1,4 @@
-"""The ranks at work together: threads on each, one progress bar, and an error on one rank stops all."""
+"""Copy files to the nodes, all ranks together: each file by one rank, or chunks read by one node and broadcast."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from tqdm import tqdm
 
 from common.distributed.dist import Dist
 from common.staging.plan import Piece, SourceFile, StagingError, pieces
-from common.staging.source import Source
+from common.staging.shared_storage import SharedStorage
 from common.staging.stage_dir import StageDir, crc32
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 TICK_S: Final = 0.2
-"""How often ranks that work on their own agree on progress and errors."""
+"""How often independent ranks agree on progress and errors."""
 
 
-class Crew:
-    """All ranks, with so many threads on each. Every method but `advance` is a collective call."""
+class StagingWorkers:
+    """All ranks with `threads` threads each, one progress bar; an error on one rank stops all.
 
-    def __init__(self, dist: Dist, workers: int) -> None:
-        self.dist, self.workers = dist, workers
+    Every method but `advance` is a collective call.
+    """
+
+    def __init__(self, dist: Dist, threads: int) -> None:
+        self.dist, self.threads = dist, threads
         self._advanced = 0
         self._lock = Lock()
         self._bar: Any = None
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[None]:
-        """Show a progress bar on rank 0, when there is a terminal; `total` is over all ranks."""
+        """Show a progress bar on rank 0 if there is a terminal; `total` is over all ranks."""
         hidden = None if self.dist.is_main else True  # None: shown on a terminal only
         self._advanced = 0
         with tqdm(total=total, desc=title, unit=unit, unit_scale=True, leave=False, disable=hidden) as self._bar:
@@ -45,14 +48,14 @@ class Crew:
         self._bar = None
 
     def advance(self, amount: int) -> None:
-        """Move the bar on; threads may call it at once."""
+        """Advance the bar; thread-safe."""
         with self._lock:
             self._advanced += amount
 
     def agree(self, unfinished: int = 0, error: BaseException | None = None) -> int:
-        """Return the sum of `unfinished` over the ranks; if some rank has an error, StagingError on all ranks.
+        """Return the sum of `unfinished` over the ranks; if any rank has an error, StagingError on all ranks.
 
-        No rank is past it before all are in it, and ranks that only wait come here too, often enough for no timeout.
+        It is a barrier. Ranks that only wait call it too, often enough that no collective call times out.
         """
         state = torch.tensor([unfinished, int(error is not None), self._advanced])
         unfinished, failed, advanced = self.dist.all_reduce(state).tolist()
@@ -66,7 +69,7 @@ class Crew:
         return int(unfinished)
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Return what a function makes of this rank's items, in their order; threads work on them."""
+        """Apply a function to this rank's items in threads, and return the results in order."""
         queue = deque(enumerate(items))
         results: dict[int, R] = {}
 
@@ -78,8 +81,8 @@ class Crew:
                     return
                 results[i] = function(item)
 
-        with ThreadPoolExecutor(self.workers) as pool:
-            running = {pool.submit(work) for _ in range(self.workers)}
+        with ThreadPoolExecutor(self.threads) as pool:
+            running = {pool.submit(work) for _ in range(self.threads)}
             error: BaseException | None = None
             try:
                 unfinished = 1
@@ -88,7 +91,7 @@ class Crew:
                     error = error or first_error(done)
                     unfinished = self.agree(len(running), error)
             finally:
-                queue.clear()  # after an error the threads end with the item that they have
+                queue.clear()  # after an error the threads stop after their current item
         return [results[i] for i in range(len(items))]
 
 
@@ -98,20 +101,20 @@ def first_error(futures: Iterable[Future[Any]]) -> BaseException | None:
     return next((error for error in errors if error is not None), None)
 
 
-def copy(crew: Crew, files: Sequence[SourceFile], source: Source, stage: StageDir) -> None:
-    """Each rank has copied its files to its node."""
+def copy(workers: StagingWorkers, files: Sequence[SourceFile], storage: SharedStorage, stage: StageDir) -> None:
+    """Copy each rank's files to its node."""
 
     def copy_one(file: SourceFile) -> None:
         for piece in pieces(file):
             data = memoryview(bytearray(piece.length))
-            source.read_into(piece, data)
+            storage.read_into(piece, data)
             stage.write(piece, data)
-            crew.advance(piece.length)
+            workers.advance(piece.length)
 
-    crew.map(copy_one, files)
+    workers.map(copy_one, files)
 
 
-class Load:
+class LoadedChunk:
     """A chunk in memory: the CRC-32 of each piece as it was read, then the bytes of all pieces."""
 
     def __init__(self, chunk: Sequence[Piece]) -> None:
@@ -124,46 +127,52 @@ class Load:
         data = memoryview(buffer)[head:]
         self._views = [data[end - piece.length : end] for piece, end in zip(chunk, ends, strict=True)]
 
-    def read(self, i: int, source: Source) -> None:
-        """Fill in a piece from shared storage."""
-        source.read_into(self.chunk[i], self._views[i])
+    def read(self, i: int, storage: SharedStorage) -> None:
+        """Read a piece from shared storage."""
+        storage.read_into(self.chunk[i], self._views[i])
         self._sums[i] = crc32(self._views[i])
 
     def write(self, i: int, stage: StageDir) -> None:
-        """Put a piece into the node's folder; StagingError if it is not what its reader has read."""
+        """Write a piece to the node's folder; StagingError if it differs from what its reader read."""
         if crc32(self._views[i]) != self._sums[i]:
-            raise StagingError(f"{self.chunk[i].file.name}: damaged on the way between two nodes; start again")
+            raise StagingError(f"{self.chunk[i].file.name}: damaged in transit between two nodes; start again")
         stage.write(self.chunk[i], self._views[i])
 
 
-def relay(crew: Crew, packed: Sequence[Sequence[Piece]], source: Source, stage: StageDir, wanted: set[str]) -> None:
-    """Each chunk has been read by one node, and each node has the files that it wanted.
+def relay(
+    workers: StagingWorkers,
+    packed: Sequence[Sequence[Piece]],
+    storage: SharedStorage,
+    stage: StageDir,
+    wanted: set[str],
+) -> None:
+    """Read each chunk on one node, broadcast it, and write the wanted files on each node.
 
-    The nodes take turns in reading. While a chunk is broadcast, its reader reads its next one, and all write the last.
+    The nodes take turns reading. While a chunk is broadcast, its reader reads its next one and all write the previous.
     """
-    leaders = crew.dist.leaders()
+    leaders = workers.dist.leaders()
     if leaders is None:
         for _ in range(len(packed) + 1):
-            crew.agree()
+            workers.agree()
         return
-    with ThreadPoolExecutor(crew.workers) as pool:
-        reading: dict[int, tuple[Load, list[Future[None]]]] = {}
+    with ThreadPoolExecutor(workers.threads) as pool:
+        reading: dict[int, tuple[LoadedChunk, list[Future[None]]]] = {}
 
         def read(number: int) -> None:
             if number < len(packed):
-                load = Load(packed[number])
-                reading[number] = load, [pool.submit(load.read, i, source) for i in range(len(load.chunk))]
+                loaded = LoadedChunk(packed[number])
+                reading[number] = loaded, [pool.submit(loaded.read, i, storage) for i in range(len(loaded.chunk))]
 
         read(leaders.rank)
         writes: list[Future[None]] = []
         for number, chunk in enumerate(packed):
             reader = number % leaders.world_size
-            load, reads = reading.pop(number) if number in reading else (Load(chunk), [])
+            loaded, reads = reading.pop(number) if number in reading else (LoadedChunk(chunk), [])
             error = first_error(reads)
             if reader == leaders.rank:
                 read(number + leaders.world_size)
-                crew.advance(sum(piece.length for piece in chunk))
-            leaders.broadcast(load.tensor, reader)  # after an error too, for the others wait for it
-            crew.agree(error=error or first_error(writes))
-            writes = [pool.submit(load.write, i, stage) for i, piece in enumerate(chunk) if piece.file.name in wanted]
-        crew.agree(error=first_error(writes))
+                workers.advance(sum(piece.length for piece in chunk))
+            leaders.broadcast(loaded.tensor, reader)  # after an error too: the others wait for it
+            workers.agree(error=error or first_error(writes))
+            writes = [pool.submit(loaded.write, i, stage) for i, piece in enumerate(chunk) if piece.file.name in wanted]
+        workers.agree(error=first_error(writes))

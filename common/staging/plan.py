@@ -13,11 +13,11 @@ from common.data.sampling import shard_assignment, share
 from common.datasets.build import readable_bytes
 
 CHUNK_BYTES: Final = 64 * 2**20
-"""What is read, held in memory and broadcast at once: thousands of small files together, a part of a large one."""
+"""What is read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
 
 
 class StagingError(RuntimeError):
-    """Staging cannot start or go on; the message says where, with which numbers, and how to fix it."""
+    """Staging cannot start or continue; the message says where, with which numbers, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class SourceFile:
 
     name: relative to the dataset's folder, with `/`.
     size: bytes as stored there.
-    sample: number, from 0, of the sample in its folder that the file belongs to; None: every node gets it, and with
-        shards each reads it for itself.
+    sample: index of the file's sample in its folder; None: the file belongs to all samples, every node gets it, and
+        with shards each node reads it itself.
     sha256: of the stored bytes, in hexadecimal, if known.
     raw_size: bytes after inflating; None: unknown, or not compressed.
-    mtime_ns: when it was changed; staging looks it up.
+    mtime_ns: time of the last change; set by staging.
     """
 
     name: str
@@ -56,7 +56,7 @@ class SourceFile:
 
     @property
     def identity(self) -> str:
-        """What changes when the content does."""
+        """A text that changes with the content."""
         return self.sha256 or f"{self.size} bytes of {self.mtime_ns}"
 
 
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """No other piece of the file comes after it."""
+        """Whether it is the last piece of its file."""
         return self.start + self.length == self.file.size
 
 
@@ -108,15 +108,15 @@ def size_of(files: Iterable[SourceFile]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Where the files go. on_node: the files that each node is to get, in the order of `files`."""
+class StagingPlan:
+    """Where the files go. on_node: the files for each node, in the order of `files`."""
 
     mode: str
     files: tuple[SourceFile, ...]
     on_node: tuple[tuple[SourceFile, ...], ...]
 
-    def without(self, present: Sequence[Collection[str]]) -> Plan:
-        """Return the plan less what each node has: for each node, the names that are there already."""
+    def without(self, present: Sequence[Collection[str]]) -> StagingPlan:
+        """Return the plan without the files that are present, by name, on each node."""
         left = (
             tuple(file for file in files if file.name not in names) if names else files
             for files, names in zip(self.on_node, present, strict=True)
@@ -125,8 +125,8 @@ class Plan:
 
     @property
     def wanted(self) -> list[SourceFile]:
-        """The files that at least one node is to get."""
-        different = {id(files): files for files in self.on_node}  # replicate has one and the same for all nodes
+        """The files that at least one node gets."""
+        different = {id(files): files for files in self.on_node}  # replicate has the same object for all nodes
         names = {file.name for files in different.values() for file in files}
         return [file for file in self.files if file.name in names]
 
@@ -137,7 +137,7 @@ class Plan:
         count, size = len(wanted), readable_bytes(size_of(wanted))
         on_nodes = f"{nodes} node{'s'[: nodes > 1]}"
         if self.mode == "none":
-            return f"none: {len(self.files):,} files, {readable_bytes(size_of(self.files))}, are read where they are"
+            return f"none: {len(self.files):,} files, {readable_bytes(size_of(self.files))}, read from shared storage"
         if not wanted:
             return f"{self.mode}: nothing to copy"
         if self.mode == "shard":
@@ -150,7 +150,7 @@ class Plan:
         return text if raw == size_of(wanted) else f"{text}; {readable_bytes(raw)} after inflating"
 
 
-def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: int) -> Plan:
+def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: int) -> StagingPlan:
     """Return where the files go.
 
     none: nowhere; replicate, memory: to every node; shard: the samples of each folder are dealt to the nodes by
@@ -158,9 +158,9 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: in
     """
     everything = tuple(files)
     if mode == "none":
-        return Plan(mode, everything, ((),) * nodes)
+        return StagingPlan(mode, everything, ((),) * nodes)
     if mode != "shard":
-        return Plan(mode, everything, (everything,) * nodes)
+        return StagingPlan(mode, everything, (everything,) * nodes)
     last: dict[str, int] = {}
     for file in files:
         if file.sample is not None:
@@ -170,7 +170,7 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: in
     for file in files:
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
             dealt[node].append(file)
-    return Plan(mode, everything, tuple(map(tuple, dealt)))
+    return StagingPlan(mode, everything, tuple(map(tuple, dealt)))
 
 
 def _holders(n: int, nodes: int, shard_seed: int) -> list[int]:

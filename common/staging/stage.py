@@ -1,4 +1,4 @@
-"""Staging: the dataset is brought from shared storage to the nodes before it is read in every epoch.
+"""Staging: copy the dataset from shared storage to the nodes before training reads it in every epoch.
 
 mode        each node gets                reads from shared storage      disk or memory of a node
 none        nothing                       all, in every epoch            nothing
@@ -6,13 +6,13 @@ shard       its part of the samples       each byte once, by one node    1 / nod
 replicate   all files                     each byte once, by one node    the dataset
 memory      all files, in a RAM disk      each byte once, by one node    the dataset
 
-Order of the samples. none, replicate and memory: every rank reads every sample equally well, and the global shuffle
-(`sampling.permutation`) stays what it is. shard: that is the caller's choice. With `sampling.permutation` the shuffle
-is still a global one, but what is not on its node a rank reads from shared storage (`Staged.path` knows where a file
-is). `sampling.shard_order` reads from the node alone, and mixes samples only within the shards.
+Order of the samples. With none, replicate and memory every rank reads every sample equally well, and the shuffle stays
+global (`sampling.permutation`). With shard the caller chooses: under `sampling.permutation` the shuffle is still
+global, but a rank reads samples of other nodes from shared storage (`Staged.path` finds each file);
+`sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
-What was interrupted continues where it stopped: files that are there, whole and right, are not copied again. Nothing
-is overwritten that staging has not put there itself, by its record `staging.jsonl` in the stage_dir.
+Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
+staging itself has written, by its record `staging.jsonl` in the stage_dir.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from common.datasets.build import readable_bytes
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
 from common.distributed.dist import Dist
-from common.staging.copy import Crew, copy, relay
-from common.staging.plan import Plan, SourceFile, StagingError, chunks, make_plan, samples_by_folder, size_of
-from common.staging.source import Source
+from common.staging.copy import StagingWorkers, copy, relay
+from common.staging.plan import SourceFile, StagingError, StagingPlan, chunks, make_plan, samples_by_folder, size_of
+from common.staging.shared_storage import SharedStorage
 from common.staging.stage_dir import StageDir
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage"]
@@ -47,14 +47,14 @@ Mode = Literal["none", "shard", "replicate", "memory"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
-LOOKING: Final = 16
+LOOKUP_THREADS: Final = 16
 RAM_SHARE: Final = 0.8
-"""How much of the free memory staging may take: the rest is for the training."""
+"""The share of free memory that staging may take: the rest is for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagingConfig:
-    """How the dataset gets to the nodes; the modes are explained at the top of this file."""
+    """How the dataset is copied to the nodes; the modes are explained at the top of this file."""
 
     mode: Mode = key(
         "none",
@@ -65,13 +65,13 @@ class StagingConfig:
     stage_dir: Path | None = key(
         None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
     )
-    workers: int = key(4, "of each rank, that read, verify and write", PLACE, unit="threads")
+    workers: int = key(4, "per rank, to read, verify and write", PLACE, unit="threads")
     checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)
-    inflate: bool = key(False, "stage gzip files raw, so that they can be mapped", PLACE)
-    keep: bool = key(False, "leave the staged files there after the run, for the next one", PLACE)
+    inflate: bool = key(False, "decompress gzip files, so that they can be memory-mapped", PLACE)
+    keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)
     shard_seed: int = key(
         0,
-        "decides which samples go to which node; not the seed of the run, so that other runs find their files",
+        "decides which samples go to which node; not the run's seed, so that later runs find their files",
         PROBLEM,
     )
 
@@ -105,25 +105,25 @@ class Staged:
     _clear: Callable[[], None] = lambda: None
 
     def path(self, name: str) -> Path:
-        """Return where this rank reads a file: on its node if it is there, else on shared storage."""
+        """Return where this rank reads a file: on its node if it was staged, else on shared storage."""
         return self.source / name if self.root is None or name not in self.names else self.root / name
 
     def facts(self) -> dict[str, Any]:
-        """Return what a log says about the staging."""
+        """Return the facts about staging for the log."""
         names = ("mode", "nodes", "bytes_read", "bytes_written", "seconds")
         return {f"staging_{name}": getattr(self, name) for name in names}
 
     def close(self) -> None:
-        """Remove the staged files from this node, unless they are to be kept; to be called after their last use."""
+        """Remove the staged files from this node, unless `keep` is set; call it after their last use."""
         self._clear()
 
 
 def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[SourceFile]:
-    """Return the files of a dataset by its manifest, or by what the file system says where there is none.
+    """Return the files of a dataset by its manifest, or without one by the file system.
 
     samples: names below `folder`, each with the number of its sample in its own folder.
-    Raises ManifestError for an unusable manifest, StagingError for a file that is not there, or that a manifest does
-    not know that knows others in its folder.
+    Raises ManifestError for an unusable manifest, StagingError for a file that is missing, or that the manifest lacks
+    although it lists others in the same folder.
     """
     listing = folder / MANIFEST
     known = read_manifest(listing).files if listing.exists() else {}
@@ -133,25 +133,25 @@ def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[Source
         if name in known:
             return SourceFile(name, known[name].bytes, samples[name], known[name].sha256)
         if PurePosixPath(name).parent in folders:
-            raise StagingError(f"{folder / name} is not in {listing}: the files of several datasets are mixed")
+            raise StagingError(f"{folder / name} is not in {listing}: the folder mixes several datasets; separate them")
         try:
             return SourceFile(name, (folder / name).stat().st_size, samples[name])
         except OSError as error:
             raise StagingError(f"{folder / name}: {error.strerror}") from error
 
-    with ThreadPoolExecutor(LOOKING) as pool:  # a shared file system answers many at a time
+    with ThreadPoolExecutor(LOOKUP_THREADS) as pool:  # a shared file system answers many requests at once
         return list(pool.map(describe, samples))
 
 
 def stage(
     files: Sequence[SourceFile], source: Path, config: StagingConfig, dist: Dist, samples: Mapping[str, int]
 ) -> Staged:
-    """Bring the files below `source` to the nodes; a collective call. What rank 0 gives as `files` counts.
+    """Copy the files below `source` to the nodes: a collective call, in which rank 0's `files` count.
 
-    samples: how many samples each folder must have, such as {"train": 2048}.
-    Raises StagingError on all ranks: before anything is copied for wrong counts, missing files, wrong sizes, too little
-    space and foreign files in the stage_dir; later for damaged files and failing disks. Finished files are then kept,
-    and the next call copies the others.
+    samples: the number of samples that each folder must have, such as {"train": 2048}.
+    Raises StagingError on all ranks: before copying for wrong counts, missing files, wrong sizes, too little space and
+    foreign files in the stage_dir; later for damaged files and disk errors. Finished files are then kept, and the next
+    call copies the others.
     """
     begin = time.perf_counter()
     files = dist.broadcast_object(files if dist.is_main else None)
@@ -159,25 +159,25 @@ def stage(
     if config.mode == "none":
         _say(dist, make_plan(files, "none", dist.nodes, 0).text)
         return Staged("none", source, dist.nodes)
-    crew, origin = Crew(dist, config.workers), Source(source)
+    workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
-    plan = make_plan(_look_up(crew, files, origin, config.inflate), config.mode, dist.nodes, config.shard_seed)
-    _open(crew, folder)
-    todo = plan.without(_present(crew, plan, folder))
-    _check_space(crew, todo, folder, config.mode == "memory")
+    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes, config.shard_seed)
+    _open(workers, folder)
+    todo = plan.without(_present(workers, plan, folder))
+    _check_space(workers, todo, folder, config.mode == "memory")
     found = len(plan.wanted) - len(todo.wanted)
-    _say(dist, todo.text + (f"; {found:,} of {len(plan.wanted):,} files are there already" if found else ""))
+    _say(dist, todo.text + (f"; {found:,} of {len(plan.wanted):,} files already staged" if found else ""))
     mine = todo.on_node[dist.node_rank]
     try:
         if config.mode == "shard":
-            with crew.bar("staging", sum(map(size_of, todo.on_node)), "B"):
-                copy(crew, share(mine, dist.local_rank, dist.local_size), origin, folder)
+            with workers.bar("staging", sum(map(size_of, todo.on_node)), "B"):
+                copy(workers, share(mine, dist.local_rank, dist.local_size), storage, folder)
         else:
-            with crew.bar("staging", size_of(todo.wanted), "B"):
-                relay(crew, chunks(todo.wanted), origin, folder, {file.name for file in mine})
+            with workers.bar("staging", size_of(todo.wanted), "B"):
+                relay(workers, chunks(todo.wanted), storage, folder, {file.name for file in mine})
     finally:
         folder.abandon()
-    bytes_read, bytes_written = dist.all_reduce(torch.tensor([origin.bytes_read, folder.bytes_written])).tolist()
+    bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
     return Staged(
         config.mode,
         source,
@@ -198,7 +198,7 @@ def _say(dist: Dist, text: str) -> None:
 
 def _stage_dir(config: StagingConfig, source: Path) -> Path:
     if config.stage_dir is None:
-        # By user and by dataset, so that one does not find the other's files.
+        # By user and by dataset, so that none finds another's files.
         return RAM_DISK / f"mlperf-hpc-{os.getuid()}-{zlib.crc32(bytes(source.resolve())):08x}"
     if config.stage_dir.resolve() == source.resolve():
         raise StagingError(f"staging.stage_dir {config.stage_dir} is the dataset's own folder; choose another")
@@ -215,51 +215,53 @@ def _check_counts(files: Sequence[SourceFile], source: Path, samples: Mapping[st
             )
 
 
-def _look_up(crew: Crew, files: Sequence[SourceFile], source: Source, inflate: bool) -> list[SourceFile]:
-    """Return the files with what the file system knows of them; each rank looks up a part."""
+def _look_up(
+    workers: StagingWorkers, files: Sequence[SourceFile], storage: SharedStorage, inflate: bool
+) -> list[SourceFile]:
+    """Return the files with size and time of change from the file system; each rank looks up a part."""
 
     def look_up(file: SourceFile) -> SourceFile:
-        found = source.look_up(file, inflate)
-        crew.advance(1)
+        found = storage.look_up(file, inflate)
+        workers.advance(1)
         return found
 
-    with crew.bar("looking up files", len(files), " files"):
-        mine = crew.map(look_up, share(files, crew.dist.rank, crew.dist.world_size))
-    return [file for part in crew.dist.gather_objects(mine) for file in part]
+    with workers.bar("looking up files", len(files), " files"):
+        mine = workers.map(look_up, share(files, workers.dist.rank, workers.dist.world_size))
+    return [file for part in workers.dist.gather_objects(mine) for file in part]
 
 
-def _open(crew: Crew, folder: StageDir) -> None:
-    """Make and open the nodes' folders; StagingError if two nodes share one."""
-    crew.map(StageDir.open, [folder])
-    leader = crew.dist.local_rank == 0
+def _open(workers: StagingWorkers, folder: StageDir) -> None:
+    """Create and open the nodes' folders; StagingError if two nodes share one."""
+    workers.map(StageDir.open, [folder])
+    leader = workers.dist.local_rank == 0
     marker = folder.root / f".node-{uuid.uuid4().hex}"
     try:
-        crew.map(Path.touch, [marker] if leader else [])
-        markers = [path for path in crew.dist.gather_objects(marker if leader else None) if path is not None]
+        workers.map(Path.touch, [marker] if leader else [])
+        markers = [path for path in workers.dist.gather_objects(marker if leader else None) if path is not None]
 
         def check_alone(root: Path) -> None:
             if sum((root / marker.name).exists() for marker in markers) > 1:
                 raise StagingError(
-                    f"staging.stage_dir {root} is one folder for several nodes; choose one on each node's own disk"
+                    f"staging.stage_dir {root} is shared by several nodes; choose a folder on each node's own disk"
                 )
 
-        crew.map(check_alone, [folder.root] if leader else [])
+        workers.map(check_alone, [folder.root] if leader else [])
     finally:
         marker.unlink(missing_ok=True)
 
 
-def _present(crew: Crew, plan: Plan, folder: StageDir) -> list[set[str]]:
-    """Return for each node the names of its files that are there already, whole and right."""
-    dist = crew.dist
+def _present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
+    """Return for each node the names of its files that are already staged and intact."""
+    dist = workers.dist
     mine = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
     def holds(file: SourceFile) -> bool:
         found = folder.holds(file)
-        crew.advance(1)
+        workers.advance(1)
         return found
 
-    with crew.bar("checking what is there", sum(map(len, plan.on_node)), " files"):
-        held = crew.map(holds, mine)
+    with workers.bar("checking staged files", sum(map(len, plan.on_node)), " files"):
+        held = workers.map(holds, mine)
     present: list[set[str]] = [set() for _ in range(dist.nodes)]
     names = {file.name for file, is_there in zip(mine, held, strict=True) if is_there}
     for node, found in dist.gather_objects((dist.node_rank, names)):
@@ -267,29 +269,29 @@ def _present(crew: Crew, plan: Plan, folder: StageDir) -> list[set[str]]:
     return present
 
 
-def _check_space(crew: Crew, plan: Plan, folder: StageDir, in_memory: bool) -> None:
-    """StagingError if the files of the plan do not fit on some node."""
+def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir, in_memory: bool) -> None:
+    """Raise StagingError if the planned files do not fit on a node."""
 
     def check(files: Sequence[SourceFile]) -> None:
         needed = sum(file.staged_size for file in files)
         free = shutil.disk_usage(folder.root).free
         if needed > free:
             raise StagingError(
-                f"{folder.root}: {readable_bytes(needed)} are to be staged, {readable_bytes(free)} are free; "
-                "make room, choose another staging.stage_dir, or take more nodes and staging.mode=shard"
+                f"{folder.root}: {readable_bytes(needed)} to be staged, {readable_bytes(free)} free; "
+                "free disk space, choose another staging.stage_dir, or use more nodes and staging.mode=shard"
             )
         if in_memory and needed > RAM_SHARE * (memory := available_memory_bytes()):
             raise StagingError(
-                f"{readable_bytes(needed)} are to be staged in memory, of which {readable_bytes(memory)} are available "
-                f"and {RAM_SHARE:.0%} may be taken; take staging.mode=replicate or shard with a stage_dir on a disk"
+                f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available, of which "
+                f"staging may use {RAM_SHARE:.0%}; use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
-    crew.map(check, [plan.on_node[crew.dist.node_rank]] if crew.dist.local_rank == 0 else [])
+    workers.map(check, [plan.on_node[workers.dist.node_rank]] if workers.dist.local_rank == 0 else [])
 
 
 def available_memory_bytes() -> int:
-    """Return how much memory Linux can give to new processes (MemAvailable in proc(5))."""
+    """Return the memory that Linux can give to new processes, in bytes (MemAvailable in proc(5))."""
     for line in MEMINFO.read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    raise StagingError(f"{MEMINFO} does not tell MemAvailable; staging.mode=memory needs Linux")
+    raise StagingError(f"{MEMINFO} has no MemAvailable; staging.mode=memory needs Linux")

@@ -1,4 +1,4 @@
-"""A node's stage_dir: which files are there, and how new ones come in whole and right."""
+"""A node's stage_dir: which files it has, and how new ones are written and verified."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import describe_file
 from common.staging.plan import Piece, SourceFile, StagingError
-from common.staging.source import GZIP_MAGIC
+from common.staging.shared_storage import GZIP_MAGIC
 
 try:  # several times faster, with the same functions
     inflater: Any = import_module("isal.isal_zlib")
@@ -31,13 +31,13 @@ RECORD: Final = "staging.jsonl"
 
 
 def crc32(data: Any, before: int = 0) -> int:
-    """Return the CRC-32 of bytes that follow those with the CRC-32 `before`."""
+    """Return the CRC-32 of `data`, continued from the CRC-32 of the bytes before it."""
     return int(inflater.crc32(data, before))
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What the record says of a staged file: which source it has, its size and the CRC-32 of its bytes."""
+class StagedFile:
+    """The record of a staged file: the identity of its source, its size, and the CRC-32 of its bytes."""
 
     name: str
     identity: str
@@ -46,23 +46,23 @@ class Entry:
 
 
 class StageDir:
-    """A node's stage_dir, with a record of the files that staging has put there.
+    """A node's stage_dir, with a record of the files that staging has written.
 
-    source: the dataset's folder, for messages. checksum: compare contents, not only sizes. inflate: gzip files are
-    written raw. bytes_written: what this rank wrote.
-    The record is a line of JSON per file, so that ranks and threads can add to it at once. A line is written before
-    its file gets its name: a file without a line is none of ours.
+    source: the dataset's folder, for messages. checksum: compare contents, not only sizes. inflate: decompress gzip
+    files. bytes_written: by this rank.
+    The record has a line of JSON per file, so that ranks and threads can append to it at once. A line is written before
+    its file gets its name: staging has not written a file without a line.
     """
 
     def __init__(self, root: Path, source: Path, checksum: bool, inflate: bool) -> None:
         self.root, self.source, self.checksum, self.inflate = root, source, checksum, inflate
         self.bytes_written = 0
         self._lock = threading.Lock()
-        self._landings: dict[str, Landing] = {}
-        self._record: dict[str, Entry] = {}
+        self._unfinished: dict[str, UnfinishedFile] = {}
+        self._record: dict[str, StagedFile] = {}
 
     def open(self) -> None:
-        """Make the folder and read the record; a line that was cut off when a run was killed says nothing."""
+        """Create the folder and read the record; a line that was cut off when a run was killed is skipped."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             lines = (self.root / RECORD).read_text(errors="replace").splitlines()
@@ -72,13 +72,13 @@ class StageDir:
             raise StagingError(f"staging.stage_dir {self.root}: {error.strerror}; choose another") from error
         for line in lines:
             with suppress(ValueError, TypeError):
-                entry = Entry(**json.loads(line))
+                entry = StagedFile(**json.loads(line))
                 self._record[entry.name] = entry
 
     def holds(self, file: SourceFile) -> bool:
-        """Tell whether the file is there, whole and right.
+        """Tell whether the file exists and is intact.
 
-        Raises StagingError for a file of that name with other content that staging has not put there.
+        Raises StagingError for a file of that name that staging has not written, unless it equals the source.
         """
         path = self.root / file.name
         try:
@@ -90,63 +90,63 @@ class StageDir:
         if entry is not None:
             same = right_size and entry.size == size and entry.identity == file.identity
             return same and (not self.checksum or entry.crc32 == _crc32_of(path))
-        # Of a raw file made of a gzip file no checksum is known.
+        # The checksum of a decompressed file is unknown.
         comparable = file.sha256 is not None and file.raw_size is None
         if right_size and (not self.checksum or (comparable and describe_file(path).sha256 == file.sha256)):
             return True
         raise StagingError(
-            f"{path}: is there, not put there by staging, and not known to be equal to the source; "
-            "nothing is overwritten: move it away or choose another staging.stage_dir"
+            f"{path}: exists, was not written by staging, and may differ from the source; "
+            "nothing was overwritten: move it away or choose another staging.stage_dir"
         )
 
     def write(self, piece: Piece, data: memoryview) -> None:
-        """Add the next piece of a file; with the last one the file is verified and gets its name."""
+        """Write the next piece of a file; after the last one, verify the file and give it its name."""
         file = piece.file
         path = self.root / file.name
         try:
             if piece.start == 0:
-                self._landings[file.name] = Landing(file, path, self)
-            landing = self._landings[file.name]
-            landing.write(data)
+                self._unfinished[file.name] = UnfinishedFile(file, path, self)
+            unfinished = self._unfinished[file.name]
+            unfinished.write(data)
             if piece.is_last:
-                self._add(landing.finish())
-                landing.part.replace(path)
-                del self._landings[file.name]
+                self._add(unfinished.finish())
+                unfinished.part.replace(path)
+                del self._unfinished[file.name]
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise StagingError(f"{path}: cannot be written: {error.strerror or error}") from error
             raise StagingError(
                 f"{path}: no space left for its {readable_bytes(file.staged_size)}, "
-                f"{readable_bytes(shutil.disk_usage(self.root).free)} are free; finished files are kept: "
-                "make room and start again, or choose another staging.stage_dir"
+                f"{readable_bytes(shutil.disk_usage(self.root).free)} free; finished files are kept: "
+                "free disk space and start again, or choose another staging.stage_dir"
             ) from error
 
     def abandon(self) -> None:
-        """Remove the files that are not finished."""
-        for landing in self._landings.values():
-            landing.remove()
-        self._landings.clear()
+        """Remove unfinished files."""
+        for unfinished in self._unfinished.values():
+            unfinished.remove()
+        self._unfinished.clear()
 
     def clear(self) -> None:
-        """Remove all that staging has put into the folder, by its record."""
+        """Remove everything that staging has written to the folder, by its record."""
         self.open()
         for name in self._record:
             (self.root / name).unlink(missing_ok=True)
             for folder in Path(name).parents[:-1]:
-                with suppress(OSError):  # there is more in it
+                with suppress(OSError):  # not empty
                     (self.root / folder).rmdir()
         (self.root / RECORD).unlink(missing_ok=True)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: StagedFile) -> None:
         line = json.dumps(asdict(entry))
         with self._lock, (self.root / RECORD).open("ab", buffering=0) as record:
-            record.write(f"\n{line}".encode())  # begins a line, for the last one may have been cut off
+            record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
             self._record[entry.name] = entry
             self.bytes_written += entry.size
 
 
-class Landing:
-    """A file on its way, still under the name `NAME.part`."""
+class UnfinishedFile:
+    """A file that is being written, as `NAME.part`."""
 
     def __init__(self, file: SourceFile, path: Path, stage: StageDir) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ class Landing:
         self._inflate: Any = None
 
     def write(self, data: memoryview) -> None:
-        """Take the next bytes, as they are on shared storage."""
+        """Write the next bytes of the source, decompressed if asked for."""
         if self._size == 0 and self._inflate is None and self.stage.inflate and bytes(data[:2]) == GZIP_MAGIC:
             self._inflate = inflater.decompressobj(wbits=GZIP_WINDOW)
         for start in range(0, len(data), SLICE_BYTES):
@@ -176,28 +176,27 @@ class Landing:
                 self._crc32 = crc32(part, self._crc32)
             self._size += self._output.write(part)
 
-    def finish(self) -> Entry:
-        """Close the file and return its line of the record; StagingError if it is not what was expected."""
+    def finish(self) -> StagedFile:
+        """Close the file and return its record; StagingError if size or checksum is wrong."""
         self._output.close()
         file = self.file
         checked = self.stage.checksum and file.sha256 is not None
         if checked and self._sha256.hexdigest() != file.sha256:
             raise StagingError(
-                f"{self._source}: damaged: its sha256 is {self._sha256.hexdigest()}, "
-                f"the manifest says {file.sha256}; fetch it again"
+                f"{self._source}: damaged: sha256 {self._sha256.hexdigest()}, "
+                f"{file.sha256} expected by the manifest; fetch it again"
             )
         if self._inflate is not None and (not self._inflate.eof or self._inflate.unused_data):
-            raise StagingError(
-                f"{self._source}: damaged gzip data: it does not end where the file ends; fetch it again"
-            )
+            raise StagingError(f"{self._source}: damaged gzip data: its end is not the end of the file; fetch it again")
         if self._size != file.staged_size or self._size != self.part.stat().st_size:
             raise StagingError(
-                f"{self.part}: {self._size:,} bytes after {self._source}, not {file.staged_size:,} as the source says"
+                f"{self.part}: {self._size:,} bytes written, {file.staged_size:,} expected from {self._source}; "
+                "start again"
             )
-        return Entry(file.name, file.identity, self._size, self._crc32 if self.stage.checksum else None)
+        return StagedFile(file.name, file.identity, self._size, self._crc32 if self.stage.checksum else None)
 
     def remove(self) -> None:
-        """Leave nothing of the file."""
+        """Remove the file."""
         with suppress(OSError):  # the disk may be full, and then closing fails
             self._output.close()
         self.part.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ import torch
 from common import mllog
 from common.command import CommandParser, run_command
 from common.config import leaves, load, to_dict, to_yaml
-from common.datasets.prepare_command import origin
+from common.datasets.prepare_command import variant_and_digest
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.distributed.launch import LaunchError
@@ -176,7 +176,7 @@ class _Training:
         """Return what the log tells of sources, data and configuration; hyperparameters: which keys of it are such."""
         return {
             **provenance(("common", self.benchmark.name)),
-            "data_sha256": origin(self.config.data.data_dir)[1] if self.dist.is_main else None,
+            "data_sha256": variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
         }

@@ -20,7 +20,7 @@ class SplitError(UsageError):
 
 
 @dataclass(frozen=True)
-class Split:
+class HashSplit:
     """A split by a seeded hash of the universes' names; the same on every machine and for every task.
 
     A universe is for validation when its hash is below `fraction`, so that its side never depends on the others. With

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.datasets.build import ProductionError
+from common.datasets.build import BuildError
 from cosmoflow.simulation.recipe import PRIORS, Recipe
 from cosmoflow.simulation.universe import REDSHIFTS, growth, linear_power
 
@@ -38,12 +38,12 @@ def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray,
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
     """The picture is in the file: the first training universes in columns, redshifts in rows, spectra below.
 
-    ProductionError without matplotlib, or for a file that it cannot write.
+    BuildError without matplotlib, or for a file that it cannot write.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ProductionError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
     rows = len(REDSHIFTS)
     width_in, slices_in, spectra_in = 2.6 * UNIVERSES + 0.6, 2.5 * rows + 1.6, 3.4
     figure = Figure(figsize=(width_in, slices_in + spectra_in), layout="constrained")
@@ -73,7 +73,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
-        raise ProductionError(f"{path}: the picture cannot be written: {error}") from error
+        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _title(parameters: list[float]) -> str:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from common.data.arrays import ArrayError, StoredArray
 from common.data.npy import located, write
-from common.datasets.build import BadItemError, Item, ProductionError
+from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
 from common.files import whole_file
@@ -49,7 +49,7 @@ class Format(Protocol):
         """The work on the snapshots of a split."""
 
     def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
-        """What all items need is there. ProductionError where something else is in its place."""
+        """What all items need is there. BuildError where something else is in its place."""
 
     def make(self, item: Item, folder: Path) -> None:
         """The item is there. BadItemError for snapshots that cannot be used."""
@@ -98,13 +98,11 @@ class Single:
         for split, paths in splits.items():
             path, names = folder / f"{split}.h5", tuple(path.name for path in paths)
             if not path.exists() and split in recorded:
-                raise ProductionError(
-                    f"{path} is gone, though a part of it was written: delete {folder} and begin anew"
-                )
+                raise BuildError(f"{path} is gone, though a part of it was written: delete {folder} and begin anew")
             single_file.create(path, names, self.shape_HWC)
             found = single_file.locate(path)
             if found.names != names or found.data_NHWC.shape[1:] != self.shape_HWC:
-                raise ProductionError(f"{path} holds other samples; nothing was changed. Name another folder")
+                raise BuildError(f"{path} holds other samples; nothing was changed. Name another folder")
 
     def make(self, item: Item, folder: Path) -> None:
         lines, errors = [], []

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.datasets.build import ProductionError
+from common.datasets.build import BuildError
 from deepcam.data.snapshot import CHANNELS, CLASSES
 from deepcam.simulation.detection import CYCLONE, RIVER
 from deepcam.simulation.planet import Planet
@@ -22,13 +22,13 @@ NUMBER: Final = {channel.name: number for number, channel in enumerate(CHANNELS)
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
     """The picture is in the file: the first training snapshots in columns, channels in rows, labels as outlines.
 
-    ProductionError without matplotlib, or for a file that it cannot write.
+    BuildError without matplotlib, or for a file that it cannot write.
     """
     try:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
     except ImportError as error:
-        raise ProductionError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
     planet = Planet(recipe.height, recipe.width, recipe.size)
     made = [recipe.simulate(seed, 0, i) for i in range(SNAPSHOTS)]
     figure = Figure(figsize=(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8), layout="constrained")
@@ -48,7 +48,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
-        raise ProductionError(f"cannot write the picture {path}: {error}") from error
+        raise BuildError(f"cannot write the picture {path}: {error}") from error
 
 
 def _layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 import lmdb
 import numpy as np
 
-from common.datasets.build import BadItemError, Item, Plan, ProductionError
+from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.files import whole_file
 from oc20.data import compact, extxyz, metadata, records
 from oc20.data.extxyz import Pair
@@ -125,7 +125,7 @@ class Converted:
 
 
 def find(folder: Path) -> list[Source]:
-    """The sources in a folder, in order of their numbers. ProductionError where they are of several kinds."""
+    """The sources in a folder, in order of their numbers. BuildError where they are of several kinds."""
     found: dict[str, list[Source]] = {"N.extxyz": [Published(pair) for pair in extxyz.find_pairs(folder)]}
     for name in ("lmdb", "compact"):
         ending = FORMATS[name].ending
@@ -134,16 +134,16 @@ def find(folder: Path) -> list[Source]:
         found[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
     kinds = {kind: sources for kind, sources in found.items() if sources}
     if len(kinds) > 1:
-        raise ProductionError(f"{folder} has files {' and '.join(kinds)}: leave those of one kind there")
+        raise BuildError(f"{folder} has files {' and '.join(kinds)}: leave those of one kind there")
     return next(iter(kinds.values()), [])
 
 
 def find_splits(folder: Path) -> dict[str, list[Source]]:
-    """The sources of each split; ProductionError where one has none."""
+    """The sources of each split; BuildError where one has none."""
     splits = {split: find(folder / split) for split in SPLITS}
     for split, sources in splits.items():
         if not sources:
-            raise ProductionError(
+            raise BuildError(
                 f"no frames in {folder / split}: expected N.extxyz.xz with N.txt.xz as published, or data.N.lmdb"
             )
     return splits
@@ -184,7 +184,7 @@ def make_shard(frames: Iterable[Frame], format: Format, folder: Path, names: Seq
     metadata.write(part_sizes, Metadata.of(sizes))
 
 
-def closing(plan: Plan) -> Plan:
+def closing(plan: DatasetPlan) -> DatasetPlan:
     """The plan, which also makes the metadata.npz of each split."""
     parts: dict[str, list[str]] = {}
     for item in plan.items:

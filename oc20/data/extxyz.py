@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 from ase.io.extxyz import read_extxyz, write_extxyz
 
-from common.datasets.build import BadItemError, ProductionError
+from common.datasets.build import BadItemError, BuildError
 from common.files import whole_file
 from oc20.graphs import Frame
 
@@ -52,17 +52,17 @@ class Record:
 
 
 def find_pairs(folder: Path) -> list[Pair]:
-    """The pairs of a folder in order of their numbers; ProductionError where a text is missing or a number is twice."""
+    """The pairs of a folder in order of their numbers; BuildError where a text is missing or a number is twice."""
     pairs: dict[int, Pair] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := NAME.fullmatch(path.name):
             number = int(match[1])
             if number in pairs:
-                raise ProductionError(f"{path} and {pairs[number].xyz.name} have the same number: remove one of them")
+                raise BuildError(f"{path} and {pairs[number].xyz.name} have the same number: remove one of them")
             texts = [folder / f"{match[1]}.txt{ending}" for ending in (".xz", "")]
             there = [text for text in texts if text.exists()]
             if not there:
-                raise ProductionError(f"{path}: {texts[0].name} beside it is missing; it has the reference energies")
+                raise BuildError(f"{path}: {texts[0].name} beside it is missing; it has the reference energies")
             pairs[number] = Pair(number, path, there[0])
     return [pairs[number] for number in sorted(pairs)]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.data.sampling import Batch, Batching
+from common.data.sampling import Batching, RankBatch
 
 
 def partition(weights: np.ndarray, parts: int) -> list[np.ndarray]:
@@ -43,10 +43,10 @@ class BalancedBatching(Batching):
 
     weights: np.ndarray = field(repr=False)
 
-    def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[Batch]:
+    def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
         """Yield the rank's share of each batch from step `start` on. The last part has some if the rank has any."""
         for step in range(start, self.steps(len(order))):
             whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
             dealt = partition(self.weights[whole], world_size * self.accumulation)
             mine = dealt[rank * self.accumulation : (rank + 1) * self.accumulation]
-            yield Batch(step, tuple(whole[part] for part in sorted(mine, key=len)), len(whole))
+            yield RankBatch(step, tuple(whole[part] for part in sorted(mine, key=len)), len(whole))

@@ -9,7 +9,7 @@ import numpy as np
 from ase.data import chemical_symbols, covalent_radii
 from ase.data.colors import jmol_colors
 
-from common.datasets.build import ProductionError
+from common.datasets.build import BuildError
 from oc20.simulation.recipe import Recipe
 from oc20.simulation.surface import ADSORBATE
 
@@ -23,13 +23,13 @@ CORNERS: Final = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
     """The picture is in the file: the first frames of the first training trajectories, in two views.
 
-    ProductionError without matplotlib, or for a file that it cannot write.
+    BuildError without matplotlib, or for a file that it cannot write.
     """
     try:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
     except ImportError as error:
-        raise ProductionError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
     records = [next(recipe.simulate(seed, 0, i)) for i in range(SYSTEMS)]
     figure = Figure(figsize=(3.6 * SYSTEMS, 9), layout="constrained")
     axes: Any = figure.subplots(2, SYSTEMS, squeeze=False)
@@ -53,7 +53,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
-        raise ProductionError(f"cannot write the picture {path}: {error}") from error
+        raise BuildError(f"cannot write the picture {path}: {error}") from error
 
 
 def _view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:

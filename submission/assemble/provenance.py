@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from tqdm import tqdm
 
-from common.datasets.manifest import Entry, ManifestError, describe_file
+from common.datasets.manifest import ManifestEntry, ManifestError, describe_file
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
 from submission.assemble.implementation import suite_hash
@@ -66,7 +66,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     logs: dict[str, LogRecord]
     configurations: dict[str, dict[str, Any]]
     implementations: dict[str, str | None]
-    files: dict[str, Entry]
+    files: dict[str, ManifestEntry]
 
 
 def read_provenance(root: Path) -> Provenance | None:

@@ -100,8 +100,8 @@ def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):
     [
         (["--train", "5", "--validation", "2"], "5 training and 2 validation universes were asked for, and there"),
         (["--format", "npy", "--compress", "gzip"], "npy files are not compressed"),
-        (["--task", "0"], "--task and --n-tasks belong together"),
-        (["--task", "2", "--n-tasks", "2"], "not task 2 of 2"),
+        (["--task", "0"], "--task and --n-tasks must be given together"),
+        (["--task", "2", "--n-tasks", "2"], "task 2 of 2 with 1 worker"),
         (["--validation-fraction", "1.5"], "between 0 and 1"),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
 def test_tasks_share_the_work_and_the_last_one_writes_the_manifest(raw, tmp_path, monkeypatch, capsys):
     out, whole = tmp_path / "out", tmp_path / "whole"
     assert convert(raw, out, "--validation", "2", "--task", "0", "--n-tasks", "2") == 0
-    assert "3 are left to other tasks" in capsys.readouterr().out
+    assert "3 belong to other tasks" in capsys.readouterr().out
     assert prepare.main(["manifest", str(out)]) == 1
     assert "24 of 48 files are finished" in capsys.readouterr().err
     # The other task as a rank of a launcher.
@@ -231,12 +231,12 @@ def test_a_bad_universe_is_named_and_the_others_are_made(raw, tmp_path, capsys, 
     out = tmp_path / "out"
     assert convert(raw, out, "--validation", "2") == 1
     error = capsys.readouterr().err
-    assert "error: 111_univ_a2 was left out" in error and message in error and str(bad) in error
+    assert "error: skipped 111_univ_a2: " in error and message in error and str(bad) in error
     made = universes(out, "train") | universes(out, "validation")
     assert len(made) == 5 and "111_univ_a2" not in made
     shutil.copy(good, bad)
     assert convert(raw, out, "--validation", "2") == 0
-    assert "made 1 universes" in capsys.readouterr().out
+    assert "generated 1 universes" in capsys.readouterr().out
     assert prepare.main(["verify", str(out)]) == 0
 
 
@@ -253,11 +253,11 @@ def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(raw, tmp_path, ca
     monkeypatch.setattr(tfrecord, "write_sample", full_disk)
     assert convert(raw, out, "--validation", "2") == 1
     error = capsys.readouterr().err
-    assert "No space left on device; 2 of 6 are finished and kept. Make room for about" in error
+    assert "No space left on device; 2 of 6 universes are finished and kept. Free about" in error
     assert len(calls) == 21
     monkeypatch.undo()
     assert convert(raw, out, "--validation", "2") == 0
-    assert "made 4 universes" in capsys.readouterr().out
+    assert "generated 4 universes" in capsys.readouterr().out
     assert convert(raw, whole, "--validation", "2") == 0
     assert contents(out) == contents(whole)
 
@@ -265,7 +265,7 @@ def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(raw, tmp_path, ca
 def test_too_small_a_disk_is_told_before_the_work(raw, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 0, 100))
     assert convert(raw, tmp_path / "out", "--validation", "2") == 1
-    assert "are needed and 100 B are free; nothing was made" in capsys.readouterr().err
+    assert "needed, 100 B free; nothing was written" in capsys.readouterr().err
 
 
 def test_verify_names_what_is_changed_missing_and_extra(raw, tmp_path, capsys):
@@ -295,7 +295,7 @@ def test_a_manifest_is_made_for_data_that_are_there(raw, tmp_path, capsys):
     assert convert(raw, out, "--validation", "2") == 0
     before = read_manifest(out / "manifest.json")
     assert prepare.main(["manifest", str(out)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     (out / "manifest.json").unlink()
     assert prepare.main(["manifest", str(out)]) == 0
     after = read_manifest(out / "manifest.json")
@@ -309,13 +309,13 @@ def test_nothing_is_mixed_or_overwritten(raw, tmp_path, capsys):
     assert convert(raw, out, "--validation", "2") == 0
     before = contents(out)
     assert convert(raw, out, "--validation", "2", "--compress", "none") == 1
-    assert "compression: gzip there, none here" in capsys.readouterr().err
+    assert "compression: gzip in the folder, none now" in capsys.readouterr().err
     assert convert(raw, out, "--validation", "3") == 1
     assert "the input or its split has changed" in capsys.readouterr().err
     assert contents(out) == before
     (out / "manifest.json").unlink()
     assert convert(raw, out, "--validation", "2") == 1
-    assert "no manifest.json that says what they are" in capsys.readouterr().err
+    assert "no manifest.json describes them" in capsys.readouterr().err
 
 
 def test_universes_of_one_name_are_refused(raw, tmp_path, capsys):

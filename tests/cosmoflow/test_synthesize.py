@@ -99,7 +99,7 @@ def test_a_second_call_makes_nothing_and_mends_what_is_missing(tmp_path, capsys)
     lost.unlink()
     cut.write_bytes(b"")
     assert synthesize_to(out) == 0
-    assert "made 2 universes" in capsys.readouterr().out and contents(out) == before
+    assert "generated 2 universes" in capsys.readouterr().out and contents(out) == before
 
     data = bytearray(changed.read_bytes())
     data[-1] ^= 1
@@ -116,7 +116,7 @@ def test_other_data_are_refused(tmp_path, capsys):
     capsys.readouterr()
     assert synthesize_to(out, "--seed", "1", "--length", "128") == 1
     error = capsys.readouterr().err
-    assert "seed: 0 there, 1 here" in error and "box:" in error and "nothing was changed" in error
+    assert "seed: 0 in the folder, 1 now" in error and "box:" in error and "nothing was changed" in error
     assert synthesize_to(out, "--format", "hdf5") == 1
     assert contents(out) == before
     (tmp_path / "mine/train").mkdir(parents=True)

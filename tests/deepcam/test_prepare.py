@@ -114,7 +114,7 @@ def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
 def test_tasks_write_to_the_same_file(source, tmp_path, monkeypatch, capsys):
     out, whole = tmp_path / "out", tmp_path / "whole"
     assert convert(source, out, "hdf5-single", "--task", "0", "--n-tasks", "2") == 0
-    assert "left to other tasks" in capsys.readouterr().out and not (out / "manifest.json").exists()
+    assert "belong to other tasks" in capsys.readouterr().out and not (out / "manifest.json").exists()
     monkeypatch.setenv("PMI_RANK", "1")  # the other task as a rank of a launcher
     monkeypatch.setenv("PMI_SIZE", "2")
     assert convert(source, out, "hdf5-single", "--verify") == 0
@@ -144,11 +144,11 @@ def test_a_bad_snapshot_is_named_and_the_others_are_made(source, tmp_path, capsy
     spoil(bad)
     assert convert(source, out, form) == 1
     told = capsys.readouterr()
-    assert re.search(r"error: train\S+( rows 16 to 19,)? was left out", told.err) and f"{bad}: " in told.err
-    assert "1 could not be used" in told.out
+    assert re.search(r"error: skipped train\S+( rows 16 to 19,)?: ", told.err) and f"{bad}: " in told.err
+    assert "1 failed" in told.out
     shutil.copy(good, bad)
     assert convert(source, out, form, "--verify") == 0
-    assert "made 1 items" in capsys.readouterr().out
+    assert "generated 1 items" in capsys.readouterr().out
 
 
 @both
@@ -165,7 +165,7 @@ def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(source, tmp_path,
 
     monkeypatch.setattr(module, name, full_disk)
     assert convert(source, out, form) == 1
-    assert re.search(r"No space left on device; \d+ of \d+ are finished and kept. Make room", capsys.readouterr().err)
+    assert re.search(r"No space left on device; \d+ of \d+ items are finished and kept. Free", capsys.readouterr().err)
     assert len(calls) == 37
     monkeypatch.undo()
     assert convert(source, out, form) == 0
@@ -213,17 +213,17 @@ def test_nothing_is_mixed_or_overwritten(source, tmp_path, capsys):
     assert convert(source, npy, "npy") == 0 and convert(source, big, "hdf5-single") == 0
     before = contents(npy), contents(big)
     assert convert(source, npy, "hdf5-single") == 1
-    assert "format: npy there, hdf5-single here" in capsys.readouterr().err
+    assert "format: npy in the folder, hdf5-single now" in capsys.readouterr().err
     shutil.copy(source / "train" / name_of(0), source / "train" / name_of(99))
     assert convert(source, big, "hdf5-single") == 1
-    assert "holds another dataset" in capsys.readouterr().err
+    assert "has another dataset" in capsys.readouterr().err
     assert before == (contents(npy), contents(big))
     shutil.rmtree(big / "checksums")
     (big / "manifest.json").unlink()
     assert convert(source, big, "hdf5-single") == 1
     assert f"{big / 'train.h5'} holds other samples" in capsys.readouterr().err
     assert convert(source, npy, "npy") == 0  # where each sample has files of its own, more may come
-    assert "made 1 items" in capsys.readouterr().out
+    assert "generated 1 items" in capsys.readouterr().out
 
 
 def test_an_incomplete_input_is_told(source, tmp_path, capsys):

@@ -108,7 +108,7 @@ def test_a_second_call_makes_nothing_and_mends_what_is_missing(tmp_path, capsys)
     cut.write_bytes(b"")
     (out / "stats.h5").unlink()
     assert synthesize_to(out) == 0
-    assert "made 2 snapshots" in capsys.readouterr().out and contents(out) == before
+    assert "generated 2 snapshots" in capsys.readouterr().out and contents(out) == before
 
     data = bytearray(changed.read_bytes())
     data[-1] ^= 1
@@ -121,7 +121,11 @@ def test_other_data_are_refused(made, tmp_path, capsys):
     before = contents(made)
     assert synthesize_to(made, "--seed", "1", "--size", "3.5") == 1
     error = capsys.readouterr().err
-    assert "seed: 5 there, 1 here" in error and "size: 3.0 there, 3.5 here" in error and "nothing was changed" in error
+    assert (
+        "seed: 5 in the folder, 1 now" in error
+        and "size: 3.0 in the folder, 3.5 now" in error
+        and "nothing was changed" in error
+    )
     assert contents(made) == before
     (tmp_path / "train").mkdir()
     (tmp_path / "train/x.h5").write_bytes(b"precious")

@@ -139,7 +139,7 @@ def test_formats_turn_into_each_other(source, tmp_path):
 def test_a_second_call_and_other_tasks_go_on_where_the_first_stopped(source, tmp_path, capsys):
     out, whole = tmp_path / "out", tmp_path / "whole"
     assert convert(source, out, "compact", "--task", "0", "--n-tasks", "2") == 0
-    assert "left to other tasks" in capsys.readouterr().out and not (out / "train" / "metadata.npz").exists()
+    assert "belong to other tasks" in capsys.readouterr().out and not (out / "train" / "metadata.npz").exists()
     assert convert(source, out, "compact", "--task", "1", "--n-tasks", "2") == 0
     assert convert(source, whole, "compact") == 0
     assert contents(out) == contents(whole)
@@ -215,13 +215,13 @@ def test_a_damaged_pair_is_named_and_the_others_are_made(source, tmp_path, capsy
     spoil(extxyz.Pair(3, source / "train" / "3.extxyz.xz", source / "train" / "3.txt.xz"))
     assert convert(source, out, "lmdb") == 1
     told = capsys.readouterr()
-    assert re.search(f"error: train/3.extxyz.xz was left out: .*{message}", told.err), told.err
-    assert "made 3 files" in told.out and "not complete: 1 could not be used" in told.out
+    assert re.search(f"error: skipped train/3.extxyz.xz: .*{message}", told.err), told.err
+    assert "generated 3 files" in told.out and "incomplete: 1 failed" in told.out
     assert not list(out.rglob("*0003*")) and not (out / "manifest.json").exists()
     shutil.rmtree(source)
     safe.rename(source)
     assert convert(source, out, "lmdb") == 0
-    assert "made 1 files" in capsys.readouterr().out
+    assert "generated 1 files" in capsys.readouterr().out
     assert convert(source, tmp_path / "whole", "lmdb") == 0
     assert contents(out) == contents(tmp_path / "whole")
 
@@ -239,11 +239,11 @@ def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeyp
     monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.Format("lmdb", ".lmdb", write, records.Shard))
     assert convert(source, out, "lmdb") == 1
     error = capsys.readouterr().err
-    assert "No space left on device; 1 of 4 are finished and kept" in error and "same command again" in error
+    assert "No space left on device; 1 of 4 files are finished and kept" in error and "command again" in error
     assert [path.name for path in out.rglob("*.lmdb*")] == ["data.0000.lmdb"]
     monkeypatch.undo()
     assert convert(source, out, "lmdb", "--verify") == 0
-    assert "made 3 files" in capsys.readouterr().out
+    assert "generated 3 files" in capsys.readouterr().out
 
 
 def test_frames_are_compared_with_their_source(source, tmp_path, capsys):
@@ -300,7 +300,7 @@ def test_nothing_is_mixed_or_overwritten_and_more_pairs_may_come(source, tmp_pat
     assert convert(source, out, "lmdb") == 0
     before = contents(out)
     assert convert(source, out, "compact") == 1
-    assert "format: lmdb there, compact here" in capsys.readouterr().err and contents(out) == before
+    assert "format: lmdb in the folder, compact now" in capsys.readouterr().err and contents(out) == before
     extxyz.write(source / "train", 12, [frame_of("train", 12, 0)])
     assert convert(source, out, "lmdb", "--verify") == 0
     assert len(Dataset(out / "train", DataConfig(out))) == 10

@@ -184,7 +184,11 @@ def test_other_data_are_refused(raw, capsys):
     before = contents(raw)
     assert synthesize_to(raw, "--seed", "1") == 1
     error = capsys.readouterr().err
-    assert "seed: 0 there, 1 here" in error and "format: raw there, lmdb here" in error and contents(raw) == before
+    assert (
+        "seed: 0 in the folder, 1 now" in error
+        and "format: raw in the folder, lmdb now" in error
+        and contents(raw) == before
+    )
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from common.datasets.build import Item, Plan, ProductionError, readable_bytes
+from common.datasets.build import BuildError, DatasetPlan, Item, readable_bytes
 from common.processes import ProcessKilledError, in_processes
 
 
@@ -22,8 +22,8 @@ def test_a_killed_process_and_an_error_end_the_work():
 
 def test_two_items_cannot_make_one_file():
     items = (Item("a", ("train/1",), None), Item("b", ("train/2", "train/1"), None))
-    with pytest.raises(ProductionError, match="b and a would both become train/1"):
-        _ = Plan("cosmoflow", "synthetic", {}, items, print, 1).files
+    with pytest.raises(BuildError, match="b and a would both become train/1"):
+        _ = DatasetPlan("cosmoflow", "synthetic", {}, items, print, 1).files
 
 
 def test_bytes_are_told_as_people_say_them():

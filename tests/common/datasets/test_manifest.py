@@ -6,8 +6,8 @@ import json
 import pytest
 
 from common.datasets.manifest import (
-    Entry,
     Manifest,
+    ManifestEntry,
     ManifestError,
     describe_file,
     read_manifest,
@@ -33,7 +33,7 @@ def dataset(tmp_path):
 
 def test_a_file_is_described_by_size_and_checksum(dataset):
     _, manifest = dataset
-    assert manifest.files["train/a.bin"] == Entry(5, hashlib.sha256(b"first").hexdigest())
+    assert manifest.files["train/a.bin"] == ManifestEntry(5, hashlib.sha256(b"first").hexdigest())
 
 
 def test_what_is_written_is_read_back(dataset):
@@ -48,7 +48,7 @@ def test_the_digest_names_the_files_and_nothing_else(dataset):
     _, manifest = dataset
     other_facts = Manifest(benchmark="other", files=dict(sorted(manifest.files.items())))
     assert other_facts.digest() == manifest.digest() and len(manifest.digest()) == 64
-    for change in ({"train/a2.bin": Entry(5, "0" * 64)}, {"train/a.bin": Entry(5, "0" * 64)}):
+    for change in ({"train/a2.bin": ManifestEntry(5, "0" * 64)}, {"train/a.bin": ManifestEntry(5, "0" * 64)}):
         assert Manifest(benchmark="other", files=manifest.files | change).digest() != manifest.digest()
 
 
@@ -89,15 +89,15 @@ def test_many_files_in_several_threads(tmp_path):
         ({"format": 2}, "format 2"),
         ({"extra": 1}, "unknown field `extra`"),
         ({"benchmark": None}, "Expected `str`"),
-        ({"files": {"../a": {"bytes": 1, "sha256": "0" * 64}}}, "no name of a file below"),
-        ({"files": {"/a": {"bytes": 1, "sha256": "0" * 64}}}, "no name of a file below"),
-        ({"files": {"a//b": {"bytes": 1, "sha256": "0" * 64}}}, "no name of a file below"),
+        ({"files": {"../a": {"bytes": 1, "sha256": "0" * 64}}}, "expected the name of a file below"),
+        ({"files": {"/a": {"bytes": 1, "sha256": "0" * 64}}}, "expected the name of a file below"),
+        ({"files": {"a//b": {"bytes": 1, "sha256": "0" * 64}}}, "expected the name of a file below"),
         ({"files": {"a": {"bytes": -1, "sha256": "0" * 64}}}, "bytes >= 0"),
         ({"files": {"a": {"bytes": 1, "sha256": "0"}}}, "SHA-256 of 64"),
         ({"files": {"a": {"bytes": 1}}}, "sha256"),
     ],
 )
-def test_a_strange_manifest_is_refused(dataset, change, message):
+def test_an_invalid_manifest_is_refused(dataset, change, message):
     folder, _ = dataset
     path = folder / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -107,10 +107,10 @@ def test_a_strange_manifest_is_refused(dataset, change, message):
 
 
 def test_no_manifest_and_half_a_manifest_are_named(tmp_path):
-    with pytest.raises(ManifestError, match=r"manifest.json is not there"):
+    with pytest.raises(ManifestError, match=r"manifest.json does not exist"):
         read_manifest(tmp_path / "manifest.json")
     (tmp_path / "manifest.json").write_bytes(b'{"format": 1, "benchm')
-    with pytest.raises(ManifestError, match=r"is no manifest"):
+    with pytest.raises(ManifestError, match=r"is not a valid manifest"):
         read_manifest(tmp_path / "manifest.json")
 
 

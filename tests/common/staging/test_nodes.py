@@ -19,7 +19,7 @@ import pytest
 from common.distributed.dist import DistConfig, connect
 from common.staging import plan
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
-from common.staging.stage_dir import Landing
+from common.staging.stage_dir import UnfinishedFile
 
 SAMPLES = {"train": 12, "validation": 3}
 
@@ -102,16 +102,16 @@ class Rank:
 
     def fail(self, dist):
         self.stage("common", dist, stage_dir=self.folder / "common")
-        write = Landing.write
+        write = UnfinishedFile.write
 
-        def write_or_fail(landing, data):
-            if dist.rank == 2 and landing.file.name == "train/09.bin":
+        def write_or_fail(unfinished, data):
+            if dist.rank == 2 and unfinished.file.name == "train/09.bin":
                 raise OSError(errno.ENOSPC, "No space left on device")
-            write(landing, data)
+            write(unfinished, data)
 
-        Landing.write = write_or_fail
+        UnfinishedFile.write = write_or_fail
         self.stage("full", dist)
-        Landing.write = write
+        UnfinishedFile.write = write
 
 
 def node_folder(folder, case, nodes, node):
@@ -168,7 +168,7 @@ def test_only_what_some_node_lacks_is_read(ranks):
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        ("common-2", r"node [01]: staging.stage_dir .*/common is one folder for several nodes"),
+        ("common-2", r"node [01]: staging.stage_dir .*/common is shared by several nodes"),
         ("full-2", r"node 1: .*/full-2/node1/train/09.bin: no space left"),
     ],
 )

@@ -48,7 +48,7 @@ def test_chunks_hold_every_byte_once_and_in_order(files):
 
 def test_the_plan_is_told_in_one_line():
     files = [SourceFile(f"train/{i}", 50_000_000, sample=i) for i in range(4)]
-    assert make_plan(files, "none", 2, 0).text == "none: 4 files, 200 MB, are read where they are"
+    assert make_plan(files, "none", 2, 0).text == "none: 4 files, 200 MB, read from shared storage"
     assert make_plan(files, "shard", 2, 0).text == "shard: 4 files, 200 MB over 2 nodes; 100 MB read per node"
     plan = make_plan(files, "replicate", 2, 0)
     assert plan.text == "replicate: 4 files, 200 MB to each of 2 nodes; 100 MB read per node"

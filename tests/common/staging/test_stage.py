@@ -14,9 +14,9 @@ import pytest
 from common.distributed.dist import DistConfig, connect
 from common.staging import plan
 from common.staging import stage as staging
-from common.staging.source import Source
+from common.staging.shared_storage import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
-from common.staging.stage_dir import Landing
+from common.staging.stage_dir import UnfinishedFile
 
 SAMPLES = {"train": 12, "validation": 3}
 CPU = DistConfig(device="cpu", timeout_s=60)
@@ -79,7 +79,7 @@ def test_without_staging_files_stay_where_they_are(run, files, source, capsys):
     staged = run(files, StagingConfig())
     assert staged.path("train/03.bin") == source / "train/03.bin"
     assert staged.facts()["staging_bytes_read"] == 0
-    assert "are read where they are" in capsys.readouterr().out
+    assert "read from shared storage" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["shard", "replicate", "memory"])
@@ -125,7 +125,7 @@ def test_gzip_files_are_inflated_and_others_left_alone(run, source, tmp_path, co
 
 def fail_after(monkeypatch, count):
     """Let reading from shared storage fail after so many files, as a killed run would end."""
-    read, done = Source.read_into, []
+    read, done = SharedStorage.read_into, []
 
     def read_or_fail(self, piece, view):
         if len(done) == count:
@@ -133,7 +133,7 @@ def fail_after(monkeypatch, count):
         done.append(piece)
         read(self, piece, view)
 
-    monkeypatch.setattr(Source, "read_into", read_or_fail)
+    monkeypatch.setattr(SharedStorage, "read_into", read_or_fail)
 
 
 @pytest.mark.parametrize("mode", ["shard", "replicate"])
@@ -156,7 +156,7 @@ def test_an_interrupted_staging_copies_only_the_rest(run, files, source, config,
     staged = run(files, config)
     assert contents(config.stage_dir) == contents(source)
     assert staged.bytes_read == total(files) - sum(map(len, kept.values()))
-    assert f"; {len(kept)} of 15 files are there already" in capsys.readouterr().out
+    assert f"; {len(kept)} of 15 files already staged" in capsys.readouterr().out
     assert not list(config.stage_dir.rglob("*.part"))
     assert run(files, config).bytes_read == 0
 
@@ -191,7 +191,7 @@ def test_files_of_others_are_never_overwritten(run, files, source, config):
     foreign.parent.mkdir(parents=True)
     equal.write_bytes((source / "train/01.bin").read_bytes())
     foreign.write_bytes(b"x" * files[7].size)
-    with pytest.raises(StagingError, match=re.escape(f"{foreign}: is there, not put there by staging")):
+    with pytest.raises(StagingError, match=re.escape(f"{foreign}: exists, was not written by staging")):
         run(files, config)
     assert foreign.read_bytes() == b"x" * files[7].size and len(contents(config.stage_dir)) == 2
     foreign.unlink()
@@ -207,7 +207,7 @@ def test_files_of_others_are_never_overwritten(run, files, source, config):
 @pytest.mark.parametrize("mode", ["shard", "replicate"])
 def test_a_damaged_source_is_named_and_the_others_are_kept(run, files, source, config, mode):
     (source / "train/06.bin").write_bytes(b"x" * files[6].size)
-    with pytest.raises(StagingError, match=re.escape(f"{source}/train/06.bin: damaged: its sha256 is")):
+    with pytest.raises(StagingError, match=re.escape(f"{source}/train/06.bin: damaged: sha256")):
         run(files, replace(config, mode=mode, workers=1))
     kept = contents(config.stage_dir)
     assert kept and "train/06.bin" not in kept and not list(config.stage_dir.rglob("*.part"))
@@ -235,7 +235,7 @@ def test_damaged_gzip_files_are_named(run, source, config, damage):
 @pytest.mark.parametrize("mode", ["shard", "replicate"])
 def test_a_full_disk_is_told_and_loses_nothing(run, files, source, config, mode, monkeypatch):
     config = replace(config, mode=mode, workers=1)
-    write = Landing.write
+    write = UnfinishedFile.write
 
     def write_or_fail(self, data):
         if self.file.name == "train/09.bin":
@@ -243,8 +243,8 @@ def test_a_full_disk_is_told_and_loses_nothing(run, files, source, config, mode,
         write(self, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Landing, "write", write_or_fail)
-        expected = rf"{config.stage_dir}/train/09.bin: no space left for its 1.33 kB, .* are free; finished files"
+        patch.setattr(UnfinishedFile, "write", write_or_fail)
+        expected = rf"{config.stage_dir}/train/09.bin: no space left for its 1.33 kB, .* free; finished files"
         with pytest.raises(StagingError, match=expected):
             run(files, config)
     kept = contents(config.stage_dir)
@@ -265,21 +265,21 @@ def refused(run, files, config, samples=SAMPLES):
 def test_too_little_disk_is_refused_with_numbers(run, files, config, monkeypatch):
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: SimpleNamespace(free=9000))
     message = refused(run, files, config)
-    assert message.startswith(f"{config.stage_dir}: 17.6 kB are to be staged, 9 kB are free; make room")
+    assert message.startswith(f"{config.stage_dir}: 17.6 kB to be staged, 9 kB free; free disk space")
 
 
 def test_too_little_memory_is_refused_with_numbers(run, files, config, tmp_path, monkeypatch):
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:     20 kB\n")
     monkeypatch.setattr(staging, "MEMINFO", tmp_path / "meminfo")
     message = refused(run, files, replace(config, mode="memory"))
-    assert message.startswith("17.6 kB are to be staged in memory, of which 20.5 kB are available and 80% may be taken")
+    assert message.startswith("17.6 kB to be staged in memory, 20.5 kB available, of which staging may use 80%")
 
 
 def test_inflated_sizes_count(run, source, config, monkeypatch):
     files = make_source(source, compress=range(12))
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: SimpleNamespace(free=17_000))
     assert total(files) < 17_000
-    assert "17.6 kB are to be staged" in refused(run, files, replace(config, inflate=True))
+    assert "17.6 kB to be staged" in refused(run, files, replace(config, inflate=True))
 
 
 def test_wrong_counts_sizes_and_missing_files_are_refused(run, files, source, config):
@@ -288,7 +288,7 @@ def test_wrong_counts_sizes_and_missing_files_are_refused(run, files, source, co
     (source / "train/05.bin").unlink()
     assert f"{source}/train/05.bin: No such file" in refused(run, files, config)
     (source / "train/05.bin").write_bytes(b"short")
-    assert f"{source}/train/05.bin: has 5 bytes, not 1,185 as listed" in refused(run, files, config)
+    assert f"{source}/train/05.bin: 5 bytes, 1,185 expected" in refused(run, files, config)
 
 
 def test_impossible_folders_and_modes_are_refused(run, files, source, tmp_path, config):

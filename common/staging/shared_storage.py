@@ -1,4 +1,4 @@
-"""The dataset on shared storage, whose every read is counted."""
+"""The dataset on shared storage; every read is counted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_LEAST: Final = 18  # bytes of header and trailer
 
 
-class Source:
-    """The dataset's folder on shared storage. bytes_read: what was read from it by this rank."""
+class SharedStorage:
+    """The dataset's folder on shared storage. bytes_read: by this rank."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -22,7 +22,7 @@ class Source:
         self._lock = threading.Lock()
 
     def read_into(self, piece: Piece, view: memoryview) -> None:
-        """Fill `view` with a piece of a file. The only place of staging that reads from shared storage."""
+        """Read a piece of a file into `view`. Staging reads shared storage nowhere else."""
         path = self.root / piece.file.name
         try:
             with path.open("rb", buffering=0) as file:
@@ -40,7 +40,7 @@ class Source:
             )
 
     def look_up(self, file: SourceFile, inflate: bool) -> SourceFile:
-        """Return the file with its time of change, and with its raw size if it is to be inflated.
+        """Return the file with its time of change, and with its raw size if it will be decompressed.
 
         Raises StagingError if it is missing or has another size. The raw size of a gzip file without one is taken
         from its trailer (RFC 1952, section 2.3.1: ISIZE), which costs 6 bytes of reading.
@@ -49,9 +49,9 @@ class Source:
         try:
             found = path.stat()
         except OSError as error:
-            raise StagingError(f"{path}: {error.strerror}; it is in the list of files to stage") from error
+            raise StagingError(f"{path}: {error.strerror}; the list of files to stage has it") from error
         if found.st_size != file.size:
-            raise StagingError(f"{path}: has {found.st_size:,} bytes, not {file.size:,} as listed; fetch it again")
+            raise StagingError(f"{path}: {found.st_size:,} bytes, {file.size:,} expected; fetch it again")
         raw_size = file.raw_size if inflate else None
         if inflate and raw_size is None and file.size >= GZIP_LEAST:
             magic, trailer = bytearray(2), bytearray(4)

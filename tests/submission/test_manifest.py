@@ -67,7 +67,7 @@ def test_a_record_that_leads_out_of_the_package_is_an_error(package, capsys):
     record = json.loads((package / "provenance.json").read_text())
     record["files"]["../secret"] = {"bytes": 1, "sha256": "0" * 64}
     (package / "provenance.json").write_text(json.dumps(record))
-    assert main([str(package)]) == 1 and "is no name of a file below" in capsys.readouterr().err
+    assert main([str(package)]) == 1 and "expected the name of a file below" in capsys.readouterr().err
 
 
 def test_wrong_use(tmp_path, capsys):

@@ -141,10 +141,10 @@ class Synthesize(Synthesis):
         if plan.facts["format"] == RAW:
             return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"
         if plan.variant == MINI:
-            return f"python -m cosmoflow.train cosmoflow/mini.yaml data.data_dir={folder}"
+            return f"python -m cosmoflow.train mini data.data_dir={folder}"
         counts = "data.train_samples=null data.eval_samples=null"
         return (
-            f"python -m cosmoflow.train cosmoflow/config.yaml data.data_dir={folder} {counts} "
+            f"python -m cosmoflow.train config data.data_dir={folder} {counts} "
             f"'data.sample_shape=[{', '.join(map(str, shape))}]'"
         )
 

@@ -119,13 +119,10 @@ class Synthesize(Synthesis):
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to give next: train."""
         if plan.variant == MINI:
-            return f"python -m deepcam.train deepcam/mini.yaml data.data_dir={folder}"
+            return f"python -m deepcam.train mini data.data_dir={folder}"
         height, width, _ = plan.facts["sample_shape"]
         counts = "data.train_samples=null data.eval_samples=null"
-        return (
-            f"python -m deepcam.train deepcam/config.yaml data.data_dir={folder} {counts} "
-            f"data.height={height} data.width={width}"
-        )
+        return f"python -m deepcam.train config data.data_dir={folder} {counts} data.height={height} data.width={width}"
 
     def finish(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""

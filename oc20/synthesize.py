@@ -140,8 +140,8 @@ class Synthesize(Synthesis):
             return f"python -m oc20.prepare convert {folder} OUTPUT_DIR --format lmdb"
         read = f"data.data_dir={folder} data.format={FORMATS[form].read_as}"
         if plan.variant == MINI:
-            return f"python -m oc20.train oc20/mini.yaml {read}"
-        return f"python -m oc20.train oc20/config.yaml {read} data.train_samples=null data.eval_samples=null"
+            return f"python -m oc20.train mini {read}"
+        return f"python -m oc20.train config {read} data.train_samples=null data.eval_samples=null"
 
 
 SYNTHESIS: Final = Synthesize()

@@ -24,6 +24,7 @@ from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.distributed.launch import LaunchError
 from common.mllog import ResultLog
+from common.named_configs import ListConfigs, find_config
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Target
 from common.staging.stage import Staged, StagingError
@@ -50,7 +51,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     given = _arguments(benchmark.name, argv)
 
     def train() -> int:
-        config = load(benchmark.config, given.config, given.override)
+        config = load(benchmark.config, find_config(benchmark.name, given.config), given.override)
         if given.print_config:
             print(to_yaml(config), end="")
             return 0
@@ -69,19 +70,22 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
         description=f"""\
 Train {name} until its quality target is met, and write an MLPerf result log that `python -m compliance.check` judges.
 
-  {module} {name}/mini.yaml                         the mini problem, on a laptop
-  {module} {name}/mini.yaml train.seed=7            with a value of the configuration changed
-  {module} {name}/mini.yaml --resume                go on with the run that was interrupted
-  torchrun --nproc-per-node 2 -m {name}.train {name}/mini.yaml
-  mpirun -n 2 {module} {name}/mini.yaml
-  srun -n 512 {module} {name}/config.yaml           the full problem, on a cluster""",
+  {module} mini                         the mini problem, on a laptop
+  {module} mini train.seed=7            with a value of the configuration changed
+  {module} mini --resume                go on with the run that was interrupted
+  torchrun --nproc-per-node 2 -m {name}.train mini
+  mpirun -n 2 {module} mini
+  srun -n 512 {module} config           the full problem, on a cluster""",
         epilog="""\
 In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboard/ if TensorBoard is installed.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; go on with --resume.
 Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong use, 3 stopped by a signal.""",
     )
-    parser.add_argument("config", type=Path, help="YAML file; --print-config shows all its keys")
+    parser.add_argument("config", help="name of a configuration, or YAML file; --print-config shows all its keys")
     parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the file's")
+    parser.add_argument(
+        "--list-configs", action=ListConfigs, const=name, help="print the names of configurations and stop"
+    )
     parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and stop")
     parser.add_argument(
         "--resume",

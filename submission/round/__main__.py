@@ -31,7 +31,7 @@ too. A run that crashed is begun again with the same seed, up to {ATTEMPTS} time
 `attempts`. To repeat a run, because you know that the machine was at fault, remove its folder and `package`."""
 EPILOG: Final = """\
 round.yaml has for each benchmark of the round the following; runs and overrides may be left out:
-  cosmoflow: {config: cosmoflow/presets/gbs32.yaml, runs: 10, overrides: [data.data_dir=/data/cosmoflow]}
+  cosmoflow: {config: gbs32, runs: 10, overrides: [data.data_dir=/data/cosmoflow]}
 
 In the folder of the round: round.json (seeds, and how runs ended), BENCHMARK/run_0, run_1 … with log and output.txt,
 BENCHMARK/attempts, package/ (complete systems/SYSTEM.json in it, and call again), report.html.

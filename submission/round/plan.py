@@ -14,20 +14,20 @@ import yaml
 
 from common.command import UsageError
 from common.config import load
-from common.provenance import ROOT
+from common.named_configs import CLOSED, is_name
 from compliance.benchmarks import MINIS, REFERENCES
 
-CONFIGS: Final = {"mini": "mini.yaml", "closed": "config.yaml"}
-"""Rounds that need no file of their own: the file of each benchmark that they run."""
+CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
+"""Rounds that need no file of their own: the configuration of each benchmark that they run."""
 BENCHMARKS: Final = tuple(MINIS)
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The runs of one benchmark. overrides: `section.key=value` for its configuration."""
+    """The runs of one benchmark. config: name or path, as its train command takes it. overrides: section.key=value."""
 
     benchmark: str
-    config: Path
+    config: str
     runs: int
     overrides: tuple[str, ...] = ()
 
@@ -40,7 +40,7 @@ class Series:
 class BenchmarkPlan:
     """What the file of a round says of a benchmark; without `config` the benchmark is not in the round.
 
-    config: relative to the file of the round. runs: null takes as many as the rules want.
+    config: a name, or a path FILE.yaml relative to the file of the round. runs: null takes as many as the rules want.
     """
 
     config: Path | None = None
@@ -51,7 +51,7 @@ class BenchmarkPlan:
         if self.runs is not None and self.runs < 1:
             raise ValueError(f"runs is {self.runs}; expected at least 1")
         if self.config is None and (self.runs or self.overrides):
-            raise ValueError("config is missing; expected the name of a YAML file")
+            raise ValueError("config is missing; expected the name of a configuration, or a YAML file")
 
 
 _File = make_dataclass(
@@ -79,28 +79,31 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
     benchmarks: only these. runs: of each benchmark, whatever the file says.
     Raises UsageError for a file that says something else.
     """
-    if config in CONFIGS:
-        entries = {name: BenchmarkPlan(ROOT / name / CONFIGS[config]) for name in BENCHMARKS}
-    else:
-        file = Path(config)
-        read: dict[str, BenchmarkPlan] = {name: getattr(load(_File, file), name) for name in BENCHMARKS}
-        entries = {
-            name: replace(entry, config=file.parent / entry.config) for name, entry in read.items() if entry.config
-        }
+    entries = _entries(config)
     missing = [name for name in benchmarks if name not in entries]
     if missing or not entries:
-        known = ", ".join(entries) or f"none; expected lines such as `{BENCHMARKS[0]}: {{config: FILE.yaml}}`"
+        known = ", ".join(entries) or f"none; expected lines such as `{BENCHMARKS[0]}: {{config: NAME}}`"
         raise UsageError(f"{config} has no {missing[0] if missing else 'benchmark'}; it has {known}")
     return [
-        Series(name, _near(entry.config), runs or entry.runs or REFERENCES[name].runs, entry.overrides)
-        for name, entry in entries.items()
-        if entry.config and name in (benchmarks or entries)
+        Series(name, text, runs or entry.runs or REFERENCES[name].runs, entry.overrides)
+        for name, (text, entry) in entries.items()
+        if name in (benchmarks or entries)
     ]
+
+
+def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
+    """Return what a round says of each of its benchmarks, and the configuration as the train command takes it here."""
+    if config in CONFIGS:
+        return {name: (CONFIGS[config], BenchmarkPlan()) for name in BENCHMARKS}
+    file = Path(config)
+    read: Any = load(_File, file)
+    entries: dict[str, BenchmarkPlan] = {name: getattr(read, name) for name in BENCHMARKS}
+    return {name: (_seen_from_here(file, entry.config), entry) for name, entry in entries.items() if entry.config}
 
 
 def resolve(series: Series) -> Setup:
     """Return what the benchmark makes of its configuration; UsageError with its own words if it refuses it."""
-    command = [sys.executable, "-m", f"{series.benchmark}.train", str(series.config), "--print-config"]
+    command = [sys.executable, "-m", f"{series.benchmark}.train", series.config, "--print-config"]
     done = subprocess.run([*command, *series.overrides], capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
@@ -118,7 +121,9 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _near(path: Path) -> Path:
-    """Return the path as seen from here, if it lies below."""
-    absolute = Path(os.path.abspath(path))
-    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
+def _seen_from_here(file: Path, config: Path) -> str:
+    """Return a name as it is, and a path in the file of a round as it is seen from the current folder."""
+    if is_name(str(config)):
+        return str(config)
+    absolute = Path(os.path.abspath(file.parent / config))
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)

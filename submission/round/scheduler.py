@@ -265,12 +265,12 @@ def _submitted(option: str, job: str) -> str:
 def _settings(series: Series) -> str:
     # The overrides of a round come after, and win.
     staging = () if _is_mini(series) else REFERENCES[series.benchmark].staging
-    return shlex.join([str(series.config), *staging, *series.overrides])
+    return shlex.join([series.config, *staging, *series.overrides])
 
 
 def _is_mini(series: Series) -> bool:
     """Tell by its name whether a configuration is of the mini problem; only the benchmark itself reads it."""
-    return series.config.name.startswith("mini")
+    return Path(series.config).name.startswith("mini")
 
 
 def _filled(text: str, **values: str) -> str:

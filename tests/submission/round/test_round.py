@@ -33,7 +33,7 @@ submission: {org: Example University, platform: test_n1, status: research}
 
 
 def setup(benchmark, **changed):
-    series = Series(benchmark, Path(f"{benchmark}.yaml"), 10)
+    series = Series(benchmark, f"{benchmark}.yaml", 10)
     return Setup(series, "", "mini", Path("data"), "3.0", SUBMISSION | changed)
 
 
@@ -103,7 +103,7 @@ def test_the_plan_of_a_round(tmp_path):
         ("oc20", 5),
     ]
     (tmp_path / "round.yaml").write_text("oc20: {config: a.yaml, runs: 3, overrides: [train.epochs=1]}")
-    assert read_plan(str(tmp_path / "round.yaml")) == [Series("oc20", tmp_path / "a.yaml", 3, ("train.epochs=1",))]
+    assert read_plan(str(tmp_path / "round.yaml")) == [Series("oc20", str(tmp_path / "a.yaml"), 3, ("train.epochs=1",))]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""The configurations that come with a benchmark, found by name wherever the suite is installed.
+
+`config` is the closed division's, `mini` that of the mini problem, and each file in presets/ has its own name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from common.config import ConfigError
+from common.provenance import ROOT
+
+CLOSED: Final = "config"
+SUFFIXES: Final = (".yaml", ".yml")
+
+
+def find_config(benchmark: str, given: str) -> Path:
+    """Return the file that an argument stands for: a name without slash and suffix, or else a path.
+
+    A name never depends on the files in the current folder: a file without a suffix is ./FILE. Raises ConfigError for
+    an unknown name, and for a path that does not exist but was probably meant as a name.
+    """
+    known = named_configs(benchmark)
+    if is_name(given):
+        if given in known:
+            return known[given]
+        near = difflib.get_close_matches(given, known, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f"{benchmark} has no configuration {given!r}; {hint}known are {', '.join(known)}; a file is ./{given} or "
+            "FILE.yaml"
+        )
+    path = Path(given)
+    if path.stem in known and not path.exists():
+        raise ConfigError(f"{given}: no such file; the configuration that comes with the suite is named {path.stem}")
+    return path
+
+
+def is_name(given: str) -> bool:
+    """Tell whether an argument is the name of a configuration, not a path."""
+    return "/" not in given and not given.endswith(SUFFIXES)
+
+
+def named_configs(benchmark: str) -> dict[str, Path]:
+    """Return the configurations of a benchmark by name: the closed division's, the mini problem's, then the presets."""
+    folder = ROOT / benchmark
+    files = [folder / f"{CLOSED}.yaml", folder / "mini.yaml", *sorted(folder.glob("presets/*.yaml"), key=_by_number)]
+    return {file.stem: file for file in files if file.exists()}
+
+
+class ListConfigs(argparse.Action):
+    """The option --list-configs: prints names and descriptions, and ends the command."""
+
+    def __init__(self, option_strings: list[str], dest: str, const: str, **options: Any) -> None:
+        """const: the benchmark."""
+        super().__init__(option_strings, dest, nargs=0, const=const, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        configs = named_configs(str(self.const))
+        width = max(map(len, configs))
+        for name, path in configs.items():
+            first, *_rest = path.read_text(encoding="utf-8").splitlines()
+            print(f"{name:<{width}}  {first.removeprefix('#').strip()}")
+        parser.exit()
+
+
+def _by_number(path: Path) -> list[tuple[str, int]]:
+    """Return a key that sorts gbs64 before gbs128."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D+)(\d*)", path.stem)]

@@ -1,0 +1,66 @@
+"""Configurations by name."""
+
+from pathlib import Path
+
+import pytest
+
+from common.config import ConfigError
+from common.named_configs import find_config, named_configs
+from compliance.benchmarks import PACKAGES
+from cosmoflow.train import main as train
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A folder without a checkout."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("benchmark", PACKAGES)
+def test_every_configuration_has_a_name(benchmark):
+    configs = named_configs(benchmark)
+    assert list(configs)[:2] == ["config", "mini"]
+    presets = {path.stem for path in (ROOT / benchmark / "presets").iterdir()}
+    assert presets and set(configs) == {"config", "mini"} | presets
+
+
+def test_presets_are_listed_by_size_with_their_description(elsewhere, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        train(["--list-configs"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        *("config", "mini", "gbs32", "gbs64", "gbs128", "gbs512", "gbs1024", "mini-gbs32")
+    ]
+    assert lines[1].startswith("mini        CosmoFlow, mini problem: small universes")
+
+
+def test_the_train_command_takes_names_with_overrides(elsewhere, capsys):
+    assert train(["gbs512", "train.seed=7", "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    assert "global_batch_size: 512\n" in printed and "seed: 7\n" in printed
+
+
+def test_a_path_is_a_path_and_a_name_is_a_name_whatever_lies_here(elsewhere):
+    Path("mini").write_text("")
+    Path("mini.yaml").write_text("")
+    assert find_config("oc20", "mini") == ROOT / "oc20/mini.yaml"
+    for path in ("mini.yaml", "./mini", str(ROOT / "oc20/mini.yaml")):
+        assert find_config("oc20", path) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("gsb128", "cosmoflow has no configuration 'gsb128'; did you mean gbs128? known are config, mini, gbs32"),
+        ("recipe", "a file is ./recipe or FILE.yaml"),
+        ("cosmoflow/mini.yaml", "cosmoflow/mini.yaml: no such file; the configuration .* is named mini"),
+        ("cosmoflow/presets/gbs512.yaml", "is named gbs512"),
+    ],
+)
+def test_what_does_not_exist_is_an_error_that_names_what_does(given, said, elsewhere, capsys):
+    with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+        find_config("cosmoflow", given)
+    assert train([given, "--print-config"]) == 2

@@ -48,8 +48,9 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.checker-installed ## write docs/reference/rules.md and the other generated pages
+docs: $(VENV)/.training-installed ## write docs/reference/rules.md and the other generated pages
 	$(PY) -m compliance.docs
+	$(PY) -m common.training.config_docs $(patsubst %/train.py,%,$(wildcard */train.py))
 
 bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
 	$(PY) bench/checker.py

@@ -21,7 +21,8 @@ from workers import given_case
 from common.training.optim import OptimConfig
 from deepcam import model
 from deepcam.data import dataset, stats
-from deepcam.losses import class_weights, cross_entropy
+from deepcam.losses import cross_entropy
+from deepcam.reference import CLASS_WEIGHTS
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
     # It works in place, and the resident batch must stay what it is.
     unchanging = stats.Stats(1, zeros, ones, minval=zeros, maxval=ones)
     known = stats.read(folder / stats.NAME) if folder else unchanging
-    normalise, weights = dataset.Normalization(known, channels, device), torch.tensor(class_weights(), device=device)
+    normalise, weights = dataset.Normalization(known, channels, device), torch.tensor(CLASS_WEIGHTS, device=device)
 
     def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(network(normalise(x)), y, weights)

@@ -23,13 +23,14 @@ from common.training.optim import OptimConfig
 from oc20 import model
 from oc20.data import dataset as data
 from oc20.graphs import Graph, collate
+from oc20.reference import ENERGY_STD_EV
 from oc20.train import FORCE_COEFFICIENT
 
 
 def loss(network: nn.Module, graph: Graph) -> Tensor:
     """Return the sum of the absolute errors of the normalised forces on free atoms."""
     _, forces_A3 = network(graph)
-    errors_A3 = (forces_A3 - graph.forces / data.ENERGY_STD).abs()
+    errors_A3 = (forces_A3 - graph.forces / ENERGY_STD_EV).abs()
     return FORCE_COEFFICIENT * errors_A3[graph.free].sum()
 
 

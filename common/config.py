@@ -250,7 +250,7 @@ def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str) -> T
         elif given:
             values[name] = _value(hint, given[-1], dotted)
         elif required:
-            raise ConfigError(f"{file}: {dotted} is missing; expected {described(hint)}")
+            raise ConfigError(f"{file}: {dotted} is missing; expected {_described(hint)}")
     try:
         return cls(**values)
     except ValueError as error:
@@ -316,24 +316,24 @@ def _value(hint: Any, layer: _Layer, place: str) -> Any:
     try:
         return msgspec.convert(layer.value, hint, dec_hook=_path)
     except msgspec.ValidationError as error:
-        got = f"expected {described(hint)}; got {_shown(layer.value)}"
+        got = f"expected {_described(hint)}; got {_shown(layer.value)}"
         raise ConfigError(f"{layer.source}: {place}: {error.__cause__ or got}") from error
 
 
-def described(hint: Any) -> str:
+def _described(hint: Any) -> str:
     """Return what a type stands for, in words."""
     args = get_args(hint)
     match get_origin(hint):
         case origin if origin in (Union, UnionType):
-            return " or ".join(map(described, args))
+            return " or ".join(map(_described, args))
         case origin if origin is Literal:
             return "one of " + ", ".join(map(_shown, args))
         case origin if origin is tuple and args[-1] is ...:
-            return f"a list, each {described(args[0])}"
+            return f"a list, each {_described(args[0])}"
         case origin if origin is tuple:
-            return f"a list of {len(args)}: " + ", ".join(map(described, args))
+            return f"a list of {len(args)}: " + ", ".join(map(_described, args))
         case origin if origin is dict:
-            return f"a mapping of {described(args[0])} to {described(args[1])}"
+            return f"a mapping of {_described(args[0])} to {_described(args[1])}"
     return TYPE_NAMES.get(hint, str(hint))
 
 

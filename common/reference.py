@@ -194,6 +194,82 @@ OPEN_SETTINGS: Final = tuple(
 """The open division leaves hyperparameters and data free, but the log still says how many samples there were."""
 
 
+FREE: Final = Check("free", lambda value: True)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What the closed division asks of one key of the trainer's configuration.
+
+    key: dotted, such as model.width. allowed: its values, as a log's provenance has them; FREE: any.
+    cite: where the rules say so. rounds: those that it is about.
+    """
+
+    key: str
+    allowed: Check
+    cite: str
+    rounds: tuple[str, ...] = ROUNDS
+
+
+def free(cite: str, *keys: str) -> tuple[Closed, ...]:
+    """Return the keys of which the closed division asks nothing."""
+    return tuple(Closed(key, FREE, cite) for key in keys)
+
+
+def fixed(cite: str, values: Mapping[str, Any]) -> tuple[Closed, ...]:
+    """Return the keys for which the closed division has one value each; a list also stands for a tuple."""
+    return tuple(Closed(key, same_as(value), cite) for key, value in values.items())
+
+
+def same_as(wanted: Any) -> Check:
+    """Return a check for one value of a configuration, where lists and tuples of the same members are the same."""
+    if not isinstance(wanted, list):
+        return equals(wanted)
+    return Check(repr(wanted), lambda value: isinstance(value, list | tuple) and list(value) == wanted)
+
+
+def null_or(check: Check) -> Check:
+    """Return a check for null, which stands for what the benchmark asks for, or a value that meets `check`."""
+    return Check(f"null or {check.text}", lambda value: value is None or check.test(value))
+
+
+def closed_samples(
+    train: Mapping[str, tuple[int, ...]], evaluation: Mapping[str, tuple[int, ...]]
+) -> tuple[Closed, ...]:
+    """Return what is asked of the numbers of samples, given by round: those of the dataset, or null for all."""
+    return tuple(
+        Closed(key, null_or(Check(" or ".join(map(str, counts)), counts.__contains__)), SAMPLES, rounds=(round_,))
+        for key, by_round in (("data.train_samples", train), ("data.eval_samples", evaluation))
+        for round_, counts in by_round.items()
+    )
+
+
+SAMPLES: Final = "training_rules.adoc#training-and-test-sets"
+CLOSED_RUN: Final = (
+    *fixed("training_rules.adoc#divisions", {"variant": FULL, "submission.division": "closed"}),
+    *free(
+        "hpc_training_rules.adoc#results",
+        *("output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep", "dist.device", "dist.timeout_s"),
+        *("submission.org", "submission.status", "submission.platform", "submission.round"),
+    ),
+    *free(
+        "hpc_training_rules.adoc#data-state-at-start-of-run",
+        *("data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
+        *("staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
+    ),
+    *free("training_rules.adoc#data-state-at-start-of-run", "data.format"),
+    *free("training_rules.adoc#graph-execution", "data.workers", "data.prefetch", "data.cache", "optim.fused"),
+    *free("training_rules.adoc#training-data-order", "train.tail"),
+    *free("training_rules.adoc#numerical-formats", "precision.dtype"),
+    *free("training_rules.adoc#random-numbers", "train.seed"),
+    *free(
+        "hpc_training_rules.adoc#hyperparameters-and-optimizer",
+        *("train.global_batch_size", "train.accumulation", "train.eval_ranks"),
+    ),
+)
+"""What the closed division asks of the keys that all benchmarks have; a benchmark adds its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExampleRun:
     """A run as the closed division wants it, from which sample logs are made.
@@ -216,6 +292,7 @@ class Reference:
     points: file with the reference convergence points, relative to the top of the project.
     cite: where the rules say so.
     example: a run that follows the rules.
+    closed: what the closed division asks of each key of the trainer's configuration; none: there is no trainer.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", or "mini" for the facts of the benchmark's mini problem.
     """
@@ -230,6 +307,7 @@ class Reference:
     points: str
     cite: str
     example: ExampleRun
+    closed: tuple[Closed, ...] = ()
     staging: tuple[str, ...] = ()
     variant: str = FULL
 
@@ -249,7 +327,7 @@ def mini_of(reference: Reference, target: float, train_samples: int, eval_sample
 
     Only what divides the work, such as the global batch size, is a whole number here too.
     """
-    free = tuple(
+    stated = tuple(
         setting if setting.allowed is COUNT else replace(setting, allowed=ANY, why="") for setting in reference.settings
     )
     return replace(
@@ -261,7 +339,8 @@ def mini_of(reference: Reference, target: float, train_samples: int, eval_sample
             source=source,
             counts_checked=False,
         ),
-        settings=free,
+        settings=stated,
+        closed=(),
         cite="docs/reference/profiles.md (the mini round)",
         variant=MINI,
     )

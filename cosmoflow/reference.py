@@ -7,19 +7,25 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     ANY,
+    CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
     ROUNDS,
     Check,
+    Closed,
     Dataset,
     ExampleRun,
     Reference,
     Setting,
     Target,
+    closed_samples,
     each,
     equals,
+    fixed,
+    free,
     list_of,
     mini_of,
+    null_or,
     number,
     one_of,
     since,
@@ -44,6 +50,41 @@ SETTINGS = (
     Setting("sgd_opt_momentum", equals(0.9), None, required=False, why="the rules fix the momentum"),
 )
 
+TARGET = Target("eval_error", 0.124, lower_is_better=True)
+TRAIN_SAMPLES = {"0.7": (262_144,)} | dict.fromkeys(since("1.0"), (524_288,))
+EVAL_SAMPLES = dict.fromkeys(ROUNDS, (65_536,))
+HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+FACTORS = Check("factors with 0 < v < 1", lambda value: all(0 < factor < 1 for factor in value.values()))
+
+CLOSED = (
+    *CLOSED_RUN,
+    *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
+    Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
+    *fixed("training_rules.adoc#data-representation", {"data.sample_shape": [128, 128, 128, 4]}),
+    *fixed(
+        "training_rules.adoc#preprocessing-during-the-run",
+        {"data.apply_log": True, "data.shift": 0.0, "data.scale": 1.0, "data.augment": "none", "data.roll_step": 0},
+    ),
+    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.verify_crc"),
+    *fixed(
+        "training_rules.adoc#graph-definition",
+        {"model.conv_size": 32, "model.conv_layers": 5, "model.fc1": 128, "model.fc2": 64},
+    ),
+    Closed("model.kernel_size", equals(2), "training_rules.adoc#graph-definition", rounds=("0.7",)),
+    Closed("model.kernel_size", equals(3), "training_rules.adoc#graph-definition", rounds=since("1.0")),
+    Closed("model.dropout", number("with 0 <= v < 1", lambda value: 0 <= value < 1), HYPERPARAMETERS),
+    Closed("model.l2", AMOUNT, HYPERPARAMETERS),
+    *fixed(HYPERPARAMETERS, {"optim.name": "sgd", "optim.momentum": 0.9, "optim.weight_decay": 0.0}),
+    *free(HYPERPARAMETERS, "optim.betas", "optim.eps", "optim.max_grad_norm"),  # sgd has none of them
+    *fixed(HYPERPARAMETERS, {"schedule.kind": "piecewise"}),
+    *free(
+        HYPERPARAMETERS,
+        *("schedule.base_lr", "schedule.scaling", "schedule.base_batch_size", "schedule.warmup_epochs"),
+        "schedule.cosine_epochs",  # the other kind's
+    ),
+    Closed("schedule.decay", FACTORS, HYPERPARAMETERS),
+)
+
 FIRST_EXAMPLE = {
     "global_batch_size": 512,
     "opt_name": "sgd",
@@ -57,18 +98,19 @@ FIRST_EXAMPLE = {
 REFERENCE = Reference(
     name="cosmoflow",
     rounds=ROUNDS,
-    target=Target("eval_error", 0.124, lower_is_better=True),
+    target=TARGET,
     runs=10,
     dataset=Dataset(
-        train_samples={"0.7": (262_144,)} | dict.fromkeys(since("1.0"), (524_288,)),
-        eval_samples=dict.fromkeys(ROUNDS, (65_536,)),
+        train_samples=TRAIN_SAMPLES,
+        eval_samples=EVAL_SAMPLES,
         source="cosmoUniverse, 64 sub-volumes per universe (half of the training set in round 0.7)",
         counts_checked=False,
     ),
     settings=SETTINGS,
     epoch_unit="epochs",
     points="cosmoflow/rcps.yaml",
-    cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+    cite=HYPERPARAMETERS,
+    closed=CLOSED,
     example=ExampleRun(
         epochs=25,
         settings={

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-CLASS_FREQUENCIES: Final = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
-"""Shares of the pixels of the full dataset: background, tropical cyclones, atmospheric rivers (mlcommons/hpc)."""
-
-
-def class_weights(frequencies: Sequence[float] = CLASS_FREQUENCIES) -> tuple[float, ...]:
-    """Return frequency^(-1/8) of each class; of the full dataset 1.00173, 2.61461, 1.71642."""
-    return tuple(float(frequency**-0.125) for frequency in frequencies)
 
 
 def cross_entropy(logits_BKHW: Tensor, labels_BHW: Tensor, weights_K: Tensor) -> Tensor:

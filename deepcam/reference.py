@@ -8,22 +8,29 @@ import math
 from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
+    CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
     ROUNDS,
     Check,
+    Closed,
     Dataset,
     ExampleRun,
     Reference,
     Setting,
     Target,
+    closed_samples,
     each,
     equals,
+    fixed,
+    free,
     integer,
     list_of,
     mini_of,
+    null_or,
     number,
     one_of,
+    same_as,
     since,
 )
 
@@ -128,22 +135,65 @@ LATER_EXAMPLE = {
     "scheduler_lr_warmup_factor": 1.0,
 }
 
+TARGET = Target("eval_accuracy", 0.82, lower_is_better=False)
+# In round 0.7 the logged number may leave out the tail that fills no global batch (947 x 128).
+TRAIN_SAMPLES = {"0.7": (121_266, 121_216)} | dict.fromkeys(LATER, (121_266,))
+EVAL_SAMPLES = dict.fromkeys(ROUNDS, (15_158,))
+HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
+"""Shares of the pixels of the full dataset: background, tropical cyclones, atmospheric rivers (mlcommons/hpc)."""
+CLASS_WEIGHTS = tuple(frequency**-0.125 for frequency in CLASS_FREQUENCIES)
+"""Of the classes in the loss: 1.00173, 2.61461, 1.71642."""
+
+CLOSED = (
+    *CLOSED_RUN,
+    *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
+    Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
+    *fixed(
+        "training_rules.adoc#data-representation",
+        {"data.height": 768, "data.width": 1152, "data.channels": list(range(16))},
+    ),
+    *fixed("training_rules.adoc#preprocessing-during-the-run", {"data.augment": "none"}),
+    *free("training_rules.adoc#training-data-order", "data.shuffle"),
+    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.direct"),
+    *fixed(
+        "training_rules.adoc#graph-definition",
+        {"model.width": 1.0, "model.middle_blocks": 16, "model.output_stride": 16, "model.low_level": "after_relu"},
+    ),
+    Closed("model.aspp_rates", null_or(same_as([1, 6, 12, 18])), "training_rules.adoc#graph-definition"),
+    *fixed("training_rules.adoc#weight-and-bias-initialization", {"model.init": "reference"}),
+    *fixed("hpc_training_rules.adoc#closed-division", {"class_weights": list(CLASS_WEIGHTS)}),
+    Closed("batchnorm_group_size", COUNT, HYPERPARAMETERS),
+    Closed("optim.name", one_of("lamb", "adamw"), HYPERPARAMETERS, rounds=FIRST),
+    Closed("optim.name", one_of("adam", "adamw", "lamb"), HYPERPARAMETERS, rounds=LATER),
+    Closed("optim.eps", FIRST_EPSILONS, HYPERPARAMETERS, rounds=FIRST),
+    Closed("optim.eps", equals(1e-6), HYPERPARAMETERS, rounds=LATER),
+    Closed("optim.weight_decay", AMOUNT, HYPERPARAMETERS),
+    *fixed(HYPERPARAMETERS, {"optim.max_grad_norm": 1.0}),
+    *free(HYPERPARAMETERS, "optim.betas", "optim.momentum"),  # none of the allowed optimizers has a momentum
+    *free(
+        HYPERPARAMETERS,
+        *("schedule.base_lr", "schedule.warmup_steps", "schedule.warmup_factor", "schedule.kind"),
+        *("schedule.milestones", "schedule.decay_rate", "schedule.t_max", "schedule.eta_min"),
+    ),
+)
+
 REFERENCE = Reference(
     name="deepcam",
     rounds=ROUNDS,
-    target=Target("eval_accuracy", 0.82, lower_is_better=False),
+    target=TARGET,
     runs=5,
     dataset=Dataset(
-        # In round 0.7 the logged number may leave out the tail that fills no global batch (947 x 128).
-        train_samples={"0.7": (121_266, 121_216)} | dict.fromkeys(LATER, (121_266,)),
-        eval_samples=dict.fromkeys(ROUNDS, (15_158,)),
+        train_samples=TRAIN_SAMPLES,
+        eval_samples=EVAL_SAMPLES,
         source="CAM5 snapshots 768 x 1152 x 16, split 80/10/10",
         counts_checked=True,
     ),
     settings=(Setting("global_batch_size", COUNT, ABOVE_ZERO), *FIRST_SETTINGS, *LATER_SETTINGS),
     epoch_unit="epochs",
     points="deepcam/rcps.yaml",
-    cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+    cite=HYPERPARAMETERS,
+    closed=CLOSED,
     example=ExampleRun(epochs=9, settings={"0.7": FIRST_EXAMPLE, **dict.fromkeys(LATER, LATER_EXAMPLE)}),
     staging=("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
 )

@@ -25,11 +25,11 @@ from deepcam.data import dataset, pipeline, stats
 from deepcam.data.augment import augment
 from deepcam.data.dataset import DataConfig, Dataset, Normalization, Shuffle
 from deepcam.data.snapshot import CLASSES
-from deepcam.losses import class_weights, cross_entropy
+from deepcam.losses import cross_entropy
 from deepcam.metrics import iou
 from deepcam.model import ModelConfig
+from deepcam.reference import CLASS_WEIGHTS, REFERENCE
 from deepcam.reference import MINI as MINI_REFERENCE
-from deepcam.reference import REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Config(RunConfig):
         1, "so many consecutive ranks normalise with the statistics of all their samples together", unit="ranks"
     )
     class_weights: tuple[float, ...] = key(
-        class_weights(), "of background, cyclones and rivers in the loss; the reference's by default"
+        CLASS_WEIGHTS, "of background, cyclones and rivers in the loss; the reference's by default"
     )
 
     def __post_init__(self) -> None:

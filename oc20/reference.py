@@ -8,22 +8,30 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     ANY,
+    CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
+    Closed,
     Dataset,
     ExampleRun,
     Reference,
     Setting,
     Target,
+    closed_samples,
     each,
+    equals,
+    fixed,
+    free,
     list_of,
     mini_of,
+    null_or,
     number,
     one_of,
     since,
 )
 
 ROUNDS = since("1.0")
+SHARE = number("with 0 <= v <= 1", lambda value: 0 <= value <= 1)
 
 EXAMPLE = {
     "global_batch_size": 1024,
@@ -35,14 +43,60 @@ EXAMPLE = {
     "opt_learning_rate_decay_factor": 0.1,
 }
 
+TARGET = Target("eval_error", 0.036, lower_is_better=True)
+TRAIN_SAMPLES = dict.fromkeys(ROUNDS, (2_000_000,))
+EVAL_SAMPLES = dict.fromkeys(ROUNDS, (999_866,))
+HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+ENERGY_MEAN_EV = -0.7554450631141663
+ENERGY_STD_EV = 2.887317180633545
+"""Of the benchmark's training frames (mlcommons/hpc open_catalyst)."""
+
+CLOSED = (
+    *CLOSED_RUN,
+    *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
+    Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
+    *fixed(
+        "training_rules.adoc#preprocessing-during-the-run",
+        {"data.energy_mean": ENERGY_MEAN_EV, "data.energy_std": ENERGY_STD_EV},
+    ),
+    *free("training_rules.adoc#training-data-order", "data.balance"),
+    *fixed(
+        "training_rules.adoc#graph-definition",
+        {
+            "model.hidden": 192,
+            "model.blocks": 3,
+            "model.radial": 6,
+            "model.spherical": 7,
+            "model.cutoff": 6.0,
+            "model.interaction": 64,
+            "model.basis": 8,
+            "model.out": 192,
+            "model.before_skip": 1,
+            "model.after_skip": 2,
+            "model.output_layers": 3,
+            "model.envelope_exponent": 5,
+            "model.detach_angles": True,
+        },
+    ),
+    *free("training_rules.adoc#graph-execution", "model.kernels"),
+    *fixed(
+        HYPERPARAMETERS,
+        {"optim.name": "adamw", "optim.weight_decay": 0.01, "optim.betas": [0.9, 0.999], "optim.eps": 1e-8},
+    ),
+    *free(HYPERPARAMETERS, "optim.momentum", "optim.max_grad_norm"),  # adamw has neither
+    *free(HYPERPARAMETERS, "schedule.base_lr", "schedule.warmup_steps", "schedule.boundaries"),
+    Closed("schedule.warmup_factor", SHARE, HYPERPARAMETERS),
+    Closed("schedule.decay_factor", SHARE, HYPERPARAMETERS),
+)
+
 REFERENCE = Reference(
     name="oc20",
     rounds=ROUNDS,
-    target=Target("eval_error", 0.036, lower_is_better=True),
+    target=TARGET,
     runs=5,
     dataset=Dataset(
-        train_samples=dict.fromkeys(ROUNDS, (2_000_000,)),
-        eval_samples=dict.fromkeys(ROUNDS, (999_866,)),
+        train_samples=TRAIN_SAMPLES,
+        eval_samples=EVAL_SAMPLES,
         source="S2EF 2M and its validation split",
         counts_checked=False,
     ),
@@ -51,21 +105,14 @@ REFERENCE = Reference(
         Setting("opt_name", one_of("AdamW"), one_of("AdamW")),
         Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE),
-        Setting(
-            "opt_learning_rate_warmup_factor",
-            number("with 0 <= v <= 1", lambda value: 0 <= value <= 1),
-            NOT_NEGATIVE,
-        ),
+        Setting("opt_learning_rate_warmup_factor", SHARE, NOT_NEGATIVE),
         Setting("opt_learning_rate_decay_boundary_steps", list_of(COUNT), ANY),
-        Setting(
-            "opt_learning_rate_decay_factor",
-            each(number("with 0 <= v <= 1", lambda value: 0 <= value <= 1)),
-            ANY,
-        ),
+        Setting("opt_learning_rate_decay_factor", each(SHARE), ANY),
     ),
     epoch_unit="epochs",
     points="oc20/rcps.yaml",
-    cite="hpc_training_rules.adoc#hyperparameters-and-optimizer",
+    cite=HYPERPARAMETERS,
+    closed=CLOSED,
     example=ExampleRun(epochs=26, settings=dict.fromkeys(ROUNDS, EXAMPLE)),
     staging=("staging.mode=memory",),
 )

@@ -65,7 +65,7 @@ class StagingConfig:
     stage_dir: Path | None = key(
         None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
     )
-    workers: int = key(4, "per rank, to read, verify and write", PLACE, unit="threads")
+    workers: int = key(4, "threads of each rank that read, verify and write", PLACE)
     checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)
     inflate: bool = key(False, "decompress gzip files, so that they can be memory-mapped", PLACE)
     keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)

@@ -45,9 +45,7 @@ class TrainConfig:
     global_batch_size: int = key(
         64, "samples of an optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
     )
-    accumulation: int = key(
-        1, "parts in which each rank computes its share of a step: less memory, the same result", unit="parts"
-    )
+    accumulation: int = key(1, "parts in which each rank computes its share of a step: less memory, the same result")
     target: float | None = key(None, "quality that ends the run; null: the benchmark's own", PLACE)
     seed: int | None = key(
         None, "of the weights, the order and dropout; null: drawn from the system's randomness", DRAW

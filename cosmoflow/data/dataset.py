@@ -27,15 +27,15 @@ class DataConfig:
     data_dir: Path = key(REQUIRED, "has the folders train and validation, a sample per file", PLACE)
     train_samples: int | None = key(None, "train on the first so many in order of names; null: all", unit="samples")
     eval_samples: int | None = key(None, "evaluate the first so many in order of names; null: all", unit="samples")
-    sample_shape: tuple[int, int, int, int] = key((128, 128, 128, 4), "D, H, W, C of a sample", unit="voxels, channels")
+    sample_shape: tuple[int, int, int, int] = key((128, 128, 128, 4), "D, H, W, C of a sample")
     format: Literal["tfrecord", "npy"] = key(
         "tfrecord", "tfrecord (gzipped or not), or npy (pairs of files, see cosmoflow/data/npy.py)", ROUTE
     )
     apply_log: bool = key(True, "the network sees log(1 + x); otherwise each sample divided by its mean")
     shift: float = key(0.0, "for the open division: the network sees (input - shift) / scale")
     scale: float = key(1.0, "for the open division: see shift")
-    workers: int = key(4, "that read", PLACE, unit="threads")
-    prefetch: int = key(4, "read ahead of their use", PLACE, unit="batches")
+    workers: int = key(4, "threads that read samples", PLACE)
+    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
     augment: Literal["none", "symmetries"] = key(
         "none",
         "of training samples, for the open division; symmetries: each epoch shows a sample under one of the 48 "

@@ -63,8 +63,8 @@ class DataConfig:
         "none",
         "of training samples, for the open division; symmetries: rolled by any longitude, mirrored at the equator",
     )
-    workers: int = key(4, "that read", PLACE, unit="threads")
-    prefetch: int = key(4, "read ahead of their use", PLACE, unit="batches")
+    workers: int = key(4, "threads that read samples", PLACE)
+    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
     pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see deepcam/data/dali.py", PLACE)
 
     def __post_init__(self) -> None:

@@ -23,10 +23,8 @@ from common.data.prefetch import Job, in_order, on_device, timed
 from common.data.split import DatasetError as DatasetError
 from oc20.data import compact, metadata, records
 from oc20.graphs import Frame, Graph, collate
+from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV
 
-ENERGY_MEAN: Final = -0.7554450631141663
-ENERGY_STD: Final = 2.887317180633545
-"""In eV, of the benchmark's training frames (mlcommons/hpc open_catalyst)."""
 ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
 
 
@@ -50,11 +48,11 @@ class DataConfig:
         "what is equal for all ranks: the triplets, with which the work goes, or the number of frames",
         PLACE,
     )
-    energy_mean: float = key(ENERGY_MEAN, "the network's energies are (energy - mean) / std", unit="eV")
-    energy_std: float = key(ENERGY_STD, "see energy_mean; the network's forces are force / std", unit="eV")
+    energy_mean: float = key(ENERGY_MEAN_EV, "the network's energies are (energy - mean) / std", unit="eV")
+    energy_std: float = key(ENERGY_STD_EV, "see energy_mean; the network's forces are force / std", unit="eV")
     cache: bool = key(False, "keep what was read in memory, in each rank", PLACE)
-    workers: int = key(4, "that read", PLACE, unit="threads")
-    prefetch: int = key(4, "read ahead of their use", PLACE, unit="batches")
+    workers: int = key(4, "threads that read samples", PLACE)
+    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "workers", "prefetch"):

@@ -1,0 +1,112 @@
+"""`python -m common.training.config_docs BENCHMARK...`: the page of the trainers' configuration, key by key."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from common.config import REQUIRED, Leaf, leaves
+from common.reference import ROUNDS, Reference
+from common.training.benchmark import Benchmark
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "config.md"
+INTRODUCTION: Final = """\
+# Configuration of the trainers
+
+<!-- Written by `python -m common.training.config_docs` (make docs); changes here are lost. -->
+
+Every key of the YAML file that `python -m <benchmark>.train` takes, with dots as in an override (`train.epochs=3`).
+How files and overrides are read is in [the guide](../guide/train.md#configuration); `--print-config` shows the values
+of a run.
+
+- *closed*: what the closed division asks for: a value or condition, or *free*. The rules that say so stand in the
+  benchmark's `reference.py`. The open division leaves everything free.
+- *resume*: *may differ* when a run is resumed with `--resume`, or *must stay*.
+"""
+TYPES: Final = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path", type(None): "null"}
+TRUTH: Final = {"True": "true", "False": "false"}
+HEADER: Final = "| key | type, unit | default | closed | resume | meaning |\n|---|---|---|---|---|---|\n"
+
+
+def page(benchmarks: Iterable[tuple[Benchmark, Reference]]) -> str:
+    """Return the page: first the keys that all benchmarks share, then for each its own."""
+    rows = [(benchmark, dict(_rows(benchmark, reference))) for benchmark, reference in benchmarks]
+    shared = {name: row for name, row in rows[0][1].items() if all(others.get(name) == row for _, others in rows)}
+    parts = [INTRODUCTION, "\n## All benchmarks\n\n", HEADER, *shared.values()]
+    for benchmark, own in rows:
+        parts += [f"\n## {benchmark.name}\n\n", HEADER, *(row for name, row in own.items() if name not in shared)]
+    return "".join(parts)
+
+
+def _rows(benchmark: Benchmark, reference: Reference) -> Iterator[tuple[str, str]]:
+    for leaf in leaves(benchmark.config):
+        resume = "may differ" if leaf.key.role.may_differ else "must stay"
+        kind = _type(leaf.hint) + (f", {leaf.key.unit}" if leaf.key.unit else "")
+        cells = (f"`{leaf.name}`", kind, _default(leaf), _closed(leaf.name, reference), resume, leaf.key.doc)
+        yield leaf.name, f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _type(hint: Any) -> str:
+    """Return a type in few words; choices as code."""
+    args = get_args(hint)
+    match get_origin(hint):
+        case origin if origin is Literal:
+            return ", ".join(f"`{choice}`" for choice in args)
+        case origin if origin in (Union, UnionType):
+            return " or ".join(map(_type, args))
+        case origin if origin is tuple:
+            return f"list of {'' if args[-1] is ... else f'{len(args)} '}{_type(args[0])}s"
+        case origin if origin is dict:
+            return f"mapping of {_type(args[0])} to {_type(args[1])}"
+    return TYPES[hint]
+
+
+def _default(leaf: Leaf) -> str:
+    if leaf.default is REQUIRED:
+        return "to be given"
+    value = list(leaf.default) if isinstance(leaf.default, tuple) else leaf.default
+    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
+
+
+def _closed(key: str, reference: Reference) -> str:
+    """Return what the closed division asks of a key; by round where it is not the same in all."""
+    rules = [rule for rule in reference.closed if rule.key == key]
+    texts = [re.sub(r"'(\w+)'", r"`\1`", rule.allowed.text) for rule in rules]
+    texts = [TRUTH.get(text, text) for text in texts]
+    if len(set(texts)) == 1:
+        return texts[0]
+    latest = next(text for rule, text in zip(rules, texts, strict=True) if ROUNDS[-1] in rule.rounds)
+    others = [(rule, text) for rule, text in zip(rules, texts, strict=True) if text != latest]
+    earlier = [f"round {', '.join(rule.rounds)}: {text}" for rule, text in others]
+    return f"{latest} ({'; '.join(earlier)})"
+
+
+def _benchmark(name: str) -> tuple[Benchmark, Reference]:
+    train, facts = f"{name}.train", f"{name}.reference"
+    return import_module(train).BENCHMARK, import_module(facts).REFERENCE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page; return 0, or with --check 1 if it is out of date."""
+    parser = argparse.ArgumentParser(prog="python -m common.training.config_docs", description="Write docs/reference.")
+    parser.add_argument("benchmarks", nargs="+", metavar="BENCHMARK", help="packages with a train.py and reference.py")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
+    given = parser.parse_args(argv)
+    text = page(map(_benchmark, given.benchmarks))
+    if given.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
+        print(f"{PAGE} is out of date; run `make docs`", file=sys.stderr)
+        return 1
+    if not given.check:
+        PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

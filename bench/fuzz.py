@@ -32,7 +32,7 @@ from fuzz_inputs import log_bytes, write_package
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import Log, LogReader, parse_log
 from compliance.model.finding import ERROR, Finding
@@ -66,7 +66,9 @@ def check_log(rng: random.Random, data: bytes) -> None:
     for profile in PROFILES:
         benchmark, division = rng.choice((None, None, *REFERENCES)), rng.choice((None, None, "closed", "open"))
         round_ = rng.choice(ROUNDS)
-        task = Task("log", round_, profile, division, benchmark, rng.choice((None, "open")), None, rng.random() < 0.5)
+        task = LogTask(
+            "log", round_, profile, division, benchmark, rng.choice((None, "open")), None, rng.random() < 0.5
+        )
         run = digest(log, task)
         check_findings(run.findings)
         assert (run.verdict == "FAIL") is any(finding.severity == ERROR for finding in run.findings), run.verdict

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from compliance.engine import Options, apply_rules, check_paths, choose_round
+from compliance.logs.run import Run
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.model.system import SystemDescription, read_description
 from compliance.rule import PackageRule, SetRule, rules_of
 from compliance.rules.package import Described, DescriptionFields, DescriptionTypes, DescriptionValues

@@ -12,7 +12,8 @@ from typing import Any
 
 from common.reference import FULL, ROUNDS, is_number
 from compliance.benchmarks import benchmarks_of, reference_of
-from compliance.examine import Task, examine
+from compliance.examine import LogTask, examine
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, Finding
 from compliance.model.layout import (
     WEAK,
@@ -28,7 +29,6 @@ from compliance.model.package import Package, Submissions
 from compliance.model.package_files import contents_of
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.model.score import throughput, time_to_train
 from compliance.model.system import read_description
 from compliance.own_rules import load_rules, own_rules, sources
@@ -46,7 +46,7 @@ class Options:
     prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: reason for a failed
     convergence test, by result set (`system/scaling/benchmark`). jobs: processes; 0 for all cores.
     progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
-    registered for later checks of this process.
+    registered for later checks of this process. details: keep what reports and packages need of each log, too.
     """
 
     profile: str = STRICT
@@ -60,6 +60,7 @@ class Options:
     jobs: int = 0
     progress: bool = False
     rules: tuple[str, ...] = ()
+    details: bool = False
 
     def sift(self, findings: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
@@ -83,7 +84,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     load_rules(options.rules)
     places = discover([os.fspath(path) for path in paths])
     report = Report(options.profile, own_rules=own_rules())
-    tasks: list[Task] = []
+    tasks: list[LogTask] = []
     packages = [_open_package(place, options, report) for place in places.packages]
     sets: list[tuple[ResultSet, SetPlace]] = [pair for _, pairs in packages for pair in pairs]
     sets += [(_open_folder(place, options, report), place) for place in places.folders]
@@ -167,17 +168,17 @@ def _open_folder(place: SetPlace, options: Options, report: Report) -> ResultSet
     return results
 
 
-def _single_tasks(places: Places, options: Options, report: Report) -> list[Task]:
+def _single_tasks(places: Places, options: Options, report: Report) -> list[LogTask]:
     tasks = []
     for path in places.logs:
         round_ = choose_round(path, False, options, report)
         asked = (options.profile, options.division, options.benchmark)
-        tasks.append(Task(path, round_, *asked, allow_mini=options.allow_mini))
+        tasks.append(LogTask(path, round_, *asked, allow_mini=options.allow_mini, details=options.details))
     return tasks
 
 
-def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | None = None) -> Task:
-    return Task(
+def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | None = None) -> LogTask:
+    return LogTask(
         path,
         results.round,
         options.profile,
@@ -187,6 +188,7 @@ def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | N
         results.benchmark,
         options.allow_mini,
         power,
+        options.details,
     )
 
 
@@ -225,14 +227,14 @@ class _Examine:
         self.options = options
         self.rules = sources()
 
-    def __call__(self, task: Task) -> Run:
+    def __call__(self, task: LogTask) -> Run:
         load_rules(self.rules)  # a process that was not forked lacks them
         run = examine(task)
         run.findings, run.ignored = self.options.sift(run.findings)
         return run
 
 
-def _examine_all(tasks: list[Task], options: Options) -> Iterator[Run]:
+def _examine_all(tasks: list[LogTask], options: Options) -> Iterator[Run]:
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(map(_size, (*(task.path for task in tasks), *measured)))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
@@ -241,7 +243,7 @@ def _examine_all(tasks: list[Task], options: Options) -> Iterator[Run]:
     return _parallel(tasks, min(jobs, len(tasks)), total, options)
 
 
-def _parallel(tasks: list[Task], jobs: int, total: int, options: Options) -> Iterator[Run]:
+def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> Iterator[Run]:
     import multiprocessing  # only big trees pay for it
     import signal
 

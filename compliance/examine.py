@@ -6,31 +6,33 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import compliance.rules  # noqa: F401  (registers the rules)
-from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Reference, Setting, is_number
+from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
 from compliance.benchmarks import benchmarks_of, reference_of
-from compliance.logs.log import SUBMISSION, Log, read_log
+from compliance.logs.log import Log, read_log
 from compliance.logs.power import read_power
+from compliance.logs.run import Run, benchmark_of, run_of, variant_of
 from compliance.model.finding import SKIPPED, Finding
-from compliance.model.run import Run, clock, counted_evaluations, official_convergence, staging_ms, variant_of
 from compliance.rule import STRICT, Case, LogRule, rules_of
 
 if TYPE_CHECKING:
     from compliance.model.layout import PowerPlace
 
 HEADER = ("init_start", "submission_benchmark")
-FINDINGS_KEPT = 100
 """Records that begin a log: after a run_start they begin another run."""
+FINDINGS_KEPT = 100
+"""Findings of a rule that are kept of each severity and key; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LogTask:
     """A log to examine, and what its surroundings say of it.
 
     division, benchmark: forced by the user. division_hint, benchmark_hint: of the folder or system
     description, used where the log says nothing of use. power: the power files of the run, if there are any.
+    details: keep what reports and packages need, too.
     """
 
     path: str
@@ -42,9 +44,10 @@ class Task:
     benchmark_hint: str | None = None
     allow_mini: bool = False
     power: PowerPlace | None = None
+    details: bool = False
 
 
-def examine(task: Task) -> Run:
+def examine(task: LogTask) -> Run:
     """Return what the log amounts to, with all findings about it."""
     run = digest(read_log(task.path), task)
     if task.power is not None:
@@ -52,7 +55,7 @@ def examine(task: Task) -> Run:
     return run
 
 
-def digest(log: Log, task: Task) -> Run:
+def digest(log: Log, task: LogTask) -> Run:
     """Return what a log that was read amounts to, with all findings about it."""
     case = case_of(log, task)
     findings: list[Finding] = []
@@ -67,7 +70,7 @@ def digest(log: Log, task: Task) -> Run:
             findings.append(rule.found(task.path, 0, f"the rule itself failed: {error!r}; please report it"))
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
-    return _run(log, case, findings)
+    return _run(log, case, findings, task.details)
 
 
 def _limited(found: list[Finding]) -> Iterator[Finding]:
@@ -98,7 +101,7 @@ def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
     return ("",), ""
 
 
-def case_of(log: Log, task: Task) -> Case:
+def case_of(log: Log, task: LogTask) -> Case:
     """Return what the log is judged against: its own words first, then the user's and the folder's."""
     division, benchmark = _division(log, task), _benchmark(log, task)
     variant = variant_of(log) if task.profile == STRICT else FULL
@@ -113,7 +116,7 @@ def case_of(log: Log, task: Task) -> Case:
     )
 
 
-def _division(log: Log, task: Task) -> str | None:
+def _division(log: Log, task: LogTask) -> str | None:
     if task.division:
         return task.division
     said = log.value("submission_division")
@@ -123,15 +126,15 @@ def _division(log: Log, task: Task) -> str | None:
     return word if word in ("closed", "open") else task.division_hint or "closed"
 
 
-def _benchmark(log: Log, task: Task) -> str | None:
+def _benchmark(log: Log, task: LogTask) -> str | None:
     known = benchmarks_of(task.round)
     if task.benchmark:
         return task.benchmark if task.benchmark in known else None
     said = log.value("submission_benchmark")
     if task.profile != STRICT:
         return said if isinstance(said, str) and said in known else None
-    word = said.strip().lower() if isinstance(said, str) else ""
-    return word if word in known else task.benchmark_hint if task.benchmark_hint in known else None
+    named = benchmark_of(log)
+    return named if named in known else task.benchmark_hint if task.benchmark_hint in known else None
 
 
 @lru_cache(maxsize=64)
@@ -143,53 +146,8 @@ def _settings(benchmark: str | None, variant: str, round_: str, division: str | 
     return reference.settings_of(round_, division)
 
 
-def _run(log: Log, case: Case, findings: list[Finding]) -> Run:
-    start_ms, stop_ms = clock(log)
-    run = Run(log.path, case.round, case.benchmark, case.division, findings=findings)
-    run.start_ms, run.stop_ms = _finite(start_ms), _finite(stop_ms)
-    for key in SUBMISSION:
-        record = log.first(key)
-        if record:
-            run.submission[key] = record.value
-            run.lines[key] = record.line
-    for name, key in (("batch_size", "global_batch_size"), ("nodes", "number_of_nodes")):
-        setattr(run, name, log.value(key))
-    run.accelerators_per_node = log.value("accelerators_per_node")
-    for setting in case.settings:
-        record = log.first(setting.key)
-        if record and setting.identity:
-            run.settings[setting.key] = record.value
-            run.lines[setting.key] = record.line
-    run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
-    run.staging_ms = staging_ms(log)
-    run.status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
-    run.timeline = _timeline(log)
-    run.event_count = len(log.events)
-    run.variant = variant_of(log)
+def _run(log: Log, case: Case, findings: list[Finding], details: bool) -> Run:
+    run = run_of(log, case.reference, case.settings, details)
+    run.round, run.benchmark, run.division, run.findings = case.round, case.benchmark, case.division, findings
     run.parsed_clean = not any(finding.rule == "FRM04" for finding in findings)
-    run.official_convergence = official_convergence(log)
-    if case.reference:
-        run.convergence, run.converged = _convergence(log, case.reference)
     return run
-
-
-def _timeline(log: Log) -> int:
-    times = [record.time_ms for record in log.events]
-    # Python hashes each NaN differently.
-    return hash(tuple([time_ms if time_ms == time_ms else 0 for time_ms in times]))
-
-
-def _finite(time_ms: float | None) -> float | None:
-    return time_ms if is_number(time_ms) else None
-
-
-def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
-    """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
-    counted = counted_evaluations(log, reference.target)
-    if not counted:
-        return None, False
-    last = counted[-1]
-    epoch = last.meta("epoch_num")
-    met = reference.target.met(last.value) and bool(log["run_stop"])
-    status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
-    return (epoch if is_number(epoch) else None), met and status in ("success", None)

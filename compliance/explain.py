@@ -12,7 +12,7 @@ from typing import Any
 
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.families import FAMILIES, prefix
 from compliance.formats.style import Style
 from compliance.formats.words import clean, place
@@ -125,7 +125,7 @@ def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
     result = example(sample)
     data = result if isinstance(result, bytes) else result.bytes()
     round_ = made[-1].round if made else ROUNDS[-1]
-    return digest(parse_log(data, LOG), Task(LOG, round_, profile)).findings
+    return digest(parse_log(data, LOG), LogTask(LOG, round_, profile)).findings
 
 
 def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:

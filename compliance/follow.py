@@ -8,11 +8,11 @@ import time
 from dataclasses import dataclass, field
 
 from compliance.engine import Options
-from compliance.examine import Task, case_of, digest
+from compliance.examine import LogTask, case_of, digest
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
+from compliance.logs.run import Run, counted_evaluations
 from compliance.model.finding import ERROR, Finding
 from compliance.model.layout import round_of_path
-from compliance.model.run import Run, counted_evaluations
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
@@ -24,7 +24,7 @@ HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 @dataclass(slots=True)
 class _Watched:
     path: str
-    task: Task
+    task: LogTask
     reader: LogReader
     offset: int = 0
     inode: int = 0
@@ -43,7 +43,9 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
         round_ = options.round or round_of_path(path) or "3.0"
-        task = Task(path, round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini)
+        task = LogTask(
+            path, round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini
+        )
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
     while any(one.run is None for one in watched):
@@ -113,7 +115,7 @@ def _certain(finding: Finding, log: Log) -> bool:
     return True
 
 
-def _progress(log: Log, task: Task) -> str:
+def _progress(log: Log, task: LogTask) -> str:
     reference = case_of(log, task).reference
     start = log.first("run_start")
     if start is None or reference is None:

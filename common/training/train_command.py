@@ -23,6 +23,7 @@ from common.datasets.prepare_command import variant_and_digest
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.distributed.launch import LaunchError
+from common.files import LOG_NAME
 from common.mllog import ResultLog
 from common.named_configs import ListConfigs, find_config
 from common.provenance import provenance, shown_path
@@ -38,7 +39,6 @@ from common.training.progress import Progress, duration
 
 USER_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors about what the user gave; the others are ours and come with a traceback."""
-LOG_NAME: Final = "result_0.txt"
 NEWEST: Final = Path("newest")
 STOPPED: Final = 3
 """Exit code of a run that a signal stopped."""

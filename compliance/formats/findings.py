@@ -12,9 +12,9 @@ from compliance.model.finding import ERROR, NOTE, SEVERITIES, SKIPPED, WARNING, 
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
+    from compliance.logs.run import Run
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
-    from compliance.model.run import Run
 
 TOLERATED = "[tolerated: one run of a result may fail]"
 

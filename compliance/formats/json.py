@@ -19,9 +19,9 @@ from compliance.model.finding import ERROR, Finding
 from compliance.version import VERSION
 
 if TYPE_CHECKING:
+    from compliance.logs.run import Run
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
-    from compliance.model.run import Run
     from compliance.model.score import Throughput, TimeToTrain
     from compliance.rcp.judge import Verdict
 

@@ -20,8 +20,8 @@ from compliance.model.finding import ERROR, SKIPPED, Finding
 from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule
 
 if TYPE_CHECKING:
+    from compliance.logs.run import Run
     from compliance.model.report import Report
-    from compliance.model.run import Run
 
 NUMBERED = ("tests", "failures", "errors", "skipped")
 

@@ -13,7 +13,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
-    from compliance.model.run import Run
+    from compliance.logs.run import Run
     from compliance.rcp.judge import Verdict
 
 SHORTEST_STAGING = 0.005

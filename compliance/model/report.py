@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, SEVERITIES, WARNING, Finding, worst
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 
 
 @dataclass(slots=True)

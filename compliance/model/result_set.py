@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from common.reference import FULL, MINI, Reference
+from compliance.logs.run import Run
 from compliance.model.finding import Finding, worst
 from compliance.model.layout import STRONG, PowerPlace
-from compliance.model.run import Run
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
 

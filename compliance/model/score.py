@@ -8,11 +8,9 @@ trained models, minutes from the first run_start to the last run_stop (hpc_train
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
-from compliance.model.run import Run
-
-T = TypeVar("T")
+from compliance.logs.run import Run
+from compliance.rcp.stats import olympic_mean, without_extremes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +78,6 @@ class Throughput:
         return None if rate is None else rate / self.normalization
 
 
-def olympic_mean(values: list[float], rejected: int = 0) -> float | None:
-    """Return the mean without the lowest and the highest value; a rejected run is the highest already."""
-    kept = _without_extremes(sorted(values), rejected)
-    return sum(kept) / len(kept) if kept else None
-
-
-def _without_extremes(ordered: list[T], rejected: int) -> list[T]:
-    return ordered[1 : len(ordered) - (1 - rejected)]
-
-
 def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor: float | None = None) -> TimeToTrain:
     """Return the time to train of a result; no minutes if more than one run was rejected."""
     accepted, rejected = _sorted_out(runs)
@@ -131,7 +119,7 @@ def throughput(
 def _mean_energy(accepted: list[Run], rejected: int) -> float | None:
     """Return the mean energy of the very runs whose minutes are averaged: power_measurement.adoc#scoring."""
     timed = sorted((run.minutes, number, run) for number, run in enumerate(accepted) if run.minutes is not None)
-    kept = [run for _, _, run in _without_extremes(timed, rejected)]
+    kept = [run for _, _, run in without_extremes(timed, rejected)]
     total = _total_energy(kept)
     return None if total is None else total / len(kept)
 

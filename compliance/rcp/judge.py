@@ -60,7 +60,6 @@ NOT_CONVERGED: Final = 1e9
 """The official tool's number for a run that did not converge."""
 ROUNDING: Final = 1e-9
 """Relative room for rounding: with a spread of zero, a result equal to the reference must pass."""
-RUNS_FOR_MEAN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +155,10 @@ def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode
     """Return the verdict for a result whose reference is known."""
     point, accepted = match.point, match.point.accepts_from(mode)
     phrase = "RCP found" if match.case == "exact" else "RCP Interpolation"
-    if len(epochs) < RUNS_FOR_MEAN:
+    mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
+    if mean is None:
         text = f"{len(epochs)} runs; at least 3 are needed, as fastest and slowest are left out of the mean."
         return Verdict(False, "too few runs", phrase, text, point)
-    mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
     passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
     if match.case == "smaller batch":
         phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing(batch_size)

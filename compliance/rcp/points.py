@@ -44,6 +44,8 @@ class ReferencePoint:
     def from_runs(cls, entry: Entry, unit: str, required_runs: int) -> ReferencePoint:
         """Return the point of a table entry; ValueError if it has too few runs for the statistics."""
         count, mean = len(entry.epochs), olympic_mean(entry.epochs)
+        if mean is None:
+            raise ValueError("an olympic mean needs at least 3 values: the lowest and the highest are left out")
         centre = math.fsum(entry.epochs) / count
         std = math.sqrt(math.fsum((value - centre) ** 2 for value in entry.epochs) / count)
         minimum = min_acceptable_mean(mean, std, count - 2, required_runs)

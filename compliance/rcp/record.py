@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target, is_integer, is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
-from compliance.model.run import counted_evaluations
+from compliance.logs.run import counted_evaluations
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import Entry, Run, Table, TableError, is_digest, read_table, write_table
 

@@ -6,9 +6,11 @@ Source: mlperf-logging 4.1.68, rcp_checker (behaviour: scipy's two-sample t-test
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 SIGNIFICANCE: Final = 0.05
 """One-sided probability with which an honest result may be refused."""
@@ -16,12 +18,18 @@ OFFICIAL_STEP: Final = 1e-4
 """Width (epochs or samples) at which the official bisection stops; its result is within half of it."""
 
 
-def olympic_mean(values: Iterable[float]) -> float:
-    """Return the mean without the lowest and the highest value; ValueError for fewer than 3 values."""
-    kept = sorted(values)[1:-1]
-    if not kept:
-        raise ValueError("an olympic mean needs at least 3 values: the lowest and the highest are left out")
-    return math.fsum(kept) / len(kept)
+def olympic_mean(values: Iterable[float], rejected: int = 0) -> float | None:
+    """Return the mean without the lowest and the highest value; None where these are all.
+
+    rejected: 1 if a rejected run, whose value is not among these, is the highest already; else 0.
+    """
+    kept = without_extremes(sorted(values), rejected)
+    return sum(kept) / len(kept) if kept else None
+
+
+def without_extremes(ascending: Sequence[T], rejected: int = 0) -> Sequence[T]:
+    """Return the values without the lowest, and without the highest unless one is rejected already."""
+    return ascending[1 : len(ascending) - (1 - rejected)]
 
 
 def _central_probability(angle: float, df: int) -> float:

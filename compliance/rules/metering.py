@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compliance.logs.power import EFFICIENCY, READING, START, STOP, TIME_BACK_MS, PowerLog
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.rule import STRICT, SetRule
 from compliance.rules.form import Parses
 from compliance.rules.power import RULES_OF_POWER, UNREAD

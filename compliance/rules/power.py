@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import is_integer
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.rule import STRICT, SetRule, show
 
 RULES_OF_POWER = "power_measurement.adoc"

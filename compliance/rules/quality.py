@@ -8,8 +8,8 @@ from typing import Any
 from common.reference import Target, is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.logs.run import counted_evaluations
 from compliance.model.finding import NOTE, WARNING, Finding
-from compliance.model.run import counted_evaluations
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import has_member
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import is_number, since
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.rule import STRICT, SetRule, SubmissionsRule, show
 from compliance.rules.settings import seed_number
 

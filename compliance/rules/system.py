@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from common.reference import is_number, since
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.model.system import is_placeholder
 from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from common.reference import FULL, MINI, VARIANTS
 from compliance.benchmarks import MINIS
 from compliance.logs.log import Log
+from compliance.logs.run import variant_of
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.model.result_set import ResultSet
-from compliance.model.run import variant_of
 from compliance.rule import STRICT, Case, LogRule, SetRule, show
 
 MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"

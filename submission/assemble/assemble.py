@@ -35,14 +35,14 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     anything is written, and ManifestError for a damaged provenance.json.
     """
     packing = Packing(assembly)
-    new, unchanged = packing.sift()
+    new, unchanged = packing.files_to_write()
     root = packing.root
     written = [root / item.name for item in new]
     if not dry_run:
         for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
             _write(root / item.name, item.read(), item.executable)
         record = root / provenance.NAME
-        text = provenance.trace(root, packing.earlier, packing.fresh)
+        text = provenance.record_package(root, packing.earlier, packing.fresh, packing.known)
         if record.exists() and record.read_bytes() == text:
             unchanged.append(record)
         else:

@@ -11,9 +11,9 @@ from typing import Final
 
 from common.provenance import ROOT, source_hash
 from common.reference import MINI
+from compliance.logs.run import PER_RUN
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES
 from submission.assemble.input_logs import AssemblyError, files_below, listed
-from submission.run_facts import PER_RUN
 
 SHARED: Final = "common"
 SETUP_FILES: Final = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg")

@@ -15,9 +15,9 @@ from tqdm import tqdm
 from common.command import UsageError
 from compliance.benchmarks import REFERENCES
 from compliance.logs.personal_data import personal
+from compliance.logs.run import Run, parse_run
 from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, natural
 from compliance.rule import show
-from submission.run_facts import Lineage, read_lineage
 
 GZIP: Final = b"\x1f\x8b"
 LISTED: Final = 5
@@ -31,14 +31,17 @@ class AssemblyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A log to be copied. sha256: of what the package gets. redacted: how often which kind of personal data went."""
+class InputLog:
+    """A log to be copied. sha256: of what the package gets. redacted: how often which kind of personal data went.
+
+    run: what the copy says.
+    """
 
     path: Path
     sha256: str
     original_sha256: str
     redacted: dict[str, int]
-    lineage: Lineage
+    run: Run
 
 
 def read_copy(path: Path, redacted: bool) -> tuple[bytes, dict[str, int], str]:
@@ -57,13 +60,17 @@ def read_copy(path: Path, redacted: bool) -> tuple[bytes, dict[str, int], str]:
     return copy, counts, hashlib.sha256(data).hexdigest()
 
 
-def arrivals(paths: Sequence[Path], redacted: bool) -> list[Arrival]:
+def input_logs(paths: Sequence[Path], redacted: bool, known: Mapping[Path, Run]) -> list[InputLog]:
     """Return the logs in files and folders, in the natural order of their paths: run_2 before run_10.
 
-    In folders, files result_*.txt count, at any depth. Raises UsageError for a path that is not there.
+    In folders, files result_*.txt count, at any depth. known: what was read before, by path.
+    Raises UsageError for a path that is not there.
     """
     found = sorted(_find(paths), key=lambda path: natural(path.as_posix()))
-    return [_read(path, redacted) for path in tqdm(found, desc="reading", unit=" logs", disable=None, delay=2)]
+    return [
+        _read(path, redacted, known.get(path))
+        for path in tqdm(found, desc="reading", unit=" logs", disable=None, delay=2)
+    ]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -79,7 +86,7 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names, key=natural))
 
 
-def refuse(runs: Sequence[Arrival], pruned: Sequence[Arrival], unfinished: bool) -> None:
+def refuse(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:
     """Raise AssemblyError if there is no run, a log is there twice or of no known benchmark, or a run still goes on.
 
     unfinished: take runs without run_stop all the same, as failed ones. Pruned instances may lack it.
@@ -93,10 +100,10 @@ def refuse(runs: Sequence[Arrival], pruned: Sequence[Arrival], unfinished: bool)
             twice = "is named twice" if other == log.path else f"and {other} are the same log"
             raise AssemblyError(f"{log.path} {twice}: name it once, as a run or as pruned")
         first[log.original_sha256] = log.path
-        if not log.lineage.benchmark:
+        if not log.run.benchmark:
             known = ", ".join(REFERENCES)
             raise AssemblyError(f"{log.path}: submission_benchmark names no benchmark; expected one of {known}")
-    open_ended = [log.path for log in runs if not log.lineage.finished]
+    open_ended = [log.path for log in runs if not log.run.finished]
     if open_ended and not unfinished:
         raise AssemblyError(
             f"no run_stop in {listed(open_ended)}: the run is going on, or was killed. Wait for it, leave it out, or "
@@ -104,16 +111,16 @@ def refuse(runs: Sequence[Arrival], pruned: Sequence[Arrival], unfinished: bool)
         )
 
 
-def refuse_mixture(logs: Iterable[tuple[Path, Lineage]]) -> None:
+def refuse_mixture(logs: Iterable[tuple[Path, Run]]) -> None:
     """Raise AssemblyError if logs of one system are of several organisations, or of one benchmark of several platforms.
 
     Benchmarks may run on parts of a system of different size, and name these.
     """
     organisations: dict[str | None, Path] = {}
-    platforms: dict[str, dict[str | None, Path]] = {}
-    for path, lineage in logs:
-        organisations.setdefault(lineage.organisation, path)
-        platforms.setdefault(lineage.benchmark, {}).setdefault(lineage.platform, path)
+    platforms: dict[str | None, dict[str | None, Path]] = {}
+    for path, run in logs:
+        organisations.setdefault(run.organisation, path)
+        platforms.setdefault(run.benchmark, {}).setdefault(run.platform, path)
     _refuse_several("organisations (submission_org)", organisations)
     for benchmark, found in platforms.items():
         _refuse_several(f"platforms (submission_platform) for {benchmark}", found)
@@ -141,9 +148,10 @@ def _find(paths: Sequence[Path]) -> Iterator[Path]:
             raise UsageError(f"no such file or folder: {path}")
 
 
-def _read(path: Path, redacted: bool) -> Arrival:
+def _read(path: Path, redacted: bool, known: Run | None) -> InputLog:
     copy, counts, original = read_copy(path, redacted)
-    return Arrival(path, hashlib.sha256(copy).hexdigest(), original, counts, read_lineage(copy, str(path)))
+    run = parse_run(copy, str(path)) if known is None or counts else known
+    return InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run)
 
 
 # -- redaction ---------------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ Nothing in it depends on time or place, so that the same package gives the same 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -17,10 +19,10 @@ from tqdm import tqdm
 
 from common.datasets.manifest import ManifestEntry, ManifestError, describe_file
 from compliance.benchmarks import REFERENCES
+from compliance.logs.run import Run, RunDetails, read_run, text_of
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
 from submission.assemble.implementation import suite_hash
 from submission.assemble.input_logs import files_below
-from submission.run_facts import Lineage, digest, read_lineage, text_of
 
 NAME: Final = "provenance.json"
 
@@ -80,11 +82,16 @@ def read_provenance(root: Path) -> Provenance | None:
         raise ManifestError(f"{path} is no record of a package: {error}; restore it, or remove it") from error
 
 
-def trace(root: Path, earlier: Provenance | None, fresh: Mapping[str, Redaction | None]) -> bytes:
+def record_package(
+    root: Path,
+    earlier: Provenance | None = None,
+    fresh: Mapping[str, Redaction | None] = MappingProxyType({}),
+    known: Mapping[str, Run] = MappingProxyType({}),
+) -> bytes:
     """Return the contents of provenance.json for a package as it lies in `root`.
 
     earlier: what was recorded; it tells what the files do not. fresh: of the logs that were given just now, what was
-    taken out of each.
+    taken out of each. known: what logs say, by name; the others are read.
     """
     files = {path.relative_to(root).as_posix(): path for path in files_below(root)}
     files.pop(NAME, None)
@@ -95,12 +102,13 @@ def trace(root: Path, earlier: Provenance | None, fresh: Mapping[str, Redaction 
     logs: dict[str, LogRecord] = {}
     configurations: dict[str, dict[str, Any]] = {}
     for name in logs_of(root):
-        lineage = read_lineage(files[name].read_bytes(), name)
-        known = earlier.logs.get(name) if earlier and earlier.files.get(name) == entries[name] else None
-        redaction = fresh.get(name, known.redaction if known else None)
-        logs[name] = _record(lineage, sources, redaction)
-        if lineage.configuration is not None:
-            configurations[digest(lineage.configuration)] = lineage.configuration
+        run = known.get(name) or read_run(str(files[name]))
+        recorded = earlier.logs.get(name) if earlier and earlier.files.get(name) == entries[name] else None
+        redaction = fresh.get(name, recorded.redaction if recorded else None)
+        logs[name] = _record(run, sources, redaction)
+        configuration = run.details.configuration
+        if configuration is not None:
+            configurations[digest(configuration)] = configuration
     missing = incomplete(logs)
     provenance = Provenance(
         organisation=root.name,
@@ -133,18 +141,37 @@ def incomplete(logs: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _record(lineage: Lineage, sources: Mapping[str, str | None], redaction: Redaction | None) -> LogRecord:
-    stated = lineage.source_sha256
+def digest(tree: Any) -> str:
+    """Return the SHA-256 over plain values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+
+def _record(run: Run, sources: Mapping[str, str | None], redaction: Redaction | None) -> LogRecord:
+    details = run.details
+    stated, configuration = details.source_sha256, details.configuration
     same = [folder for folder, hash_ in sources.items() if stated is not None and hash_ == stated]
     return LogRecord(
-        benchmark=lineage.benchmark,
-        seed=lineage.seed,
+        benchmark=run.benchmark or "",
+        seed=run.seed,
         redaction=redaction,
         source_sha256=stated,
-        implementation=next((folder for folder in same if f"/{lineage.benchmark}/" in folder), None),
-        git_revision=text_of(lineage.provenance.get("git_revision")),
-        versions=lineage.provenance.get("versions"),
-        host=lineage.provenance.get("host"),
-        configuration=digest(lineage.configuration) if lineage.configuration is not None else None,
-        data=lineage.data,
+        implementation=next((folder for folder in same if f"/{run.benchmark}/" in folder), None),
+        git_revision=text_of(details.provenance.get("git_revision")),
+        versions=details.provenance.get("versions"),
+        host=details.provenance.get("host"),
+        configuration=None if configuration is None else digest(configuration),
+        data=_data(run.variant, details),
     )
+
+
+def _data(variant: str, details: RunDetails) -> dict[str, Any]:
+    """Return what a log says of its data, and the folder as far as it names it."""
+    resolved = details.provenance.get("config")
+    section = resolved.get("data") if isinstance(resolved, dict) else None
+    return {
+        "variant": variant,
+        "sha256": text_of(details.provenance.get("data_sha256")),
+        "data_dir": text_of(section.get("data_dir")) if isinstance(section, dict) else None,
+        "train_samples": details.hyperparameters.get("train_samples"),
+        "eval_samples": details.hyperparameters.get("eval_samples"),
+    }

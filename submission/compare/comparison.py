@@ -11,14 +11,13 @@ from typing import Any, Final, Literal
 from common.reference import is_number
 from compliance.benchmarks import reference_of
 from compliance.formats.words import convergence_of, convergence_text
-from compliance.model.run import Run
+from compliance.logs.run import Run
+from compliance.logs.timeline import PARTS
 from compliance.model.score import Throughput, TimeToTrain
 from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
 from submission.compare.sides import Side
-from submission.run_timeline import Evidence
 
 CURVE_POINTS: Final = 8
-PARTS: Final = ("init", "staging", "train", "eval", "rest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Comparison:
 
 def compare(benchmark: str, a: Side, b: Side) -> Comparison:
     """Return the two sides' results of a benchmark side by side."""
-    of_logs, of_configurations = ((of(a.evidence), of(b.evidence)) for of in (logged, configured))
+    of_logs, of_configurations = ((of(a.runs), of(b.runs)) for of in (logged, configured))
     as_overrides = all(of_configurations)
     wanted, present = of_configurations if as_overrides else of_logs
     sections = (
@@ -98,7 +97,7 @@ def _measures(title: str, a: dict[str, Any], b: dict[str, Any]) -> Section:
 
 def _about(side: Side) -> dict[str, Any]:
     results = side.results
-    samples = {evidence.samples_per_epoch for evidence in side.evidence}
+    samples = {run.details.samples_per_epoch for run in side.runs}
     facts = {
         "round": f"v{side.runs[0].round}",
         "division": side.runs[0].division,
@@ -119,7 +118,7 @@ def _system(side: Side) -> dict[str, Any]:
     facts = {"number_of_nodes (log)": run.nodes, "accelerators_per_node (log)": run.accelerators_per_node}
     if side.results and side.results.description:
         facts |= side.results.description.fields
-    for key, value in side.evidence[0].provenance.items():
+    for key, value in run.details.provenance.items():
         if key not in ("config", "hyperparameters"):
             inner = value.items() if isinstance(value, dict) else [("", value)]
             facts |= {f"{key}.{name}".rstrip("."): item for name, item in inner}
@@ -163,37 +162,38 @@ def _convergence(side: Side) -> dict[str, Any]:
     }
 
 
-def _converged_after(run: Run, _: Evidence) -> float | None:
+def _converged_after(run: Run) -> float | None:
     return float(run.convergence) if run.converged and is_number(run.convergence) else None
 
 
-def _samples(run: Run, evidence: Evidence) -> float | None:
-    return _trained(run, evidence) if run.converged else None
+def _samples(run: Run) -> float | None:
+    return _trained(run) if run.converged else None
 
 
-def _steps(run: Run, evidence: Evidence) -> float | None:
-    samples = _samples(run, evidence)
+def _steps(run: Run) -> float | None:
+    samples = _samples(run)
     return samples / run.batch_size if samples is not None and is_number(run.batch_size) and run.batch_size else None
 
 
-def _trained(run: Run, evidence: Evidence) -> float | None:
+def _trained(run: Run) -> float | None:
     """Return the samples trained on until the last evaluation that counts; some logs count epochs from 0."""
     reference = reference_of(run.benchmark, run.variant)
     if reference is None or not is_number(run.convergence):
         return None
     if reference.epoch_unit == "samples":
         return float(run.convergence)
-    if evidence.samples_per_epoch is None:
+    details = run.details
+    if details.samples_per_epoch is None:
         return None
-    first = evidence.evaluations[0].epoch if evidence.evaluations else None
-    return float((run.convergence + (first == 0)) * evidence.samples_per_epoch)
+    first = details.evaluations[0].epoch if details.evaluations else None
+    return float((run.convergence + (first == 0)) * details.samples_per_epoch)
 
 
 def _times(side: Side) -> dict[str, Any]:
     rate = side.mean(_rate)
     return {
         "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
-        "run_start to run_stop, mean, min": side.mean(lambda run, _: run.minutes),
+        "run_start to run_stop, mean, min": side.mean(lambda run: run.minutes),
         **{f"{part}, mean, min": side.mean(_minutes_of(part)) for part in PARTS},
         "time of an epoch, mean, s": side.mean(_epoch_seconds),
         "training, samples/s": rate,
@@ -201,16 +201,16 @@ def _times(side: Side) -> dict[str, Any]:
     }
 
 
-def _minutes_of(part: str) -> Callable[[Run, Evidence], float | None]:
-    return lambda _, evidence: evidence.seconds[part] / 60 if part in evidence.seconds else None
+def _minutes_of(part: str) -> Callable[[Run], float | None]:
+    return lambda run: run.details.seconds[part] / 60 if part in run.details.seconds else None
 
 
-def _epoch_seconds(_: Run, evidence: Evidence) -> float | None:
-    return fmean(evidence.epoch_seconds) if evidence.epoch_seconds else None
+def _epoch_seconds(run: Run) -> float | None:
+    return fmean(run.details.epoch_seconds) if run.details.epoch_seconds else None
 
 
-def _rate(run: Run, evidence: Evidence) -> float | None:
-    samples, seconds = _trained(run, evidence), evidence.seconds.get("train")
+def _rate(run: Run) -> float | None:
+    samples, seconds = _trained(run), run.details.seconds.get("train")
     return samples / seconds if samples is not None and seconds else None
 
 
@@ -226,7 +226,7 @@ def _curve_title(side: Side) -> str:
 
 def _curves(a: Side, b: Side) -> Iterator[Line]:
     """Yield the mean quality of both sides at up to so many epochs at which A was evaluated and B was training."""
-    of_a, of_b = ([curve for curve in map(_curve, side.evidence) if curve] for side in (a, b))
+    of_a, of_b = ([curve for curve in map(_curve, side.runs) if curve] for side in (a, b))
     if not of_a or not of_b:
         return
     first = max(min(curve[0][0] for curve in curves) for curves in (of_a, of_b))
@@ -236,9 +236,9 @@ def _curves(a: Side, b: Side) -> Iterator[Line]:
         yield Line(f"{a.unit.removesuffix('s')} {epoch:,.10g}", _mean_at(of_a, epoch), _mean_at(of_b, epoch))
 
 
-def _curve(evidence: Evidence) -> Curve:
+def _curve(run: Run) -> Curve:
     """Return (epoch, quality), ascending; of several evaluations of an epoch the last counts."""
-    return sorted({one.epoch: one.value for one in evidence.evaluations if one.epoch is not None}.items())
+    return sorted({one.epoch: one.value for one in run.details.evaluations if one.epoch is not None}.items())
 
 
 def _spread(epochs: Sequence[float]) -> Iterable[float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from submission.run_timeline import Evidence
+from compliance.logs.run import Run
 
 PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
 NO_TEXT: Final = {"null", "true", "false"}
@@ -34,14 +34,14 @@ class Varied:
     counts: tuple[tuple[Any, int], ...]
 
 
-def logged(evidence: Iterable[Evidence]) -> dict[str, Any]:
+def logged(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the hyperparameters by their keys in the log; what differs between the runs is `Varied`."""
-    return _common(evidence, lambda one: {k: v for k, v in one.settings.items() if k not in NO_HYPERPARAMETERS})
+    return _common(runs, _logged)
 
 
-def configured(evidence: Iterable[Evidence]) -> dict[str, Any]:
+def configured(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the settings by their keys in the configuration, where all logs tell it as this suite's do; else {}."""
-    runs = list(evidence)
+    runs = list(runs)
     return _common(runs, _configuration) if all(map(_configuration, runs)) else {}
 
 
@@ -85,10 +85,10 @@ def yaml_text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _configuration(evidence: Evidence) -> dict[str, Any]:
+def _configuration(run: Run) -> dict[str, Any]:
     """Return those keys of the configuration in a log, with dots, of which it says that they are hyperparameters."""
-    names = evidence.provenance.get("hyperparameters")
-    tree = evidence.provenance.get("config")
+    names = run.details.provenance.get("hyperparameters")
+    tree = run.details.provenance.get("config")
     found: dict[str, Any] = {}
     for name in names if isinstance(names, list) else ():
         section, _, key = str(name).rpartition(".")
@@ -98,10 +98,15 @@ def _configuration(evidence: Evidence) -> dict[str, Any]:
     return found
 
 
-def _common(evidence: Iterable[Evidence], settings: Callable[[Evidence], Mapping[str, Any]]) -> dict[str, Any]:
-    runs = [settings(one) for one in evidence]
-    keys = dict.fromkeys(key for run in runs for key in run)
-    return {key: _one([run.get(key, ABSENT) for run in runs]) for key in keys}
+def _logged(run: Run) -> Mapping[str, Any]:
+    said = run.details.hyperparameters
+    return {key: value for key, value in said.items() if key not in NO_HYPERPARAMETERS}
+
+
+def _common(runs: Iterable[Run], settings: Callable[[Run], Mapping[str, Any]]) -> dict[str, Any]:
+    several = [settings(run) for run in runs]
+    keys = dict.fromkeys(key for one in several for key in one)
+    return {key: _one([one.get(key, ABSENT) for one in several]) for key in keys}
 
 
 def _one(values: list[Any]) -> Any:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from statistics import fmean
 
 from common.reference import Reference
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.engine import Options, check_paths
+from compliance.logs.run import Run
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
-from submission.run_timeline import Evidence, read_evidence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Side:
     """The runs of one benchmark on one side, at least one.
 
@@ -27,11 +25,6 @@ class Side:
     path: str
     runs: list[Run]
     results: ResultSet | None = None
-
-    @cached_property
-    def evidence(self) -> list[Evidence]:
-        """What the logs show, in the order of the runs; read when it is first asked for."""
-        return [read_evidence(run, self.reference) for run in self.runs]
 
     @property
     def name(self) -> str:
@@ -65,10 +58,9 @@ class Side:
         alone = scales.pop() if len(scales) == 1 else None
         return self.results.instance_scale if self.results else alone
 
-    def mean(self, measure: Callable[[Run, Evidence], float | None]) -> float | None:
+    def mean(self, measure: Callable[[Run], float | None]) -> float | None:
         """Return the mean of what the runs have; None if none has it."""
-        found = [measure(run, one) for run, one in zip(self.runs, self.evidence, strict=True)]
-        known = [value for value in found if value is not None]
+        known = [value for value in map(measure, self.runs) if value is not None]
         return fmean(known) if known else None
 
 
@@ -92,7 +84,7 @@ def pairs(a: str, b: str, benchmark: str | None = None) -> list[tuple[str, Side,
 
 def _results(path: str) -> dict[str, list[Side]]:
     """Return the results below a path by benchmark; logs that form no result are one together."""
-    report = check_paths([path], Options(allow_mini=True, progress=sys.stderr.isatty()))
+    report = check_paths([path], Options(allow_mini=True, progress=sys.stderr.isatty(), details=True))
     found: dict[str, list[Side]] = {}
     for results in report.sets:
         if results.benchmark and results.runs:

@@ -1,6 +1,7 @@
 """Show results, how they came about and what is wrong with them, as one HTML file.
 
 >>> from submission.report import write_report
+>>> report = compliance.check(["results/"], details=True)              # doctest: +SKIP
 >>> write_report(report, Path("report.html"), title="Our round")       # doctest: +SKIP
 """
 

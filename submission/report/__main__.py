@@ -64,7 +64,7 @@ def _run(given: argparse.Namespace) -> int:
         raise UsageError(f"-o {given.output} is a folder; name a file in it, such as report.html")
     if os.path.lexists(given.output) and not given.force:
         raise UsageError(f"{given.output} is there; --force replaces a page that this command made")
-    options = Options(round=given.round, allow_mini=given.allow_mini, progress=sys.stderr.isatty())
+    options = Options(round=given.round, allow_mini=given.allow_mini, progress=sys.stderr.isatty(), details=True)
     report = check_paths(given.paths, options)
     if not report.runs:
         print(f"error: no logs below {', '.join(map(clean, given.paths))}", file=sys.stderr)

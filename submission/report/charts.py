@@ -12,6 +12,7 @@ from typing import Final
 from common.reference import Target
 from compliance.formats.words import minutes as duration
 from compliance.formats.words import plain
+from compliance.logs.timeline import PARTS
 from submission.report.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point, Scale, bounded, scale
 from submission.report.html import Html
 
@@ -22,7 +23,6 @@ STATES: Final = {"kept": "counts", "dropped": "fastest or slowest, left out", "f
 """What can become of a run, and how a legend says it."""
 DOT: Final = 11
 """Room of a dot, or of a column of a histogram."""
-PARTS: Final = ("init", "staging", "train", "eval", "rest")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import Final
@@ -14,17 +14,16 @@ from common.provenance import source_hash
 from compliance.benchmarks import reference_of
 from compliance.formats.findings import all_shown, alone, inputs_by_round, lowered, result_sets, summary
 from compliance.formats.words import counted
+from compliance.logs.run import Run
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.version import VERSION
 from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined
-from submission.report.provenance import package_origin, provenance_of
+from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import Line, filter_form, tables
 from submission.report.sections import Context, label, section
-from submission.run_timeline import Evidence
 from submission.summary.rows import Row, rows
 
 MEANING: Final = {
@@ -50,13 +49,13 @@ GENERATOR: Final = '<meta name="generator" content="mlperf-hpc-suite report">'
 """By this the command knows its own pages."""
 
 
-def render(report: Report, evidence: Mapping[str, Evidence], folder: str, title: str = "") -> str:
+def render(report: Report, folder: str, title: str = "") -> str:
     """Return the page as HTML; `folder` is where it will lie, for links to files.
 
     Equal reports give equal pages.
     """
     site = Site(folder)
-    context = Context(report, evidence, site)
+    context = Context(report, site)
     sets = [*result_sets(report), *single_logs(report)]
     lines = [Line(f"result-{at}", results, _row(results, report)) for at, results in enumerate(sets, 1)]
     body = [
@@ -179,7 +178,7 @@ def _package(package: Package, site: Site) -> Html:
     provenance, problem = provenance_of(package.root)
     parts = [findings(lowered(package.findings, False), package.root, site)]
     parts += [element("p", problem)] if problem else []
-    parts += [package_origin(provenance)] if provenance else []
+    parts += [package_provenance(provenance)] if provenance else []
     return joined(parts)
 
 

@@ -25,7 +25,7 @@ def provenance_of(root: str) -> tuple[Provenance | None, str]:
         return None, str(error).replace(root, "").lstrip("/") or "cannot be read"
 
 
-def package_origin(provenance: Provenance) -> Html:
+def package_provenance(provenance: Provenance) -> Html:
     """Return what the provenance of a package says: of the whole, of each log, of each configuration."""
     state = "complete" if provenance.complete else "incomplete"
     said = [("package", f"{state}, {len(provenance.files)} files recorded")]

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from compliance.formats.words import convergence_of, counted, matters, minutes, plain
+from compliance.logs.run import Run
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.model.score import Throughput, TimeToTrain
 
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
@@ -36,7 +36,7 @@ def run_name(path: str, base: str = "") -> str:
     return name.removesuffix(".gz").removesuffix(".txt") or path
 
 
-def derivation(results: ResultSet) -> list[str]:
+def how_scored(results: ResultSet) -> list[str]:
     """Return sentences that lead from the runs to the score, or say why there is none."""
     score = results.score
     if isinstance(score, TimeToTrain):

@@ -9,14 +9,15 @@ from typing import Any, Final
 from common.reference import is_number
 from compliance.formats.findings import lowered
 from compliance.formats.words import convergence_of, convergence_text, matters, minutes, plain, runs_text
+from compliance.logs.timeline import PARTS
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.system import OPEN
 from submission.report.charts import (
     MANY,
     MANY_BARS,
-    PARTS,
     STATES,
     Curve,
     Goal,
@@ -29,27 +30,24 @@ from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined, table
 from submission.report.provenance import facts_table, shared_facts
 from submission.report.results_table import Line, filtered
-from submission.report.score_text import derivation, run_name, states
-from submission.run_timeline import Evidence
+from submission.report.score_text import how_scored, run_name, states
 
-TO_FILL_IN: Final = "TO BE FILLED IN"
 LONGEST_VALUE: Final = 2000
 """Letters of a value of a system description or of provenance that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all sections need: the report, the evidence of each log, the page's place."""
+    """What all sections need: the report, and the page's place."""
 
     report: Report
-    evidence: Mapping[str, Evidence]
     site: Site
 
 
 def section(line: Line, context: Context) -> Html:
     """Return the section of a result."""
     results, name = line.results, line.name
-    curves, goal = curves_of(results, context.evidence), goal_of(results)
+    curves, goal = curves_of(results), goal_of(results)
     tolerated = context.report.tolerated
     found = lowered(results.findings, False)
     for run in (*results.runs, *results.pruned):
@@ -59,12 +57,12 @@ def section(line: Line, context: Context) -> Html:
         key_figures(results),
         element("div", *charts(name, curves, goal, _mean_minutes(results)), class_="charts"),
         element("h4", "How the score comes about"),
-        *(element("p", sentence) for sentence in derivation(results)),
+        *(element("p", sentence) for sentence in how_scored(results)),
         disclosure(f"The {len(curves)} runs in numbers", runs_table(curves, goal.unit if goal else "epochs")),
         element("h4", "Findings"),
         findings(found, results.folder, context.site),
         *description(results, context.site),
-        *_logged_origin(results, context.evidence),
+        *_logged_provenance(results),
     ]
     return element("section", head, *body, id=name, class_="result", **filtered(line))
 
@@ -83,18 +81,17 @@ def label(word: str) -> Html:
     return element("strong", word, class_="label-word")
 
 
-def curves_of(results: ResultSet, evidence: Mapping[str, Evidence]) -> list[Curve]:
+def curves_of(results: ResultSet) -> list[Curve]:
     """Return what the charts show of each run, in the order of the set."""
     state = states(results)
     curves = []
     for run in results.runs:
-        seen = evidence.get(run.path)
         points = tuple(
             (float(at if found.epoch is None else found.epoch), float(found.value))
-            for at, found in enumerate(seen.evaluations if seen else (), 1)
+            for at, found in enumerate(run.details.evaluations, 1)
         )
         name = run_name(run.path, results.folder if results.loose else "")
-        curves.append(Curve(name, state[run.path], points, run.minutes, seen.seconds if seen else None))
+        curves.append(Curve(name, state[run.path], points, run.minutes, run.details.seconds))
     return curves
 
 
@@ -237,11 +234,10 @@ def _few_words(fields: Mapping[str, Any]) -> str:
 def _value(value: Any) -> Html | str:
     text = value if isinstance(value, str) else str(value)
     text = text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + " …"
-    return element("mark", text) if TO_FILL_IN in text else text or element("span", "empty", class_="quiet")
+    return element("mark", text) if OPEN in text else text or element("span", "empty", class_="quiet")
 
 
-def _logged_origin(results: ResultSet, evidence: Mapping[str, Evidence]) -> list[Html]:
+def _logged_provenance(results: ResultSet) -> list[Html]:
     """Return what the logs say of versions, sources and data, if they say anything."""
-    found = [evidence[run.path].provenance for run in results.runs if run.path in evidence]
-    rows = shared_facts(found)
+    rows = shared_facts([run.details.provenance for run in results.runs])
     return [facts_table("Provenance in the logs", rows)] if rows else []

@@ -8,7 +8,6 @@ from pathlib import Path
 from common.files import whole_file
 from compliance.model.report import Report
 from submission.report.page import GENERATOR, render
-from submission.run_timeline import gather
 
 
 class NotOurs(Exception):
@@ -18,12 +17,12 @@ class NotOurs(Exception):
 def write_report(report: Report, output: Path, title: str = "") -> None:
     """Put the page of a report at `output`, in one step; a page that was there before is replaced.
 
-    Reads the logs of the report once more. Raises NotOurs if a file that is no such page is there, OSError if the
-    page cannot be written.
+    The report is of a check with `details`. Raises NotOurs if a file that is no such page is there, OSError if the
+    page cannot be written, ValueError for a report without details.
     """
     if os.path.lexists(output) and not _is_ours(output):
         raise NotOurs(f"{output} is there and no page of this command; choose another name")
-    text = render(report, gather(report), str(output.absolute().parent), title)
+    text = render(report, str(output.absolute().parent), title)
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -62,7 +62,7 @@ class RoundPackage:
             print("no run is finished: there is nothing to package", file=sys.stderr)
             return 1
         package = self._package(runs)
-        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty())
+        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
         report = check_paths([package.root], options)
         write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
@@ -79,7 +79,8 @@ class RoundPackage:
         with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
             package = assemble(
                 Assembly(
-                    runs=runs.logs(),
+                    runs=tuple(runs.logs()),
+                    known=runs.logs(),
                     output=self.folder / PACKAGE,
                     system=self.system or self._described(Path(scratch)),
                     organisation=self.submission["org"],

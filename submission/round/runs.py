@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.reference import is_number
+from common.files import LOG_NAME
 from common.training.progress import duration
 from compliance.formats.words import clean
+from compliance.logs.run import Run
 from submission.round.processes import OUTPUT, Ended, Job, Workers, last_lines
-from submission.round.state import LOG, Result, State, result_of
+from submission.round.state import State, finished_run, met_target
 
 CONFIG: Final = "config.yaml"
 Command = Callable[[str, Path, Path, int], Sequence[str]]
@@ -28,7 +29,7 @@ def training(benchmark: str, config: Path, folder: Path, seed: int) -> Sequence[
 
 
 class Runs:
-    """All runs of a round. results: of those that are finished, by benchmark and number.
+    """All runs of a round. finished: what the logs of those say that are, by benchmark and number.
 
     A run is finished when its process has ended by itself and its log has a run_stop, whether or not it met the
     target: such a run is never repeated. All others are begun anew, with the seed that they had; going on from a
@@ -40,11 +41,11 @@ class Runs:
         folder, and to end with 0 or 1 unless it was stopped.
         """
         self.folder, self.state, self.command = folder, state, command
-        self.results: dict[tuple[str, int], Result] = {}
+        self.finished: dict[tuple[str, int], Run] = {}
         for benchmark, runs in state.runs.items():
             for number, run in enumerate(runs):
-                if result := result_of(self.place(benchmark, number), run.exit_status):
-                    self.results[benchmark, number] = result
+                if found := finished_run(self.place(benchmark, number), run.exit_status):
+                    self.finished[benchmark, number] = found
                 else:
                     run.exit_status = None
 
@@ -57,21 +58,21 @@ class Runs:
         """The runs of the round, by benchmark and number."""
         return [(benchmark, number) for benchmark, runs in self.state.runs.items() for number in range(len(runs))]
 
-    def logs(self) -> tuple[Path, ...]:
-        """Return the logs of the finished runs, in order."""
-        return tuple(self.place(*run) / LOG for run in self.all if run in self.results)
+    def logs(self) -> dict[Path, Run]:
+        """Return the logs of the finished runs, in order, and what they say."""
+        return {self.place(*run) / LOG_NAME: self.finished[run] for run in self.all if run in self.finished}
 
     def make(self, workers: Workers) -> None:
         """All runs are finished, but for those of benchmarks of which one has crashed too often."""
         self.state.save(self.folder)
-        jobs = {self._job(*run): run for run in self.all if run not in self.results}
+        jobs = {self._job(*run): run for run in self.all if run not in self.finished}
         display = _Display(self, workers.size)
-        attempts = workers.run_all(list(jobs), lambda job, status: bool(result_of(job.folder, status)), display.tick)
+        attempts = workers.run_all(list(jobs), lambda job, status: self._has_finished(jobs[job], status), display.tick)
         try:
             with closing(attempts):
                 for ended in attempts:
                     if ended.finished:
-                        self._finish(jobs[ended.job], ended)
+                        self._save(jobs[ended.job], ended)
                     display.ended(ended, jobs[ended.job])
         finally:
             display.bar.close()
@@ -81,18 +82,22 @@ class Runs:
         seed = self.state.runs[benchmark][number].seed
         return Job(benchmark, folder, tuple(self.command(benchmark, self.folder / benchmark / CONFIG, folder, seed)))
 
-    def _finish(self, run: tuple[str, int], ended: Ended) -> None:
+    def _has_finished(self, run: tuple[str, int], exit_status: int) -> bool:
+        """Read the log of a run whose process has ended, and tell whether the run has finished."""
+        found = finished_run(self.place(*run), exit_status)
+        if found:
+            self.finished[run] = found
+        return found is not None
+
+    def _save(self, run: tuple[str, int], ended: Ended) -> None:
         benchmark, number = run
         state = self.state.runs[benchmark][number]
         state.exit_status, state.seconds = ended.exit_status, round(ended.seconds, 1)
         self.state.save(self.folder)
-        result = result_of(ended.job.folder, ended.exit_status)
-        assert result is not None
-        self.results[run] = result
 
     def seconds_left(self, size: int) -> float | None:
         """Return about how long the runs that are not finished will take, `size` at a time; None if nobody knows."""
-        known = {run: self.state.runs[run[0]][run[1]].seconds for run in self.results}
+        known = {run: self.state.runs[run[0]][run[1]].seconds for run in self.finished}
         if not any(known.values()):
             return None
         total = 0.0
@@ -111,7 +116,7 @@ class _Display:
         self.total = len(runs.all)
         self.bar: Any = tqdm(
             total=self.total,
-            initial=len(runs.results),
+            initial=len(runs.finished),
             bar_format="{n_fmt}/{total_fmt} runs |{bar}| {elapsed}{postfix}",
             disable=None,
             leave=False,
@@ -137,13 +142,14 @@ class _Display:
             return
         self.bar.update()
         self.left, self.since = self.runs.seconds_left(self.size), time.monotonic()
-        result, done = self.runs.results[run], len(self.runs.results)
-        quality = f" ({result.last_quality:.4g})" if is_number(result.last_quality) else ""
-        how = "met the target" if result.met else "did NOT meet the target, and stays"
+        record, done = self.runs.finished[run], len(self.runs.finished)
+        evaluations = record.details.evaluations
+        quality = f" ({evaluations[-1].value:.4g})" if evaluations else ""
+        how = "met the target" if met_target(record) else "did NOT meet the target, and stays"
         left = f"; {self._left(self.left)}" if self.left and done < self.total else ""
         self._say(
-            f"[{done}/{self.total}] {ended.job.name} {how} after {result.evaluations} evaluations{quality}, "
-            f"{duration(result.seconds)}{left}"
+            f"[{done}/{self.total}] {ended.job.name} {how} after {len(evaluations)} evaluations{quality}, "
+            f"{duration(60 * (record.minutes or 0.0))}{left}"
         )
 
     @staticmethod

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from common.command import UsageError
+from common.files import LOG_NAME
 from compliance.benchmarks import REFERENCES
 from submission.round.plan import Series
-from submission.round.state import LARGEST_SEED, LOG
+from submission.round.state import LARGEST_SEED
 
 SLURM, PBS, PLAIN = "slurm", "pbs", "plain"
 SCHEDULERS: Final = (SLURM, PBS, PLAIN)
@@ -228,7 +229,7 @@ def emit(plan: Sequence[Series], cluster: Cluster, output: Path, system: Path | 
 
 def _runs(series: Series, cluster: Cluster, output: Path, seeds: Sequence[int]) -> str:
     """Return the part of the script that makes the runs of a benchmark, or submits them."""
-    values = {"benchmark": series.benchmark, "settings": _settings(series), "out": str(output), "log": LOG}
+    values = {"benchmark": series.benchmark, "settings": _settings(series), "out": str(output), "log": LOG_NAME}
     body = _filled(RUN, launch=cluster.launch, **values) + AFTER_RUN[cluster.scheduler]
     numbers = f"seeds=({' '.join(map(str, seeds))})\n"
     if cluster.scheduler == PLAIN:

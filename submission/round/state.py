@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from common.files import whole_file
-from compliance.benchmarks import reference_of
-from compliance.logs.log import read_log
-from compliance.model.run import clock, counted_evaluations, variant_of
+from common.files import LOG_NAME, whole_file
+from compliance.logs.run import Run, read_run
 
 NAME: Final = "round.json"
-LOG: Final = "result_0.txt"
-"""What the training command calls its log."""
 LARGEST_SEED: Final = 2**31 - 1
 TRAINED: Final = (0, 1)
 """Exit statuses of a training that ended by itself: the target was met, or not."""
@@ -25,16 +20,6 @@ TRAINED: Final = (0, 1)
 
 class StateError(ValueError):
     """The state of a round cannot be used; the message says which file, and how to fix it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the log of a run that has stopped tells. seconds: from run_start to run_stop."""
-
-    met: bool
-    evaluations: int
-    last_quality: object
-    seconds: float
 
 
 class RunState(msgspec.Struct):
@@ -87,19 +72,16 @@ def load_state(folder: Path) -> State:
         raise StateError(f"{path}: not the state of a round ({error}); restore it, or choose another folder") from error
 
 
-def result_of(folder: Path, exit_status: int | None) -> Result | None:
-    """Return the result in the folder of a run, or None if the run has none and must be begun again.
+def finished_run(folder: Path, exit_status: int | None) -> Run | None:
+    """Return what the log in the folder of a run says, or None if the run has not finished and must be started again.
 
     exit_status: of the training; None if nobody saw it end, and then only a log of a run that met its target counts:
     one that a signal has stopped looks like one that failed to.
     """
-    log = read_log(str(folder / LOG))
-    stop = log.last("run_stop")
-    met = stop is not None and stop.meta("status") == "success"
-    if stop is None or not (met or exit_status in TRAINED):
-        return None
-    begin, end = clock(log)
-    reference = reference_of(str(log.value("submission_benchmark")), variant_of(log))
-    evaluations = counted_evaluations(log, reference.target) if reference else []
-    last = evaluations[-1].value if evaluations else None
-    return Result(met, len(evaluations), last, (end - begin) / 1000 if begin and end else 0.0)
+    run = read_run(str(folder / LOG_NAME))
+    return run if run.finished and (met_target(run) or exit_status in TRAINED) else None
+
+
+def met_target(run: Run) -> bool:
+    """Tell whether a run says that it met its target."""
+    return bool(run.status == "success")

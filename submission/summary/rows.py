@@ -16,10 +16,10 @@ from common.reference import is_number
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import convergence_of, convergence_text
+from compliance.logs.run import Run
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
 

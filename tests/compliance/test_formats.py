@@ -12,18 +12,18 @@ import pytest
 
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS
 from compliance.formats.words import clean, minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
+from compliance.logs.run import Run
 from compliance.model import score
 from compliance.model.finding import Finding
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.rcp.judge import judge, load_points
 from compliance.rule import RULES
 from compliance.samples.log import SampleLog
@@ -39,7 +39,7 @@ HALF_SURROGATE = "\udcff"
 
 
 def run(sample: SampleLog, path: str) -> Run:
-    return digest(parse_log(sample.bytes(), path), Task(path, sample.round))
+    return digest(parse_log(sample.bytes(), path), LogTask(path, sample.round))
 
 
 def result(scaling: str = "strong", runs: list[Run] | None = None, **members) -> ResultSet:

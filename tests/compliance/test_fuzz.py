@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import LogReader, parse_log, read_log
 from compliance.rule import PROFILES
@@ -29,7 +29,7 @@ quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 def examined(data, profile="strict", round_="3.0"):
     """The run, examined twice; what must hold for any log holds for it."""
-    task = Task("x.txt", round_, profile)
+    task = LogTask("x.txt", round_, profile)
     run = digest(parse_log(data, "x.txt"), task)
     assert repr(digest(parse_log(data, "x.txt"), task)) == repr(run)
     assert not [finding for finding in run.findings if "the rule itself failed" in finding.message]

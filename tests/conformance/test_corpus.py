@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR
 from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.rule import OFFICIAL
 
 STRICT_REJECTS: dict[str, str] = {}

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from compliance.examine import Task, digest, examine
+from compliance.examine import LogTask, digest, examine
 from compliance.logs.log import parse_log
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR
-from compliance.model.run import Run
 from compliance.rule import OFFICIAL
 from compliance.rules import order
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
@@ -58,7 +58,7 @@ def compared(chosen: Iterable[Case], folder: Path) -> Iterator[Comparison]:
     with official.official_tool():
         for case in chosen:
             Path(path).write_bytes(case.data)
-            run = examine(Task(path, case.base.round, OFFICIAL))
+            run = examine(LogTask(path, case.base.round, OFFICIAL))
             assert not broken(run), case.id
             keys = frozenset(f.key for f in run.findings if f.severity == ERROR and f.key)
             yield Comparison(case, official.check(path, case.base.round), official.Outcome(run.verdict != "FAIL", keys))
@@ -153,7 +153,7 @@ def test_the_official_tool_crashes_on_some(sample):
 def test_strict_allows_more_for_a_few_keys_only(sample):
     allowed: set[str] = set()
     for case, theirs, _ in (found for group in sample.values() for found in group):
-        run = digest(parse_log(case.data), Task(case.id, case.base.round))
+        run = digest(parse_log(case.data), LogTask(case.id, case.base.round))
         assert not broken(run), case.id
         if run.verdict != "FAIL" and not theirs.valid:
             allowed |= theirs.keys or {"a traceback"}

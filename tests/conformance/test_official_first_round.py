@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.model.finding import ERROR
 from compliance.rule import OFFICIAL
@@ -156,7 +156,7 @@ def test_round_0_7(base, row):
     _, change, expected = row
     log = SampleLog(benchmark, "0.7", division, epochs=2)
     change(log)
-    run = digest(parse_log(log.bytes()), Task("<bytes>", "0.7", OFFICIAL))
+    run = digest(parse_log(log.bytes()), LogTask("<bytes>", "0.7", OFFICIAL))
     keys = {finding.key for finding in run.findings if finding.severity == ERROR}
     assert (run.verdict == "FAIL") == (expected != OK)
     assert keys == set(expected.split()) or expected == "crash"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.logs.log import LogReader, parse_log
 from compliance.logs.personal_data import HOME, MAIL, masked, personal
 from compliance.samples.log import SampleLog
@@ -78,7 +78,7 @@ def test_a_report_does_not_repeat_a_name():
 
 
 def findings(data):
-    run = digest(parse_log(data, "result_0.txt"), Task("result_0.txt", "3.0"))
+    run = digest(parse_log(data, "result_0.txt"), LogTask("result_0.txt", "3.0"))
     return [(f.line, f.severity, f.message) for f in run.findings if f.rule == "PRV01"]
 
 

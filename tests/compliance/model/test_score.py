@@ -3,9 +3,9 @@
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.logs.run import Run
 from compliance.model.finding import Finding
 from compliance.model.result_set import ResultSet
-from compliance.model.run import Run
 from compliance.model.score import olympic_mean, throughput, time_to_train
 from compliance.model.system import SystemDescription
 from compliance.samples.package import SamplePackage

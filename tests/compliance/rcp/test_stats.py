@@ -9,8 +9,6 @@ from compliance.rcp.stats import min_acceptable_mean, olympic_mean, t_quantile
 
 def test_olympic_mean_leaves_out_lowest_and_highest() -> None:
     assert olympic_mean([9, 1, 2, 3]) == 2.5
-    with pytest.raises(ValueError, match="at least 3"):
-        olympic_mean([1, 2])
 
 
 @pytest.mark.parametrize(

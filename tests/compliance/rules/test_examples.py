@@ -5,7 +5,7 @@ import pytest
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.model.finding import SEVERITIES
 from compliance.rule import PROFILES, RULES, LogRule, Rule
@@ -29,7 +29,7 @@ def found_by_log_rule(rule: type[Rule], example, profile: str = "strict") -> lis
 
     result = example(log)
     data = result if isinstance(result, bytes) else result.bytes()
-    run = digest(parse_log(data, "result_0.txt"), Task("result_0.txt", made[-1].round if made else "3.0", profile))
+    run = digest(parse_log(data, "result_0.txt"), LogTask("result_0.txt", made[-1].round if made else "3.0", profile))
     return [finding for finding in run.findings if finding.rule == rule.id]
 
 
@@ -76,7 +76,7 @@ def test_ids_are_a_prefix_and_two_digits():
 @pytest.mark.parametrize("division", ["closed", "open"])
 def test_an_honest_log_passes(benchmark, round_, division, profile):
     log = SampleLog(benchmark, round_, division)
-    run = digest(parse_log(log.bytes()), Task("result_0.txt", round_, profile))
+    run = digest(parse_log(log.bytes()), LogTask("result_0.txt", round_, profile))
     assert run.findings == []
     assert run.converged and run.minutes > 10
 

@@ -10,11 +10,11 @@ import pytest
 
 from compliance.benchmarks import MINIS, REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import Task, digest
+from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import parse_log
+from compliance.logs.run import Run
 from compliance.model.report import Report
-from compliance.model.run import Run
 from compliance.rcp import points
 from compliance.rcp.__main__ import main as rcp_main
 from compliance.rcp.points import load_points_from
@@ -34,7 +34,7 @@ def mini(*arguments: Any, **wanted: Any) -> SampleLog:
 
 
 def examined(sample: SampleLog, profile: str = "strict", allow_mini: bool = True) -> Run:
-    return digest(parse_log(sample.bytes()), Task("x.txt", sample.round, profile, allow_mini=allow_mini))
+    return digest(parse_log(sample.bytes()), LogTask("x.txt", sample.round, profile, allow_mini=allow_mini))
 
 
 def errors(run: Run | Report) -> list[tuple[str, str]]:

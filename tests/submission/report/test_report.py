@@ -15,7 +15,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.assemble.provenance import trace
+from submission.assemble.provenance import record_package
 from submission.report import write_report
 from submission.report.__main__ import main
 from submission.report.findings import LONGEST_LINE, excerpt
@@ -65,7 +65,7 @@ def page_of(folder, package=None, **options):
     if package is not None:
         package.write(folder / "Example_University")
     output = folder / "report.html"
-    write_report(check_paths([folder / "Example_University"], Options(**options)), output)
+    write_report(check_paths([folder / "Example_University"], Options(details=True, **options)), output)
     return Page(output)
 
 
@@ -89,7 +89,7 @@ def check_form(page):
 def test_an_incomplete_mini_package(tmp_path):
     package = SamplePackage("oc20", variant="mini", runs=3, division="open")
     root = Path(package.write(tmp_path / "Example_University"))
-    (root / "provenance.json").write_bytes(trace(root, None, {}))
+    (root / "provenance.json").write_bytes(record_package(root))
     page = page_of(tmp_path, allow_mini=True)
     check_form(page)
     assert "INCOMPLETE" in page.text and "MINI" in page.text and "no MLPerf results" in page.text
@@ -142,7 +142,7 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
     package.system(system_name=HOSTILE, framework=HOSTILE, division=HOSTILE, **{HOSTILE: HOSTILE})
     package.file("result_<img src=x>.txt", HOSTILE)
     root = Path(package.write(tmp_path / "Example_University"))
-    origin = json.loads(trace(root, None, {}))
+    origin = json.loads(record_package(root))
     origin["logs"][HOSTILE] = {**next(iter(origin["logs"].values())), "seed": HOSTILE}
     origin |= {"incomplete": {HOSTILE: HOSTILE}, "configurations": {HOSTILE: {HOSTILE: [HOSTILE]}}}
     (root / "provenance.json").write_text(json.dumps(origin))
@@ -262,7 +262,7 @@ def round_page(tmp_path_factory):
     SamplePackage("oc20").edit(1, lambda log: log.last_evaluation(0.5)).write(folder / "First")
     SamplePackage("cosmoflow", scaling="weak").together().write(folder / "Third")
     output = folder / "report.html"
-    write_report(check_paths([folder], Options()), output)
+    write_report(check_paths([folder], Options(details=True)), output)
     return output
 
 

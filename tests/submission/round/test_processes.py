@@ -80,7 +80,7 @@ def test_a_run_that_crashed_is_begun_again_with_its_seed(folder, capsys):
     kept = folder / "cosmoflow/attempts/run_1-1"
     assert f"cosmoflow/run_1 crashed (ended by SIGSEGV), begun again; its output: {kept}/output.txt" in out
     assert "  | \\x1b[31mat the end\n" in out and "[2/2] cosmoflow/run_1 met the target after 3 evaluations" in out
-    assert len(runs.logs()) == 2 and len(runs.results) == 2
+    assert len(runs.logs()) == 2 and len(runs.finished) == 2
     seeds = [run.seed for run in runs.state.runs["cosmoflow"]]
     assert len(set(seeds)) == 2 and load_state(folder) == runs.state
     for path in (kept / "result_0.txt.interrupted", folder / "cosmoflow/run_1/result_0.txt"):
@@ -93,16 +93,16 @@ def test_a_run_that_missed_the_target_stays(folder, capsys):
     before = (folder / "cosmoflow/run_0/result_0.txt").stat()
     grown = make(folder, {"cosmoflow": 2})
     assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before
-    assert [result.met for result in grown.results.values()] == [False, True]
+    assert [run.status for run in grown.finished.values()] == ["aborted", "success"]
     assert "[2/2] cosmoflow/run_1 met" in capsys.readouterr().out
 
 
 def test_what_always_crashes_is_given_up_and_the_others_go_on(folder, capsys):
     runs = make(folder, {"cosmoflow": 2, "deepcam": 1}, "crash", attempts=2)
     assert "given up after 2 attempts" in capsys.readouterr().out
-    assert list(runs.results) == [] and len(list((folder / "cosmoflow/attempts").iterdir())) == 2
+    assert list(runs.finished) == [] and len(list((folder / "cosmoflow/attempts").iterdir())) == 2
     assert not (folder / "cosmoflow/run_1").exists() and (folder / "deepcam/attempts").exists()
-    assert len(make(folder, {"cosmoflow": 2, "deepcam": 1}).results) == 3
+    assert len(make(folder, {"cosmoflow": 2, "deepcam": 1}).finished) == 3
 
 
 def test_runs_at_the_same_time_share_the_cores(folder):
@@ -161,7 +161,7 @@ def test_a_round_that_was_ended_goes_on(folder, number):
             assert gone(pid)
     with sole_worker(folder) as lock:
         runs = make(folder, {"cosmoflow": 3}, lock=lock)
-    assert len(runs.results) == 3 and [run.seed for run in runs.state.runs["cosmoflow"]] == seeds
+    assert len(runs.finished) == 3 and [run.seed for run in runs.state.runs["cosmoflow"]] == seeds
     assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before
     assert (folder / "cosmoflow/attempts/run_1-1/result_0.txt.interrupted").exists()
 
@@ -172,10 +172,10 @@ def test_a_log_that_a_signal_ended_is_no_result(folder):
     runs.make(Workers())
     runs.state.runs["cosmoflow"][0].exit_status = None
     runs.state.save(folder)
-    assert len(begin(folder, {"cosmoflow": 1}).results) == 0
+    assert len(begin(folder, {"cosmoflow": 1}).finished) == 0
     runs.state.runs["cosmoflow"][0].exit_status = 3
     runs.state.save(folder)
-    assert len(begin(folder, {"cosmoflow": 1}).results) == 0
+    assert len(begin(folder, {"cosmoflow": 1}).finished) == 0
 
 
 def test_a_round_only_grows(folder):

@@ -1,18 +1,17 @@
-"""What a log shows beyond its digest: evaluations, the time breakdown, settings, provenance."""
+"""What a log says of its run: evaluations, the time breakdown, settings, provenance, who submits."""
 
 import pytest
 
-from compliance.benchmarks import MINIS, REFERENCES
+from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.logs.log import parse_log
-from compliance.model.report import Report
-from compliance.model.run import Run
+from compliance.logs.run import parse_run, read_run, run_of
+from compliance.logs.timeline import PARTS
 from compliance.samples.log import EPOCH_MS, SampleLog
-from submission.run_timeline import PARTS, evidence_of, gather, read_evidence
 
 
-def shown(log, reference=None):
-    return evidence_of(parse_log(log.bytes()), reference or REFERENCES[log.benchmark])
+def shown(log):
+    return parse_run(log.bytes(), "result_0.txt").details
 
 
 def of_times(*events):
@@ -50,7 +49,7 @@ def test_evaluations_that_do_not_count_or_hold_no_number_are_left_out():
 
 
 def test_other_quality_without_reference():
-    assert evidence_of(parse_log(SampleLog().bytes()), None).evaluations == ()
+    assert run_of(parse_log(SampleLog().bytes()), None, details=True).details.evaluations == ()
 
 
 # -- where the time goes -----------------------------------------------------------------------------------
@@ -131,28 +130,48 @@ def test_settings_and_provenance():
     log = SampleLog("deepcam").set("opt_lr", 0.5).double("opt_lr", value=0.7)
     log.add("provenance", {"source_sha256": "ab"}, before="submission_org")
     found = shown(log)
-    assert found.settings["opt_lr"] == 0.5 and found.settings["batchnorm_group_size"] == 1
-    assert not {"eval_accuracy", "submission_org", "provenance"} & found.settings.keys()
+    assert found.hyperparameters["opt_lr"] == 0.5 and found.hyperparameters["batchnorm_group_size"] == 1
+    assert not {"eval_accuracy", "submission_org", "provenance"} & found.hyperparameters.keys()
     assert found.samples_per_epoch == 121_266
     assert found.provenance == {"source_sha256": "ab"}
     assert shown(SampleLog().set("train_samples", "many")).samples_per_epoch is None
 
 
+def test_who_submits_on_what():
+    run = parse_run(SampleLog("oc20").set("submission_org", " X  ").set("submission_benchmark", "OC20").bytes(), "x")
+    assert (run.benchmark, run.organisation, run.platform) == ("oc20", "X", "example_n64") and run.finished
+    run = parse_run(SampleLog().set("submission_org", 3).drop("run_stop").bytes(), "x")
+    assert (run.organisation, run.finished) == (None, False)
+
+
+def test_the_configuration_without_what_differs_between_runs():
+    config = {"output_dir": "run_1", "train": {"seed": 1, "epochs": 2}, "data": {"data_dir": "d"}}
+    log = SampleLog().add("provenance", {"versions": {"mlperf-hpc-suite": "1"}, "config": config}, before="run_start")
+    found = shown(log)
+    assert found.from_suite and found.configuration == {"train": {"seed": None, "epochs": 2}, "data": {"data_dir": "d"}}
+    assert shown(SampleLog()).configuration is None and not shown(SampleLog()).from_suite
+
+
 # -- from files --------------------------------------------------------------------------------------------
 
 
-def test_gather_reads_every_log_of_a_report(tmp_path):
+def test_a_check_with_details_has_them_for_every_log(tmp_path):
     (tmp_path / "result_0.txt").write_bytes(SampleLog("oc20", division="open", epochs=3, variant="mini").bytes())
     (tmp_path / "result_1.txt").write_bytes(b"\xff\xfe:::MLLOG {]\n\0")
     (tmp_path / "result_2.txt.gz").write_bytes(SampleLog(epochs=2).gzip())
-    found = gather(check_paths([tmp_path], Options(allow_mini=True)))
-    assert [len(one.evaluations) for one in found.values()] == [3, 0, 2]
-    assert [name.rpartition("/")[2] for name in found] == ["result_0.txt", "result_1.txt", "result_2.txt.gz"]
-    assert found[str(tmp_path / "result_1.txt")].seconds == {}
+    runs = check_paths([tmp_path], Options(allow_mini=True, details=True)).runs
+    assert [len(run.details.evaluations) for run in runs] == [3, 0, 2]
+    assert [run.path.rpartition("/")[2] for run in runs] == ["result_0.txt", "result_1.txt", "result_2.txt.gz"]
+    assert runs[1].details.seconds == {}
 
 
-@pytest.mark.parametrize("path", ["-", "/nowhere/result_0.txt"])
-def test_no_evidence_without_a_file(path):
-    found = read_evidence(Run(path, "3.0"), MINIS["oc20"])
-    assert (found.path, found.evaluations, found.seconds) == (path, (), {})
-    assert list(gather(Report("strict", runs=[Run(path, "3.0")]))) == [path]
+def test_a_check_without_details_says_so(tmp_path):
+    (tmp_path / "result_0.txt").write_bytes(SampleLog().bytes())
+    run = check_paths([tmp_path], Options()).runs[0]
+    with pytest.raises(ValueError, match="details=True"):
+        _ = run.details
+
+
+def test_a_file_that_is_not_there():
+    run = read_run("/nowhere/result_0.txt")
+    assert (run.benchmark, run.finished, run.details.evaluations, run.details.seconds) == (None, False, (), {})

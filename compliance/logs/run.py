@@ -1,0 +1,316 @@
+"""What one log says of its run, in one record: who and on what, when, how it converged, with which settings.
+
+Everything that asks what a log says reads this record: it is made once, from the one parse of the log, and handed
+down. It is small and can be sent to another process. The checker adds by what it judges the log, and what it finds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from common.reference import FULL, MINI, Reference, Setting, Target, is_number
+from compliance.benchmarks import REFERENCES, reference_of
+from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
+from compliance.logs.power import RunPower
+from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms, timeline_hash
+from compliance.model.finding import Finding, worst
+
+SUITE: Final = "mlperf-hpc-suite"
+"""The distribution that logs made by this suite name among their versions."""
+PER_RUN: Final = "output_dir and train.seed"
+"""What the runs of one configuration differ in; `RunDetails.configuration` lacks it."""
+SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation that counts: its epoch_num (openfold: samples; None if it says none), result, time and line."""
+
+    epoch: float | None
+    value: float
+    time_ms: float
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """What only reports, comparisons and packages ask of a log.
+
+    evaluations: between the first epoch and run_stop, in file order; those without a number are left out.
+    epoch_seconds: length of each whole epoch (of a log with blocks only: of a block, by its epoch_count).
+    seconds: of init, staging, train, eval and rest; together the time of the run; empty if the log has no times.
+    hyperparameters: value of each setting of any benchmark, as logged first. provenance: what a log of this suite
+    says of versions, sources, data and configuration; else empty.
+    """
+
+    evaluations: tuple[Evaluation, ...]
+    epoch_seconds: tuple[float, ...]
+    seconds: Mapping[str, float]
+    hyperparameters: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """Samples of the training set, as logged."""
+        samples: Any = self.hyperparameters.get("train_samples")
+        return int(samples) if is_number(samples) and samples > 0 else None
+
+    @property
+    def from_suite(self) -> bool:
+        """Whether a program of this suite wrote the log."""
+        versions = self.provenance.get("versions")
+        return isinstance(versions, dict) and SUITE in versions
+
+    @property
+    def source_sha256(self) -> str | None:
+        """The hash of the sources that made the run, see `common.provenance.source_hash`."""
+        return text_of(self.provenance.get("source_sha256"))
+
+    @property
+    def configuration(self) -> dict[str, Any] | None:
+        """The resolved configuration without what differs between runs; None where the log does not tell it."""
+        resolved = self.provenance.get("config")
+        if not isinstance(resolved, dict):
+            return None
+        shared = {key: value for key, value in resolved.items() if key != "output_dir"}
+        if isinstance(shared.get("train"), dict):
+            shared["train"] = shared["train"] | {"seed": None}
+        return shared
+
+
+@dataclass(slots=True)
+class Run:
+    """What one log says, and what is wrong with it.
+
+    path: of the log. round, benchmark, division: by which it is judged; benchmark is None if it is not a known one.
+    submission: value of each submission_* key, as logged first. lines: where they and the settings stand.
+    start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
+    finished: there is a run_stop. status: of the last one.
+    staging_ms: time between staging_start and staging_stop records, in milliseconds.
+    convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
+    converged: that evaluation meets the target and the run stopped with success.
+    official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
+    seeds: (line, source file, source line, value) of each seed record.
+    settings: value of each setting that the division asks for, as logged first.
+    variant: "mini" or "full", as the log says (in either profile).
+    timeline: hash of the times of all structural records: equal for copies of one run.
+    detailed: the details, None unless they were asked for. power: what its power files say, None without them.
+    findings: of the rules about logs; ignored: those that do not count, with the reason.
+    """
+
+    path: str
+    round: str = ""
+    benchmark: str | None = None
+    division: str | None = None
+    submission: dict[str, Any] = field(default_factory=dict)
+    batch_size: Any = None
+    nodes: Any = None
+    accelerators_per_node: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    seeds: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
+    start_ms: float | None = None
+    stop_ms: float | None = None
+    staging_ms: float = 0.0
+    finished: bool = False
+    status: Any = None
+    convergence: Any = None
+    converged: bool = False
+    official_convergence: float | None = None
+    timeline: int = 0
+    event_count: int = 0
+    variant: str = FULL
+    parsed_clean: bool = True
+    detailed: RunDetails | None = None
+    power: RunPower | None = None
+    findings: list[Finding] = field(default_factory=list)
+    ignored: list[tuple[Finding, str]] = field(default_factory=list)
+
+    @property
+    def details(self) -> RunDetails:
+        """What reports and packages need; ValueError if the log was read without it."""
+        if self.detailed is None:
+            raise ValueError(
+                f"{self.path} was read without details; read it with compliance.check(paths, details=True)"
+            )
+        return self.detailed
+
+    @property
+    def organisation(self) -> str | None:
+        """The organisation that submits, as the log says."""
+        return text_of(self.submission.get("submission_org"))
+
+    @property
+    def platform(self) -> str | None:
+        """The system, as the log says."""
+        return text_of(self.submission.get("submission_platform"))
+
+    @property
+    def seed(self) -> Any:
+        """The value of the first seed record, or None."""
+        return self.seeds[0][-1] if self.seeds else None
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL from the rules about the log itself."""
+        return worst(self.findings)
+
+    @property
+    def mini(self) -> bool:
+        """Whether it is a run on the mini problem, which is not an MLPerf result."""
+        return self.variant == MINI
+
+    @property
+    def minutes(self) -> float | None:
+        """Time to train in minutes, or None."""
+        if self.start_ms is None or self.stop_ms is None:
+            return None
+        return (self.stop_ms - self.start_ms) / 60 / 1000
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy of nodes and switches from run_start to run_stop, in joules; None if it was not measured."""
+        return self.power.joules if self.power else None
+
+    @property
+    def scale(self) -> int | None:
+        """Accelerators of the run, or nodes on a system without accelerators; None if the log does not say."""
+        if not is_number(self.nodes) or not is_number(self.accelerators_per_node):
+            return None
+        return int(self.nodes) * max(int(self.accelerators_per_node), 1)
+
+
+# -- from a log --------------------------------------------------------------------------------------------
+
+
+def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = (), details: bool = False) -> Run:
+    """Return what a log says; never raises on damaged logs.
+
+    reference: facts of its benchmark; without them no evaluation counts. settings: those of its division, of which
+    the ones that identify a result are kept. details: look for what reports and packages need, too.
+    """
+    start_ms, stop_ms = clock(log)
+    run = Run(log.path, start_ms=_finite(start_ms), stop_ms=_finite(stop_ms), staging_ms=staging_ms(log))
+    for key in SUBMISSION:
+        record = log.first(key)
+        if record:
+            run.submission[key] = record.value
+            run.lines[key] = record.line
+    run.batch_size, run.nodes = log.value("global_batch_size"), log.value("number_of_nodes")
+    run.accelerators_per_node = log.value("accelerators_per_node")
+    for setting in settings:
+        record = log.first(setting.key)
+        if record and setting.identity:
+            run.settings[setting.key] = record.value
+            run.lines[setting.key] = record.line
+    run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
+    run.finished = bool(log["run_stop"])
+    run.status = log["run_stop"][-1].meta("status") if run.finished else None
+    run.timeline, run.event_count = timeline_hash(log), len(log.events)
+    run.variant = variant_of(log)
+    run.official_convergence = official_convergence(log)
+    if reference:
+        run.convergence, run.converged = _convergence(log, reference)
+    if details:
+        run.detailed = _details(log, reference)
+    return run
+
+
+def read_run(path: str) -> Run:
+    """Return what a log says of itself, with details, not judged by any rule; never raises, as `read_log`."""
+    return _by_its_own_words(read_log(path))
+
+
+def parse_run(data: bytes, path: str) -> Run:
+    """Return what the log with these bytes says of itself, as `read_run` does. path: for messages."""
+    return _by_its_own_words(parse_log(data, path))
+
+
+def _by_its_own_words(log: Log) -> Run:
+    benchmark = benchmark_of(log)
+    run = run_of(log, reference_of(benchmark, variant_of(log)), details=True)
+    run.benchmark = benchmark
+    return run
+
+
+def benchmark_of(log: Log) -> str | None:
+    """Return the benchmark that a log names, whatever the letter case; None if it is not a known one."""
+    name = (text_of(log.value("submission_benchmark")) or "").lower()
+    return name if name in REFERENCES else None
+
+
+def variant_of(log: Log) -> str:
+    """Return which problem the log is about: the mini one if any of its records says so."""
+    return MINI if any(record.value == MINI for record in log["dataset_variant"]) else FULL
+
+
+def text_of(value: Any) -> str | None:
+    """Return the text that a value is, without blanks around it, or None."""
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _finite(time_ms: float | None) -> float | None:
+    return time_ms if is_number(time_ms) else None
+
+
+def _details(log: Log, reference: Reference | None) -> RunDetails:
+    provenance = log.value("provenance")
+    return RunDetails(
+        tuple(_evaluations(log, reference.target)) if reference else (),
+        tuple(epoch_seconds(log)),
+        seconds_by_part(log),
+        {key: log.value(key) for key in SETTING_KEYS if log[key]},
+        provenance if isinstance(provenance, dict) else {},
+    )
+
+
+# -- convergence -------------------------------------------------------------------------------------------
+
+
+def counted_evaluations(log: Log, target: Target) -> list[Record]:
+    """Return the evaluations that count: after the first epoch or block starts and before the run stops."""
+    starts = [record.order for key in ("epoch_start", "block_start") for record in log[key][:1]]
+    stop = log.first("run_stop")
+    first = min(starts, default=-1)
+    last = stop.order if stop else log.record_count
+    found = log[target.key]
+    return found[bisect_right(found, first, key=FILE_ORDER) : bisect_left(found, last, key=FILE_ORDER)]
+
+
+def _evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
+    for record in counted_evaluations(log, target):
+        if is_number(record.value) and is_number(record.time_ms):
+            epoch = record.meta("epoch_num")
+            yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
+
+
+def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
+    """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
+    counted = counted_evaluations(log, reference.target)
+    if not counted:
+        return None, False
+    last = counted[-1]
+    epoch = last.meta("epoch_num")
+    met = reference.target.met(last.value) and bool(log["run_stop"])
+    status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
+    return (epoch if is_number(epoch) else None), met and status in ("success", None)
+
+
+def official_convergence(log: Log) -> float | None:
+    """Return the convergence that the official RCP checker reads: None for a run that it takes as not converged.
+
+    It takes the last evaluation before the last run_stop, whatever its value, if that says "success".
+    """
+    if not log["run_stop"]:
+        return None
+    stop = log["run_stop"][-1]
+    if stop.meta("status") != "success":
+        return None
+    evaluations = [r for key in ("eval_error", "eval_accuracy") for r in log[key] if r.order < stop.order]
+    last = max(evaluations, key=FILE_ORDER, default=None)
+    epoch = last.meta("epoch_num") if last else None
+    return float(round(epoch, 3)) if epoch is not None and is_number(epoch) else None

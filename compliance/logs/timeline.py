@@ -1,0 +1,150 @@
+"""When things happened in a run: its clock, its staging, and the parts of its time.
+
+The time of a run is from init_start to run_stop. Where intervals overlap, time counts once: as staging
+before evaluation, evaluation before training (many logs evaluate inside an epoch, ours between epochs), training
+before initialisation (openfold stages inside it); what is left is the rest. The symbols T_stage, T_eval and T_train
+of the authors of the benchmarks are these, but of the time from run_start on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from common.reference import is_number
+from compliance.logs.log import Log
+from compliance.logs.record import FILE_ORDER, Record
+
+PARTS: Final = ("init", "staging", "train", "eval", "rest")
+"""The parts of a run's time, in the order in which they are shown."""
+INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch", "block"), "init": ("init",)}
+"""The intervals that make the parts; time that is in several of them is of the first."""
+Span = tuple[float, float]
+
+
+def clock(log: Log) -> tuple[float | None, float | None]:
+    """Return run_start and run_stop in ms: the last start before the first stop, as the official summary does."""
+    starts, stops = log["run_start"], log["run_stop"]
+    if not starts or not stops:
+        return (starts[-1].time_ms if starts else None), (stops[0].time_ms if stops else None)
+    if stops[0].order < starts[0].order:
+        stop = next(record for record in reversed(stops) if record.order < starts[0].order)
+        return starts[0].time_ms, stop.time_ms
+    start = next(record for record in reversed(starts) if record.order < stops[0].order)
+    return start.time_ms, stops[0].time_ms
+
+
+def staging_ms(log: Log) -> float:
+    """Return the time between each staging_start and the staging_stop that follows it, in ms."""
+    total, begin = 0.0, None
+    for record in log.in_order("staging_start", "staging_stop"):
+        if record.key == "staging_start":
+            begin = record.time_ms if begin is None else begin
+        elif begin is not None:
+            total, begin = total + record.time_ms - begin, None
+    return total
+
+
+def timeline_hash(log: Log) -> int:
+    """Return a hash of the times of all structural records, equal for copies of one run."""
+    times = [record.time_ms for record in log.events]
+    # Python hashes each NaN differently.
+    return hash(tuple([time_ms if time_ms == time_ms else 0 for time_ms in times]))
+
+
+def seconds_by_part(log: Log) -> dict[str, float]:
+    """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""
+    extent = _extent(log)
+    if extent is None:
+        return {}
+    seconds, spans, before = {}, [], 0.0
+    for part, kinds in INTERVALS.items():
+        spans += [(found.begin, found.end) for kind in kinds for found in _intervals(log, kind, extent)]
+        covered = _covered_ms(spans)
+        seconds[part], before = (covered - before) / 1000, covered
+    seconds["rest"] = max(0.0, (extent[1] - extent[0] - before) / 1000)
+    return {part: seconds[part] for part in PARTS}
+
+
+def epoch_seconds(log: Log) -> Iterator[float]:
+    """Yield the length of each whole epoch; in a log with blocks only, that of a block by its epoch_count."""
+    extent = _extent(log)
+    kind = "epoch" if log["epoch_start"] else "block"
+    for found in _intervals(log, kind, extent) if extent else ():
+        count = found.start.meta("epoch_count") if kind == "block" else 1
+        if found.whole and is_number(count) and count > 0:
+            yield (found.end - found.begin) / count / 1000
+
+
+def _extent(log: Log) -> Span | None:
+    """Return init_start and run_stop, or the first and last structural record in place of one that is missing."""
+    times = [record.time_ms for record in log.events if is_number(record.time_ms)]
+    if not times:
+        return None
+    begins = [record.time_ms for record in log["init_start"] if is_number(record.time_ms)]
+    stop = clock(log)[1]
+    begin = min(begins, default=times[0])
+    return begin, max(begin, times[-1] if stop is None or not is_number(stop) else stop)
+
+
+def _covered_ms(spans: Iterable[Span]) -> float:
+    """Return the length of what at least one of the spans covers."""
+    covered, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        if end > reached:
+            covered += end - max(begin, reached)
+            reached = end
+    return covered
+
+
+class _Interval(NamedTuple):
+    """Time between two records, cut to the extent of the run; whole: nothing of it is missing or was cut off."""
+
+    begin: float
+    end: float
+    whole: bool
+    start: Record
+
+
+def _intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
+    """Yield the intervals of a kind ("epoch": epoch_start to epoch_stop) that have a part inside the extent.
+
+    Start and stop belong together by the number of their epoch: an epoch may begin before the one before it was
+    evaluated. Of the same start from several ranks the first counts. An interval without its stop lasts until the next
+    structural record of any kind: nobody knows what came then.
+    """
+    stop_key = f"{kind}_stop"
+    opened: dict[float | None, Record] = {}
+    for record in log.in_order(f"{kind}_start", stop_key):
+        number = _number(record)
+        if not is_number(record.time_ms):
+            continue
+        if record.key != stop_key:
+            opened.setdefault(number, record)
+            continue
+        found = opened.pop(number, None) or opened.pop(None, None)
+        if found is None and number is None and opened:
+            found = opened.popitem()[1]
+        if found:
+            yield from _cut(found, record.time_ms, True, extent)
+    for start in opened.values():
+        yield from _cut(start, _next_time(log, start), False, extent)
+
+
+def _cut(start: Record, end: float, whole: bool, extent: Span) -> Iterator[_Interval]:
+    first, last = max(start.time_ms, extent[0]), min(end, extent[1])
+    if first <= last:
+        yield _Interval(first, last, whole and (first, last) == (start.time_ms, end), start)
+
+
+def _number(record: Record) -> float | None:
+    """Return the number of the epoch or of the first epoch of the block that a record is about."""
+    numbers = (record.meta("epoch_num"), record.meta("first_epoch_num"))
+    return next((number for number in numbers if is_number(number)), None)
+
+
+def _next_time(log: Log, record: Record) -> float:
+    events = log.events
+    later = range(bisect_right(events, record.order, key=FILE_ORDER), len(events))
+    return next((events[at].time_ms for at in later if is_number(events[at].time_ms)), record.time_ms)

@@ -1,0 +1,84 @@
+"""Each log is read once in a process, whatever is made of it."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from compliance.logs.log import LogReader
+from compliance.samples.log import SampleLog
+from submission.assemble.__main__ import main as assemble
+from submission.compare.__main__ import main as compare
+from submission.report.__main__ import main as report
+from submission.round.finish import RoundPackage
+from submission.round.plan import Series, Setup
+from submission.round.runs import Runs
+from submission.round.state import State
+from submission.summary.__main__ import main as summary
+
+PLATFORM = "two_cores"
+SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": PLATFORM}
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """How often each file was read."""
+    counts = Counter()
+    close = LogReader.close
+
+    def counted(reader):
+        counts[os.path.realpath(reader.log.path)] += 1
+        return close(reader)
+
+    monkeypatch.setattr(LogReader, "close", counted)
+    return counts
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """The logs of a round of three runs, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    state = State()
+    state.ask_for({"cosmoflow": 3})
+    for number, run in enumerate(state.runs["cosmoflow"]):
+        log = SampleLog("cosmoflow", "3.0", "open", variant="mini", run=number, epochs=12)
+        log.set("seed", run.seed).set("submission_platform", PLATFORM).set("submission_status", "research")
+        path = Path(f"round/cosmoflow/run_{number}/result_0.txt")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(log.set("number_of_nodes", 1).set("accelerators_per_node", 0).bytes())
+    Path(f"{PLATFORM}.json").write_text("{}")
+    return state
+
+
+def finish_round(state):
+    setup = Setup(Series("cosmoflow", Path("c.yaml"), 3), "", "mini", Path("data"), "3.0", SUBMISSION)
+    RoundPackage(Path("round"), [setup], None).write(Runs(Path("round"), state))
+
+
+def test_a_round_reads_each_run_and_each_copy_once(runs, readings):
+    finish_round(runs)
+    assert set(readings.values()) == {1} and len(readings) == 6
+    readings.clear()
+    finish_round(runs)  # the package is there
+    assert set(readings.values()) == {1} and len(readings) == 6
+
+
+def test_assemble_reads_each_log_once(runs, readings):
+    call = ["round/cosmoflow", "-o", "out", "--system", f"{PLATFORM}.json"]
+    for extra in ([], [], ["-o", "redacted", "--redact"]):
+        readings.clear()
+        assert assemble([*call, *extra]) == 0
+        assert set(readings.values()) == {1} and len(readings) == 3
+
+
+def test_what_shows_results_reads_each_log_once(runs, readings):
+    assemble(["round/cosmoflow", "-o", "out", "--system", f"{PLATFORM}.json"])
+    for command, *arguments in (
+        (report, "out", "--allow-mini", "-o", "page.html"),
+        (summary, "out", "--allow-mini"),
+        (compare, "round/cosmoflow/run_0", "round/cosmoflow/run_1"),
+    ):
+        readings.clear()
+        assert command(arguments) == 0
+        assert set(readings.values()) == {1} and len(readings) == (2 if command is compare else 3)

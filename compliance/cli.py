@@ -62,6 +62,7 @@ def write_text(text: str, output: Path | None) -> None:
         sys.stdout.flush()
         return
     try:
+        os.makedirs(os.path.dirname(output) or os.curdir, exist_ok=True)
         with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError as error:

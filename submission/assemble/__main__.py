@@ -14,7 +14,7 @@ from compliance.formats.words import clean
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.assemble import assemble
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly
+from submission.assemble.packing import IMPLEMENTATION, Assembly
 
 DESCRIPTION: Final = """\
 Makes a submission in the layout of the rounds since 1.0 of result logs, a system description and the code:
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="instances of a throughput result not counted",
     )
-    add("--implementation", default="mlperf-hpc-suite", metavar="ID", help="folder of the code (default: %(default)s)")
+    add("--implementation", default=IMPLEMENTATION, metavar="ID", help="folder of the code (default: %(default)s)")
     add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
     add("--redact", action="store_true", help="take mail addresses and home directories out of the copies")
     add("--unfinished", action="store_true", help="take logs without run_stop, as failed runs")

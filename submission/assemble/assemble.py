@@ -10,12 +10,13 @@ from tqdm import tqdm
 
 from common.files import whole_file
 from submission.assemble import provenance
+from submission.assemble.input_logs import files_below
 from submission.assemble.packing import Assembly, Packing
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A package. unchanged: files that were there. incomplete: result sets with too few runs: "1 of 10 runs".
+    """A package. unchanged: all other files in it. incomplete: result sets with too few runs: "1 of 10 runs".
 
     mini: of runs on mini problems.
     """
@@ -35,19 +36,20 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     anything is written, and ManifestError for a damaged provenance.json.
     """
     packing = Packing(assembly)
-    new, unchanged = packing.files_to_write()
+    new = packing.files_to_write()
     root = packing.root
     written = [root / item.name for item in new]
-    if not dry_run:
+    record = root / provenance.NAME
+    if dry_run:
+        written += [record] if new or not record.exists() else []
+    else:
         for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
             _write(root / item.name, item.read(), item.executable)
-        record = root / provenance.NAME
         text = provenance.record_package(root, packing.earlier, packing.fresh, packing.known)
-        if record.exists() and record.read_bytes() == text:
-            unchanged.append(record)
-        else:
+        if not record.exists() or record.read_bytes() != text:
             _write(record, text)
             written.append(record)
+    unchanged = sorted({*files_below(root)} - {*written})
     incomplete = provenance.incomplete({*packing.present, *packing.fresh})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
 

@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from common.extras import DISTRIBUTION
 from common.provenance import ROOT, source_hash
 from common.reference import MINI
 from compliance.logs.run import PER_RUN
@@ -17,7 +19,9 @@ from submission.assemble.input_logs import AssemblyError, files_below, listed
 
 SHARED: Final = "common"
 SETUP_FILES: Final = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg")
-"""What installing the suite needs beside its packages."""
+"""What installing the suite needs beside its packages; setup.cfg puts them into the wheel as well."""
+INSTALLED: Final = f"share/{DISTRIBUTION}"
+"""The folder of these files in an environment where the wheel is installed."""
 
 HEAD: Final = """\
 #!/usr/bin/env bash
@@ -128,33 +132,53 @@ class Code:
         return [self.root / SHARED, self.root / self.benchmark] if self.ours else [self.root]
 
     def items(self) -> Iterator[Item]:
-        """Yield the files, without caches and hidden ones. Raises AssemblyError for files that are no code."""
-        files = [path for folder in self.folders for path in files_below(folder) if self._belongs(path)]
+        """Yield the files, without caches and hidden ones. Raises AssemblyError as `files` does."""
+        for name, path in self.files().items():
+            executable = path.stat().st_mode & 0o100 != 0
+            yield Item(f"{self.folder}/{name}", str(path), path.read_bytes, executable)
+
+    def files(self) -> dict[str, Path]:
+        """Return the files by their names below the folder; AssemblyError if some are missing, or are no code."""
+        paths = [path for folder in self.folders for path in files_below(folder) if self._belongs(path)]
+        files = {path.relative_to(self.root).as_posix(): path for path in paths}
         if self.ours:
-            missing = [name for name in SETUP_FILES if not (self.root / name).is_file()]
+            files |= setup_files(self.root)
+            missing = [name for name in SETUP_FILES if name not in files]
             if missing:
                 raise AssemblyError(
                     f"{self.root} lacks {', '.join(missing)}: name a checkout of the suite, --sources DIR"
                 )
-            files += [self.root / name for name in SETUP_FILES]
         if not files:
             raise AssemblyError(f"{self.root}: no files; expected the code of {self.benchmark}")
-        broken = [path for path in files if not path.is_file()]
+        broken = [path for path in files.values() if not path.is_file()]
         if broken:
             raise AssemblyError(f"no file to read: {listed(broken)}; fix the link or remove it")
-        large = [path for path in files if path.stat().st_size > MAX_FILE_BYTES]
+        large = [path for path in files.values() if path.stat().st_size > MAX_FILE_BYTES]
         if large:
             raise AssemblyError(
                 f"larger than {MAX_FILE_BYTES >> 20} MiB, so no code: {listed(large)}; move it elsewhere"
             )
-        for path in files:
-            name = f"{self.folder}/{path.relative_to(self.root).as_posix()}"
-            yield Item(name, str(path), path.read_bytes, executable=path.stat().st_mode & 0o100 != 0)
+        return files
 
     def _belongs(self, path: Path) -> bool:
         parts = path.relative_to(self.root).parts
         hidden = any(part.startswith(".") or part == "__pycache__" or part.endswith(".egg-info") for part in parts)
         return not hidden and path.suffix != ".pyc"
+
+
+def setup_files(root: Path) -> dict[str, Path]:
+    """Return those of SETUP_FILES that are there: in a checkout beside the packages, else where the wheel put them."""
+    beside = {name: root / name for name in SETUP_FILES if (root / name).is_file()}
+    if beside or root != ROOT:
+        return beside
+    try:
+        wheel = distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        return {}
+    if Path(str(wheel.locate_file(""))).resolve() != ROOT.resolve():  # another copy of the suite
+        return {}
+    installed = [Path(str(wheel.locate_file(file))) for file in wheel.files or () if INSTALLED in file.as_posix()]
+    return {path.name: path for path in installed if path.name in SETUP_FILES}
 
 
 def suite_at(root: Path, benchmark: str) -> bool:

@@ -22,6 +22,8 @@ from submission.assemble.input_logs import AssemblyError, InputLog, input_logs, 
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
+IMPLEMENTATION: Final = "mlperf-hpc-suite"
+"""The folder of the code in a package, unless the user names another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Assembly:
     organisation: str | None = None
     scaling: Literal["strong", "weak"] = "strong"
     pruned: tuple[Path, ...] = ()
-    implementation: str = "mlperf-hpc-suite"
+    implementation: str = IMPLEMENTATION
     sources: Path | None = None
     redact: bool = False
     unfinished: bool = False
@@ -83,25 +85,22 @@ class Packing:
             self.items += self._benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])
         self.items += results  # the last to be written: where a log is, its code is
 
-    def files_to_write(self) -> tuple[list[Item], list[Path]]:
-        """Return the files to be written, and the paths of those that are there as they should be.
+    def files_to_write(self) -> list[Item]:
+        """Return the files to be written: those that are not there yet.
 
         Raises AssemblyError if another file is in the place of one.
         """
         new: list[Item] = []
-        unchanged: list[Path] = []
         for item in self.items:
             target = self.root / item.name
             if not os.path.lexists(target):
                 new.append(item)
-            elif item.once or (target.is_file() and target.read_bytes() == item.read()):
-                unchanged.append(target)
-            else:
+            elif not (item.once or (target.is_file() and target.read_bytes() == item.read())):
                 raise AssemblyError(
                     f"{target} is there and differs from {item.origin}; nothing was written. Compare the two, and "
                     "remove one, or give another -o (other code: another --implementation)"
                 )
-        return new, unchanged
+        return new
 
     def _check_use(self) -> None:
         given = self.assembly

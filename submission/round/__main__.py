@@ -12,6 +12,7 @@ from typing import Final
 from common.command import CommandParser, UsageError, count, positive, run_command
 from compliance.cli import add_rules_option
 from submission.report.write import NotOurs
+from submission.round.finish import PackageInputs
 from submission.round.make import make_round
 from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
 from submission.round.processes import ATTEMPTS, LockedError, Workers
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     who = parser.add_argument_group("who submits")
     who.add_argument("--organisation", metavar="NAME", help="default: as the configurations say")
     who.add_argument("--system", type=Path, metavar="FILE", help="system description (default: made here)")
+    who.add_argument("--sources", type=Path, metavar="DIR", help="a checkout of the suite (default: this suite)")
     add_rules_option(parser.add_argument_group("check of the package"))
     cluster = parser.add_argument_group("scripts for a cluster, instead of runs")
     cluster.add_argument("--emit", choices=SCHEDULERS, help="print a script that submits or makes the runs")
@@ -95,17 +97,20 @@ def _emit(given: argparse.Namespace) -> int:
         time=given.time,
         container=given.container or "",
     )
-    print(emit(_plan(given), cluster, given.output, given.system), end="")
+    print(emit(_plan(given), cluster, given.output, PackageInputs(given.system, given.sources)), end="")
     return 0
 
 
 def _round(given: argparse.Namespace) -> int:
     if given.system and not given.system.is_file():
         raise UsageError(f"--system {given.system}: there is no such file")
+    if given.sources and not given.sources.is_dir():
+        raise UsageError(f"--sources {given.sources}: there is no such folder")
+    inputs = PackageInputs(given.system, given.sources)
     plan = _plan(given)  # before there is a folder: what is wrong use leaves nothing
     # A batch system ends jobs with SIGTERM: the runs that are under way must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return make_round(plan, given.output, Workers(given.jobs, given.threads), given.data, given.system)
+    return make_round(plan, given.output, Workers(given.jobs, given.threads), given.data, inputs)
 
 
 if __name__ == "__main__":

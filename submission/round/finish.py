@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,8 @@ from compliance.model.report import Report
 from compliance.rules.convergence import Convergence
 from compliance.rules.runs import NumberOfRuns
 from submission.assemble.assemble import Assembled, assemble
-from submission.assemble.packing import Assembly
+from submission.assemble.implementation import code_of
+from submission.assemble.packing import IMPLEMENTATION, Assembly
 from submission.report import write_report
 from submission.round.plan import Setup
 from submission.round.runs import Runs
@@ -35,15 +37,29 @@ TOO_FEW: Final = "too few runs"
 """What the convergence test says then; see compliance.rcp.Case."""
 
 
-class RoundPackage:
-    """The package of a round, with its check and report.
+@dataclass(frozen=True, slots=True)
+class PackageInputs:
+    """What goes into the package of a round beside its logs.
 
-    system: file of the system description; None for one that is made here.
+    system: file of the system description; None for one that is made here. sources: a checkout of the suite; None for
+    the suite that runs.
     """
 
-    def __init__(self, folder: Path, setups: Sequence[Setup], system: Path | None) -> None:
-        """Raises UsageError if the configurations name several submitters or systems: a package has one."""
-        self.folder, self.system = folder, system
+    system: Path | None = None
+    sources: Path | None = None
+
+
+class RoundPackage:
+    """The package of a round, with its check and report."""
+
+    def __init__(self, folder: Path, setups: Sequence[Setup], inputs: PackageInputs) -> None:
+        """Raises UsageError if the configurations name several submitters or systems: a package has one.
+
+        Raises AssemblyError if the code for the package is not complete: better now than when the runs are finished.
+        """
+        self.folder, self.inputs = folder, inputs
+        for setup in setups:
+            code_of(setup.series.benchmark, IMPLEMENTATION, inputs.sources).files()
         self.submission = setups[0].submission
         self.round = setups[0].round
         self.mini = any(setup.variant == MINI for setup in setups)
@@ -82,8 +98,9 @@ class RoundPackage:
                     runs=tuple(runs.logs()),
                     known=runs.logs(),
                     output=self.folder / PACKAGE,
-                    system=self.system or self._described(Path(scratch)),
+                    system=self.inputs.system or self._described(Path(scratch)),
                     organisation=self.submission["org"],
+                    sources=self.inputs.sources,
                 )
             )
         for warning in package.warnings:

@@ -11,25 +11,23 @@ from pathlib import Path
 from common.datasets import manifest
 from common.files import whole_file
 from common.reference import MINI
-from submission.round.finish import RoundPackage
+from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
 from submission.round.processes import Workers, sole_worker
 from submission.round.runs import CONFIG, Runs
 from submission.round.state import StateError, load_state
 
 
-def make_round(
-    plan: Sequence[Series], output: Path, workers: Workers, data: Path | None = None, system: Path | None = None
-) -> int:
+def make_round(plan: Sequence[Series], output: Path, workers: Workers, data: Path | None, inputs: PackageInputs) -> int:
     """Make what is missing of a round in the folder `output`; return the exit status of the command.
 
-    data: where the folders with the data are, or are made; None: where the configurations say. system: file of the
-    system description; None for one that is made here.
+    data: where the folders with the data are, or are made; None: where the configurations say.
     """
+    # Before there is a folder: what cannot start leaves nothing.
+    setups = [_located(resolve(series), data) for series in plan]
+    package = RoundPackage(output, setups, inputs)
     with sole_worker(output) as lock:
         workers = replace(workers, lock=lock)
-        setups = [_located(resolve(series), data) for series in plan]
-        package = RoundPackage(output, setups, system)
         state = load_state(output)
         for setup in setups:
             if setup.series.benchmark in state.runs:

@@ -18,6 +18,7 @@ from typing import Final
 from common.command import UsageError
 from common.files import LOG_NAME
 from compliance.benchmarks import REFERENCES
+from submission.round.finish import PackageInputs
 from submission.round.plan import Series
 from submission.round.state import LARGEST_SEED
 
@@ -119,7 +120,7 @@ runs=()
 for run in @runs@; do
   if [ -e "$run/ended" ]; then runs+=("$run"); fi
 done
-suite submission.assemble "${runs[@]}" -o @out@/package --system "$system"
+suite submission.assemble "${runs[@]}" -o @out@/package --system "$system"@sources@
 suite submission.report @out@/package -o @out@/report.html --force@mini@
 suite submission.summary @out@/package@mini@
 suite compliance.check @out@/package@mini@
@@ -205,10 +206,10 @@ class Cluster:
         return "".join(f"#PBS {line}\n" for line in lines)
 
 
-def emit(plan: Sequence[Series], cluster: Cluster, output: Path, system: Path | None) -> str:
+def emit(plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs) -> str:
     """Return the text of a shell script that makes all runs, and then package and report, in the folder `output`.
 
-    system: the system description; None if the script is to make it. Seeds are drawn now. Raises UsageError for a
+    Seeds are drawn now. Raises UsageError for a
     folder whose name schedulers would not understand.
     """
     if not re.fullmatch(r"[\w./@+-]+", str(output)):
@@ -224,7 +225,7 @@ def emit(plan: Sequence[Series], cluster: Cluster, output: Path, system: Path | 
     text += "".join(_filled(MINI_DATA, benchmark=series.benchmark, settings=_settings(series)) for series in mini)
     for series in plan:
         text += "\n" + _runs(series, cluster, output, [seeds.pop() for _ in range(series.runs)])
-    return text + "\n" + _package(plan, cluster, output, system)
+    return text + "\n" + _package(plan, cluster, output, inputs)
 
 
 def _runs(series: Series, cluster: Cluster, output: Path, seeds: Sequence[int]) -> str:
@@ -240,15 +241,16 @@ def _runs(series: Series, cluster: Cluster, output: Path, seeds: Sequence[int]) 
     return _submitted("", directives + START + FOLDER[cluster.scheduler] + ENVIRONMENT + numbers + index + body)
 
 
-def _package(plan: Sequence[Series], cluster: Cluster, output: Path, system: Path | None) -> str:
+def _package(plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs) -> str:
     """Return the part of the script that packages the finished runs, or submits a job for it."""
     first = plan[0]
-    describe = f"system={shlex.quote(str(system))}\n"
-    if system is None:
+    describe = f"system={shlex.quote(str(inputs.system))}\n"
+    if inputs.system is None:
         describe = _filled(DESCRIBE, benchmark=first.benchmark, settings=_settings(first), nodes=str(cluster.nodes))
     runs = " ".join(f"@out@/{series.benchmark}/run_*" for series in plan)
     mini = " --allow-mini" if any(map(_is_mini, plan)) else ""
-    body = _filled(describe + PACKAGE, runs=runs, mini=mini).replace("@out@", str(output))
+    sources = f" --sources {shlex.quote(str(inputs.sources))}" if inputs.sources else ""
+    body = _filled(describe + PACKAGE, runs=runs, mini=mini, sources=sources).replace("@out@", str(output))
     if cluster.scheduler == PLAIN:
         return body
     option = f"--dependency={AFTER_ALL}" if cluster.scheduler == SLURM else f"-W depend={AFTER_ALL}"

@@ -107,6 +107,7 @@ def _write(text: str, output: Path, force: bool) -> str:
             return "unchanged"
         if not (force and output.is_file()):
             raise UsageError(f"-o {output} is there and says something else; --force replaces it")
+    output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
     return "written"

@@ -44,7 +44,7 @@ def test_exit_status_and_message(logs, capsys):
         (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
         (["good.txt", "--waivers", "good.txt"], "good.txt: "),
         (["good.txt", "-o", "good.txt"], "would overwrite a file among those that are read"),
-        (["good.txt", "-o", "no/such/folder/report.txt"], "cannot write no/such/folder/report.txt"),
+        (["good.txt", "-o", "good.txt/report.txt"], "cannot write good.txt/report.txt"),
         (["good.txt", "--format", "xml"], "invalid choice: 'xml'"),
         (["--explain", "QUA99"], "QUA99"),
         (["--follow", "."], "--follow watches files"),

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -333,8 +334,12 @@ def test_the_command_shows_first_and_then_does(place, capsys):
     assert main([*given, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert f"{ORGANISATION}/results/{SYSTEM}/strong/cosmoflow/result_0.txt" in shown and not place.out.exists()
+    would = re.search(r"would write (\d+) files, 0 were there", shown)[1]
     assert main(given) == 0
-    assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in shown
+    assert f"wrote {would} files, 0 were there" in shown
+    assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} were there" in capsys.readouterr().out
     place.describe(cooling="air")
     assert main(given) == 1 and "nothing was written" in capsys.readouterr().err
     assert verify(place.root) == []

@@ -12,7 +12,7 @@ import pytest
 import cosmoflow.synthesize
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
-from submission.round.finish import RoundPackage
+from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, read_plan
 from submission.round.runs import Runs
 from submission.round.state import State
@@ -56,7 +56,7 @@ def finished(folder, counts, edit=lambda log, number: None):
 
 def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 2, "deepcam": 1})
-    code = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], None).write(runs)
+    code = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], PackageInputs()).write(runs)
     out = capsys.readouterr().out
     assert code == 0, out
     root = tmp_path / "package/Example_University"
@@ -70,12 +70,12 @@ def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
 
 def test_a_system_description_that_was_completed_stays(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 10})
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) == 0
     assert "INCOMPLETE" not in capsys.readouterr().out
     path = tmp_path / "package/Example_University/systems/two_cores.json"
     fields = json.loads(path.read_text()) | {"cooling": "air"}
     path.write_text(json.dumps(fields))
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], None).write(runs) == 0
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) == 0
     assert json.loads(path.read_text()) == fields
 
 
@@ -86,14 +86,15 @@ def test_more_than_missing_runs_is_a_failure(tmp_path, capsys):
         if number:
             log.last_evaluation(0.5)
 
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], None).write(finished(tmp_path, {"cosmoflow": 3}, miss)) == 1
+    runs = finished(tmp_path, {"cosmoflow": 3}, miss)
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) == 1
     assert len(list((tmp_path / "package").rglob("result_*.txt"))) == 3
     assert "too many failed runs: 2 of 3" in capsys.readouterr().out
 
 
 def test_a_package_has_one_submitter():
     with pytest.raises(ValueError, match=r"submission\.org is 'Example University' in .* and 'X' in oc20\.yaml"):
-        RoundPackage(Path(), [setup("cosmoflow"), setup("oc20", org="X")], None)
+        RoundPackage(Path(), [setup("cosmoflow"), setup("oc20", org="X")], PackageInputs())
 
 
 def test_the_plan_of_a_round(tmp_path):
@@ -104,6 +105,8 @@ def test_the_plan_of_a_round(tmp_path):
     ]
     (tmp_path / "round.yaml").write_text("oc20: {config: a.yaml, runs: 3, overrides: [train.epochs=1]}")
     assert read_plan(str(tmp_path / "round.yaml")) == [Series("oc20", str(tmp_path / "a.yaml"), 3, ("train.epochs=1",))]
+    (tmp_path / "round.yaml").write_text("oc20: {config: gbs256}")
+    assert read_plan(str(tmp_path / "round.yaml")) == [Series("oc20", "gbs256", 5)]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,18 @@ def test_a_wrong_value_is_told_before_any_run(tmp_path, capsys):
     assert "cosmoflow: override 'optim.momntum=1': unknown key" in capsys.readouterr().err
     assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
     assert "no such file" in capsys.readouterr().err
+    assert not Path(out).exists()
+
+
+def test_code_that_is_not_complete_is_told_before_any_run(tmp_path, capsys):
+    for package in ("common", "cosmoflow"):
+        (tmp_path / "code" / package).mkdir(parents=True)
+        (tmp_path / "code" / package / "__init__.py").touch()
+    (tmp_path / "code" / "cosmoflow" / "train.py").touch()
+    call = ["--config", "mini", "--benchmarks", "cosmoflow", "-o", str(tmp_path / "out")]
+    assert main([*call, "--sources", str(tmp_path / "code")]) == 1
+    assert "lacks LICENSE" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert main([*call, "--sources", "nowhere"]) == 2
 
 
 @pytest.mark.slow

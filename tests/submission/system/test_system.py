@@ -114,7 +114,7 @@ def test_logs_that_say_nothing_are_no_agreement(complete, tmp_path):
 
 
 def test_the_command_writes_once(tmp_path, capsys):
-    path = tmp_path / "ours.json"
+    path = tmp_path / "systems" / "ours.json"
     call = ["-o", str(path), "--set", "submitter=Example University", "status=onprem", "--set", "cooling=a=b"]
     assert main(call) == 0
     said = capsys.readouterr()
@@ -126,7 +126,7 @@ def test_the_command_writes_once(tmp_path, capsys):
     assert main([*call, "cooling=water"]) == 2 and path.read_bytes() == before
     assert "--force replaces it" in capsys.readouterr().err
     assert main([*call, "cooling=water", "--force"]) == 0 and json.loads(path.read_text())["cooling"] == "water"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ours.json"]
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["ours.json"]
 
 
 def test_the_command_takes_over(complete, capsys):

@@ -1,0 +1,149 @@
+"""The command line that adds a benchmark to the suite: a package that trains at once, from templates/benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import keyword
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from common.command import UsageError, run_command
+from common.provenance import ROOT
+
+DESCRIPTION: Final = """\
+Adds a benchmark to this checkout: a package NAME that trains on a laptop at once, its tests, and the lines that list
+it. What it does is a small problem of heat conduction; replace it part by part, and keep the tests passing:
+facts (reference.py), data (data/, synthesize.py), network (model.py), loss and quality (train.py).
+docs/guide/new-benchmark.md is the recipe, common/training/benchmark.py says what a benchmark gives.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m common.new_benchmark heat
+  python -m common.new_benchmark ocean_eddies --title "Ocean Eddies"
+"""
+NEXT: Final = """\
+next:
+  python -m {name}.train {name}/mini.yaml
+  python -m compliance.check --allow-mini runs/{name}-mini/result_0.txt
+  python -m compliance.docs                           writes the new benchmark into docs/reference
+  python -m pytest -m "not slow"                      the guards, and its own tests in tests/{name}
+then replace its parts by yours: docs/guide/new-benchmark.md
+"""
+TEMPLATE: Final = "templates/benchmark"
+PLACEHOLDER: Final = "newbenchmark"
+LIST: Final = "compliance/benchmarks.py"
+LINES: Final = {
+    LIST: '    "{name}",\n',
+    "setup.cfg": "    mlperf-hpc-suite[{name}]\n",
+    "containers/Dockerfile": "COPY {name} {name}\n",
+    "containers/Dockerfile.dockerignore": "!{name}\n",
+    "containers/mlperf-hpc.def": "    {name} /opt/mlperf-hpc-suite/{name}\n",
+}
+"""Files that list the benchmarks, and the line that lists one."""
+ALL_EXTRAS: Final = "# What all benchmarks need.\n"
+EXTRA: Final = "{name} =\n    mlperf-hpc-suite[train]\n"
+LONGEST: Final = 20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m common.new_benchmark",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", metavar="NAME", help=f"of the package and in the log: a-z, 0-9, _, at most {LONGEST}")
+    parser.add_argument("--title", help="for people (default: the name in words)")
+    given = parser.parse_args(argv)
+    return run_command(lambda: add(ROOT, given.name, given.title), (OSError,))
+
+
+def add(root: Path, name: str, title: str | None = None) -> int:
+    """Write the package and its tests below `root`, and list it; return the exit code.
+
+    Raises UsageError, before anything is written, for a name that cannot be taken or a tree that is not a checkout.
+    """
+    if not (root / TEMPLATE).is_dir():
+        raise UsageError(f"{root} has no {TEMPLATE}: a benchmark is added to a checkout; clone the repository")
+    _check_name(root, name)
+    words = {
+        "New Benchmark": title or name.replace("_", " ").capitalize(),
+        "NewBenchmark": "".join(part.capitalize() for part in name.split("_")),
+        PLACEHOLDER: name,
+    }
+    files = _from_template(root / TEMPLATE, name, words)
+    lists = _listed(root, name)
+    for path, text in (files | lists).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    print(f"wrote {name}/ and tests/{name}/, {len(files)} files; listed {name} in {', '.join(lists)}")
+    print(NEXT.format(name=name), end="")
+    return 0
+
+
+def _check_name(root: Path, name: str) -> None:
+    """Raise UsageError for a name that is not one, or that something else has."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > LONGEST:
+        expected = f"expected at most {LONGEST} lower-case letters, digits and _ between them, such as ocean_eddies"
+        raise UsageError(f"NAME is {name!r}; {expected}")
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        raise UsageError(f"NAME is {name!r}, a keyword of Python; choose another")
+    for taken in (root / name, root / "tests" / name):
+        if taken.exists():
+            raise UsageError(f"{taken} exists; choose another name, or remove it first")
+    if f'"{name}"' in (root / LIST).read_text():
+        raise UsageError(f"{LIST} lists a benchmark {name!r} already; choose another name")
+    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        raise UsageError(f"NAME is {name!r}, and so is the name of an installed module; choose another")
+
+
+def _from_template(template: Path, name: str, words: dict[str, str]) -> dict[str, str]:
+    """Return the files of the new package and its tests, by their paths below the root."""
+    files = {}
+    for path in sorted(template.rglob("*")):
+        if path.is_dir() or "__pycache__" in path.parts:
+            continue
+        inside = path.relative_to(template)
+        place = Path("tests", name, *inside.parts[1:]) if inside.parts[0] == "tests" else name / inside
+        text = path.read_text()
+        for placeholder, word in words.items():
+            text = text.replace(placeholder, word)
+        files[str(place)] = _imports_sorted(text) if path.suffix == ".py" else text
+    return files
+
+
+def _imports_sorted(text: str) -> str:
+    """Return a module with its imports in order again: another name may come before or after its neighbours."""
+    return re.sub(r"(^from [\w.]+ import [^(\n]+\n)+", _block_sorted, text, flags=re.MULTILINE)
+
+
+def _block_sorted(block: re.Match[str]) -> str:
+    return "".join(sorted(block[0].splitlines(keepends=True), key=lambda line: line.split()[1]))
+
+
+def _listed(root: Path, name: str) -> dict[str, str]:
+    """Return the files that list the benchmarks, with one more, by their paths.
+
+    Raises UsageError if a file lacks the line of the last benchmark.
+    """
+    packages = re.search(r"^PACKAGES: Final = \(\n((?:.*\n)+?)\)$", (root / LIST).read_text(), re.MULTILINE)
+    if packages is None:
+        raise UsageError(f"{LIST} has no tuple PACKAGES with a line per benchmark: restore it")
+    last = packages[1].split()[-1].strip('",')
+    files = {}
+    for path, line in LINES.items():
+        text, mark = (root / path).read_text(), line.format(name=last)
+        if text.count(mark) != 1:
+            raise UsageError(f"{path} has {text.count(mark)} lines {mark.strip()!r}, expected 1: restore it")
+        text = text.replace(mark, mark + line.format(name=name))
+        files[path] = text.replace(ALL_EXTRAS, EXTRA.format(name=name) + ALL_EXTRAS)
+    return files
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The files of New Benchmark's datasets, and the dataset that training reads."""

@@ -1,0 +1,12 @@
+"""`python -m newbenchmark.evaluate CHECKPOINT`: the error of saved weights on the validation set."""
+
+import sys
+from functools import partial
+
+from common.training import evaluate_command
+from newbenchmark.train import BENCHMARK
+
+main = partial(evaluate_command.main, BENCHMARK)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The physics behind New Benchmark's mini problem."""

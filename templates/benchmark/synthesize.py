@@ -1,0 +1,103 @@
+"""The command line that makes plates from physics: data for a laptop, and for tests."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from common.command import count, positive
+from common.datasets.build import Item, Plan
+from common.datasets.synthesize_command import Synthesis, given
+from common.reference import MINI
+from newbenchmark.data import files
+from newbenchmark.simulation import diffusion
+from newbenchmark.simulation.plot import draw
+from newbenchmark.simulation.recipe import PRESETS, Recipe
+
+DESCRIPTION: Final = """\
+Makes pictures of plates on which heat has spread for a second; the label is the diffusivity of the plate.
+Without options it makes the data of the mini problem: 1,024 + 128 plates of 32 x 32 cells.
+
+The same arguments give the same data, whatever the number of workers. Stop it at any time: the same command goes on
+where it stopped. A folder with other data is refused.
+"""
+EXAMPLES: Final = """\
+examples:
+  python -m newbenchmark.synthesize data/newbenchmark-mini            the mini problem, a second
+  python -m newbenchmark.synthesize data/newbenchmark-mini --verify   compare the checksums
+  python -m newbenchmark.synthesize data/seed7 --seed 7               the mini problem with other plates
+  python -m newbenchmark.synthesize data/newbenchmark --preset full-size
+                                                                      the full problem
+  python -m newbenchmark.synthesize --plot                            no data: the first plates in plates.png
+"""
+SPLITS: Final = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Makes one plate; the source of an item is the number of its split, its own, and the stem of its files."""
+
+    recipe: Recipe
+    seed: int
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        split, i, stem = item.source
+        files.write(folder / stem, *self.recipe.simulate(self.seed, split, i))
+
+
+class Synthesize(Synthesis):
+    """The command of New Benchmark."""
+
+    module = "newbenchmark.synthesize"
+    description = DESCRIPTION
+    examples = EXAMPLES
+    presets = PRESETS
+    picture = "plates.png"
+
+    def add_options(self, made: Any, files: Any) -> None:
+        """Add the options of plates."""
+        made.add_argument("--side", type=positive, metavar="N", help="cells per side of a plate")
+        made.add_argument("--train", type=count, metavar="N", help="plates for training")
+        made.add_argument("--validation", type=count, metavar="N", help="plates for validation")
+
+    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Return the fields of a preset that the arguments replace."""
+        return given(args, "side", "train", "validation")
+
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+        """Return what is to be made: an item per plate."""
+        items = []
+        for code, (split, plates) in enumerate(zip(SPLITS, (recipe.train, recipe.validation), strict=True)):
+            for i in range(plates):
+                stem = f"{split}/{i:06}"
+                items.append(Item(stem, (stem + files.FIELD, stem + files.LABEL), (code, i, stem)))
+        variant = MINI if recipe == PRESETS["mini"] else "synthetic"
+        facts = {
+            "generator": self.module,
+            "generator_sha256": hashlib.sha256(Path(diffusion.__file__).read_bytes()).hexdigest(),
+            "seed": args.seed,
+            **asdict(recipe),
+        }
+        size = 4 * recipe.side**2
+        return Plan("newbenchmark", variant, facts, tuple(items), Generator(recipe, args.seed), size, "plates")
+
+    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+        """Draw the first plates."""
+        draw(recipe, seed, path)
+
+    def next_step(self, plan: Plan, folder: Path) -> str:
+        """Return the command that trains on the data."""
+        config = "mini" if plan.variant == MINI else "config"
+        return f"python -m newbenchmark.train newbenchmark/{config}.yaml data.data_dir={folder}"
+
+
+SYNTHESIS: Final = Synthesize()
+main = SYNTHESIS.main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

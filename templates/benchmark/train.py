@@ -1,0 +1,92 @@
+"""`python -m newbenchmark.train CONFIG.yaml`: train New Benchmark and write its result log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.data.prefetch import Batch, read_batches, timed
+from common.distributed.dist import Dist
+from common.reference import MINI
+from common.training import train_command
+from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.schedule import EpochSchedule
+from newbenchmark import model, synthesize
+from newbenchmark.data.dataset import DataConfig, Dataset
+from newbenchmark.model import ModelConfig
+from newbenchmark.reference import MINI as MINI_REFERENCE
+from newbenchmark.reference import REFERENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(RunConfig):
+    """The configuration of a New Benchmark run."""
+
+    data: DataConfig
+    model: ModelConfig = field(default_factory=ModelConfig)
+    schedule: EpochSchedule = field(default_factory=EpochSchedule)
+
+
+class NewBenchmark(SampleProblem[Batch]):
+    """Predict the diffusivity of a plate from a picture of its temperature."""
+
+    def __init__(self, config: Config, dist: Dist, seed: int) -> None:
+        data = config.data
+        sets = {
+            "train": Dataset(data.data_dir / "train", data, data.train_samples),
+            "validation": Dataset(data.data_dir / "validation", data, data.eval_samples),
+        }
+        super().__init__(config, dist, seed, sets)
+        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        self.model = model.build(config.model, seed).to(dist.device)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters by their keys in the log."""
+        config = self.config
+        return {
+            "global_batch_size": config.train.global_batch_size,
+            "gradient_accumulation_steps": config.train.accumulation,
+            "opt_name": config.optim.log_name,
+            **config.schedule.logged(config.train.global_batch_size),
+        }
+
+    def describe(self) -> str:
+        """Return a line for the user: data and network."""
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation plates in "
+            f"{self.config.data.data_dir}; network: {parameters:,} parameters"
+        )
+
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+        """Yield batches of fields and labels."""
+        return timed(read_batches(samples, indices, self.dist.device), Batch)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the sum of the squared errors of the samples."""
+        return (model(batch.x).float() - batch.y).square().sum()
+
+    def score(self, batch: Batch) -> Tensor:
+        """Return the sum of the absolute errors of the samples, and their number."""
+        wrong = (self.model(batch.x).float() - batch.y).abs()
+        return torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))
+
+
+BENCHMARK = Benchmark(
+    name="newbenchmark",
+    config=Config,
+    problem=NewBenchmark,
+    make_mini=synthesize.SYNTHESIS.provide,
+)
+main = partial(train_command.main, BENCHMARK)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -112,7 +112,7 @@ def bad_names(tree):
             yield f"{module.path}: {min(bad)} says nothing about what is inside"
 
 
-GUARDS = (unlisted, breaches, computed, heavy, cluster_names, circles, bad_names)
+GUARDS = (unlisted, breaches, computed, heavy, cluster_names, commands, circles, bad_names)
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +127,9 @@ def test_the_suite_keeps_the_layers(guard, suite):
 
 WHOLE = {f"{name}/__init__.py": "" for name in ALLOWED}
 BROKEN = [
-    (unlisted, {"heat/__init__.py": ""}, "heat/ is a package"),
-    (unlisted, {"heat/model.py": ""}, "heat/ is a package"),
-    (breaches, {"heat/model.py": "import oc20.model", "oc20/model.py": ""}, "heat/model.py imports oc20.model"),
+    (unlisted, {"unlisted_one/__init__.py": ""}, "unlisted_one/ is a package"),
+    (unlisted, {"unlisted_one/model.py": ""}, "unlisted_one/ is a package"),
+    (breaches, {"unlisted_one/model.py": "import oc20.model", "oc20/model.py": ""}, "imports oc20.model"),
     (breaches, {"common/x.py": "from oc20 import reference", "oc20/reference.py": ""}, "imports oc20.reference"),
     (breaches, {"oc20/x.py": "from deepcam.reference import MINI", "deepcam/reference.py": ""}, "deepcam.reference"),
     (breaches, {"compliance/x.py": "def f():\n    import submission"}, "compliance/x.py imports submission"),
@@ -139,7 +139,7 @@ BROKEN = [
     (computed, {"common/x.py": "import importlib\nimportlib.import_module(name)"}, "common/x.py computes"),
     (heavy, {"compliance/x.py": "def f():\n    import numpy.linalg"}, "imports numpy.linalg"),
     (heavy, {"oc20/reference.py": "from torch import nn"}, "oc20/reference.py imports torch.nn"),
-    *((cluster_names, {"heat/model.py": text}, "heat/model.py names") for text in (
+    *((cluster_names, {"unlisted_one/model.py": text}, "unlisted_one/model.py names") for text in (
         "import torch.distributed as dist",
         "import torch.distributed.checkpoint",
         "from torch.distributed import broadcast",
@@ -153,7 +153,7 @@ BROKEN = [
     (circles, {"common/a.py": "import common.b", "common/b.py": "if TYPE_CHECKING:\n    from .a import X"}, "common.b"),
     (circles, {"common/b/__init__.py": "import_module(f'common.b.{x}')", "common/b/c.py": "from common.b import X"},
      "common.b.c"),
-    (bad_names, {"heat/utils.py": ""}, "heat/utils.py"),
+    (bad_names, {"unlisted_one/utils.py": ""}, "unlisted_one/utils.py"),
     (bad_names, {"common/helpers/x.py": ""}, "common/helpers/x.py"),
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cosmoflow.synthesize
+from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
 from submission.round.finish import PackageInputs, RoundPackage
@@ -98,11 +99,8 @@ def test_a_package_has_one_submitter():
 
 
 def test_the_plan_of_a_round(tmp_path):
-    assert [(series.benchmark, series.runs) for series in read_plan("mini")] == [
-        ("cosmoflow", 10),
-        ("deepcam", 5),
-        ("oc20", 5),
-    ]
+    plan = [(series.benchmark, series.runs) for series in read_plan("mini")]
+    assert plan == [(name, REFERENCES[name].runs) for name in PACKAGES]
     (tmp_path / "round.yaml").write_text("oc20: {config: a.yaml, runs: 3, overrides: [train.epochs=1]}")
     assert read_plan(str(tmp_path / "round.yaml")) == [Series("oc20", str(tmp_path / "a.yaml"), 3, ("train.epochs=1",))]
     (tmp_path / "round.yaml").write_text("oc20: {config: gbs256}")

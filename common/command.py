@@ -1,4 +1,4 @@
-"""What the command lines share: numbers as arguments, and errors that a user can fix, told without a traceback."""
+"""What the command lines share: numbers as arguments, and errors that a user can fix, reported without a traceback."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Any, Final
 
 PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
+HELP_HINT: Final = "; see --help"
+"""The end of each message about wrong use."""
 
 
 class UsageError(ValueError):
-    """Arguments do not fit together; the message says which."""
+    """The arguments of a command are wrong; the message says which, and what was expected."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reads the arguments of `python -m MODULE`, its `prog`; texts keep their lines, and name commands as_called."""
+    """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, **options)
@@ -36,34 +38,34 @@ def as_called(text: str) -> str:
 
 
 def count(text: str) -> int:
-    """The whole number of at least 0 that an argument is; an `argparse` type."""
+    """Return the whole number of at least 0 in an argument; an `argparse` type."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, not {text!r}")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """The whole number of at least 1 that an argument is; an `argparse` type."""
+    """Return the whole number of at least 1 in an argument; an `argparse` type."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def reader_has_gone() -> int:
-    """Return the exit status after a BrokenPipeError: what read the output (head, less) has ended, not this command."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would fail again when it flushes
+    """Return the exit status after a BrokenPipeError: the reader of the output (head, less) has ended."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would fail again at its final flush
     return 1
 
 
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
-    """The exit code of a command: its own, 2 after wrong use, 1 after a `expected` error, 130 after Ctrl-C."""
+    """Run a command and return its exit code: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C."""
     try:
         return command()
     except KeyboardInterrupt:
-        print("interrupted: what is finished is kept; --help says how to go on", file=sys.stderr)
+        print("interrupted: finished work is kept; --help says how to continue", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"error: {error}; --help shows the use", file=sys.stderr)
+        print(f"error: {error}{HELP_HINT}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return reader_has_gone()

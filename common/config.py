@@ -5,8 +5,8 @@ in `__post_init__`. What a key means is said once, by `key`, as metadata of its 
 key, a repeated key or a value of another type is an error.
 
 YAML is read by the core schema of version 1.2, so that 1e-3 is a number and `no` is text; underscores as in 524_288 are
-allowed. A file may name another one as `base`, relative to itself: sections of both are merged, and of a key that is
-in both the value of the naming file counts. In paths, `~` and `$NAME` are expanded; `$$` is a dollar sign.
+allowed. A file may name another one as `base`, relative to itself: their sections are merged, and the file's own values
+replace those of its base. In paths, `~` and `$NAME` are expanded; `$$` is a dollar sign.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ PROBLEM: Final = Role(computes=True, may_differ=False, borrow=False)
 ROUTE: Final = Role(computes=False, may_differ=False, borrow=False)
 """Which of several ways to the same numbers, but for rounding: a run keeps to one."""
 PLACE: Final = Role(computes=False, may_differ=True, borrow=False)
-"""Where, how fast or under which name."""
+"""Where, how fast or under which name the run computes."""
 
 
 class Key(NamedTuple):
@@ -97,7 +97,7 @@ def key(default: Any, doc: str, role: Role = RECIPE, *, unit: str = "", aliases:
 
 
 class Leaf(NamedTuple):
-    """A key that is no section: its dotted name, type and default (REQUIRED: it must be given), and what it means."""
+    """A key that is not a section: its dotted name, type and default (REQUIRED: none), and what it means."""
 
     name: str
     hint: Any
@@ -135,7 +135,7 @@ class _Layer(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """Builds plain values only; a repeated key is an error."""
+    """A loader of plain values, which rejects repeated keys."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (filled below)
 
@@ -143,13 +143,13 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is here twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is repeated", problem_mark=key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads back as the same values."""
+    """A dumper whose output `_Loader` reads back as the same values."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (filled below)
 
@@ -184,7 +184,7 @@ def to_yaml(config: Any) -> str:
 
 
 def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
-    """Return what a file and the files that it is based on say, the innermost base first."""
+    """Return the layers of a file and of its bases, the innermost base first."""
     source = f"{path} (base of {named_by[-1]})" if named_by else str(path)
     if path.resolve() in [file.resolve() for file in named_by]:
         raise ConfigError(f"{source}: the files name each other as base in a circle; remove one `base:`")
@@ -193,10 +193,10 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror}; expected a YAML file") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{source}: no text in UTF-8 (byte {error.start}); expected a YAML file") from error
+        raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
     tree = _parse(text, source)
     if not isinstance(tree, dict):
-        what = "holds no settings" if tree is None else f"holds {_shown(tree)}"
+        what = "empty" if tree is None else f"contains {_shown(tree)}"
         raise ConfigError(f"{source}: {what}; expected lines such as `key: value`")
     base = tree.pop("base", None)
     if base is None:
@@ -207,7 +207,7 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
 
 
 def _override(text: str) -> _Layer:
-    """Return what an override says, as a file with this one key would."""
+    """Return an override as the layer of a file with this one key."""
     key, sign, value = text.partition("=")
     names = key.strip().split(".")
     source = f"override {text!r}"
@@ -225,9 +225,9 @@ def _parse(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ConfigError(f"{source}{place}: no valid YAML: {error.problem}") from error
+        raise ConfigError(f"{source}{place}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML forbids; numbers beyond Python's limit
-        raise ConfigError(f"{source}: no valid YAML: {error}") from error
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
 
 
 def _build(cls: type[T], layers: Sequence[_Layer], file: str) -> T:
@@ -321,7 +321,7 @@ def _value(hint: Any, layer: _Layer, place: str) -> Any:
 
 
 def _described(hint: Any) -> str:
-    """Return what a type stands for, in words."""
+    """Return a type in words."""
     args = get_args(hint)
     match get_origin(hint):
         case origin if origin in (Union, UnionType):
@@ -342,7 +342,7 @@ def _shown(value: Any) -> str:
 
 
 def _path(_type: Any, text: Any) -> Path:
-    """Return the path that a text names, expanded."""
+    """Return the path in a text, expanded."""
     if not isinstance(text, str) or not text:
         raise ValueError(f"expected a path; got {_shown(text)}")
     try:
@@ -357,6 +357,6 @@ def _path(_type: Any, text: Any) -> Path:
 
 
 def _literal(path: Path) -> str:
-    """Return the text from which `_path` makes this path, whatever it contains."""
+    """Return the text from which `_path` makes this path."""
     text = str(path).replace("$", "$$")
     return f"./{text}" if text.startswith("~") else text

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and the name of the file that every run writes."""
+"""Atomic writing of files, and the name of the file that every run writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG_NAME: Final = "result_0.txt"
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write under: after the `with` it is `path`; after an error no trace of it is left."""
+    """Yield a temporary path beside `path`, renamed to `path` at the end of the `with` and removed after an error."""
     part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         yield part

@@ -1,8 +1,7 @@
-"""The result log of a run: records of the official logger in a fresh file, by rank 0, with `run_stop` in every case.
+"""The result log of a run, written by rank 0 to a new file with the official logger; it always ends with `run_stop`.
 
-The log is the evidence of a run, so a file that is there is never overwritten nor appended to. A run that goes on from
-a checkpoint gets a new file: it begins with the records up to the checkpoint, and the old file keeps all of its records
-under another name.
+The log is the evidence of a run, so an existing file is neither overwritten nor appended to. A resumed run gets a new
+file that starts with the records up to the checkpoint; the old file keeps all its records under another name.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from common.reference import FULL, ROUNDS
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 SUCCESSFUL_STOP: Final = re.compile(rb'"key": "run_stop".*"status": "success"')
 FRAMES_TO_CALLER: Final = 3
-"""From MLLogger's method over `_write` and the method that called it to who called that."""
+"""From MLLogger's method through `_write` and the method of ResultLog to its caller."""
 
 CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
-"""The folder that MLLogger cuts off from the caller's file, as a regular expression: that of the suite, else any, since
-a log must not name the folders of a machine."""
+"""The prefix that MLLogger removes from the caller's file, a regular expression: the folder of the suite, else any
+folder, since a log must not name the folders of a machine."""
 
 
 class LogError(ValueError):
-    """A log cannot be begun or continued as asked; the message says how to fix it."""
+    """A log cannot be started or continued; the message says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionConfig:
-    """Who submits the run, and by which rules it is judged."""
+    """The submitter of the run, and the rules that apply to it."""
 
-    org: str = key("", "organisation, for the log; may be empty until a run begins", PLACE)
+    org: str = key("", "organisation, for the log; may be empty until a run starts", PLACE)
     division: Literal["open", "closed"] = key("open", "division of the result", PLACE)
     status: Literal["onprem", "cloud", "preview", "research"] = key("onprem", "availability of the system", PLACE)
-    platform: str = key("", "name of the system description; may be empty until a run begins", PLACE)
+    platform: str = key("", "name of the system description; may be empty until a run starts", PLACE)
     round: str = key(ROUNDS[-1], "decides whether data staging counts as part of the run; in quotes", PLACE)
 
     def __post_init__(self) -> None:
@@ -57,7 +56,7 @@ class SubmissionConfig:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What each log states of its run beside the hyperparameters; the names are the keys in the log.
+    """The facts about a run, besides the hyperparameters, that each log states; field names are keys of the log.
 
     accelerators_per_node: 0 on a system without accelerators.
     """
@@ -72,17 +71,17 @@ class RunFacts:
 
 
 class _Line(logging.Logger):
-    """Holds what the official logger wants to write, and refuses what it writes instead of a record."""
+    """Captures the official logger's output, and rejects anything but a record."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         text = str(msg).strip()
         if level != logging.INFO:
-            raise TypeError(f"no log record: {text}; values are numbers, text, lists and dicts, `file` is reserved")
+            raise TypeError(f"not a log record: {text}; values are numbers, text, lists and dicts; `file` is reserved")
         self.text = text
 
 
 class ResultLog:
-    """Writes records to its file, each at once. Metadata name the line of code that called the method."""
+    """Writes records to its file, unbuffered. Their metadata name the line of code that called the method."""
 
     def __init__(self, path: Path, *, fresh: bool = True) -> None:
         self.path = path
@@ -92,36 +91,36 @@ class ResultLog:
 
     @cached_property
     def _file(self) -> BinaryIO:
-        # Opened for the first record: a run that fails before it leaves no file that stands in the way of the next.
+        # Opened with the first record: a run that fails before it leaves no file that would block the next.
         return cast(BinaryIO, self.path.open(self._mode))
 
     def start(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """An interval begins."""
+        """Log the start of an interval."""
         self._write(MLLogger.start, key, value, metadata)
 
     def end(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """An interval ends."""
+        """Log the end of an interval."""
         self._write(MLLogger.end, key, value, metadata)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """Something holds or happens at a point in time."""
+        """Log a value, or an event at a point in time."""
         self._write(MLLogger.event, key, value, metadata)
 
     def run(self) -> RunRecord:
-        """Return a context manager that logs run_start (or run_resumed, if the log has that already) and run_stop."""
+        """Return a context manager that logs run_start (run_resumed if the log already has it) and run_stop."""
         return RunRecord(self)
 
     def holds(self, key: str) -> bool:
-        """Tell whether a record of the key is in the file."""
+        """Tell whether the file has a record of the key."""
         return self.path.exists() and _has(self.path.read_bytes(), key)
 
     def position(self) -> int:
-        """Return the size of the log in bytes; so many are safe on disk, and `open_log` can go on from there."""
+        """Flush the log to disk and return its size in bytes, from which `open_log` can continue."""
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        """Nothing can be written any more; a log whose run never started makes way for the next under another name."""
+        """Close the file; a log whose run never started is renamed, so that the next run can use the name."""
         if "_file" in self.__dict__:
             self._file.close()
             if not self.holds(constants.RUN_START):
@@ -137,7 +136,7 @@ class ResultLog:
 
 
 class SilentLog(ResultLog):
-    """The log of the ranks that write none."""
+    """The log of the ranks that do not write one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,14 +155,14 @@ class SilentLog(ResultLog):
 
 
 class RunRecord:
-    """The timed run in the log. However it ends, run_stop is written once: `success` only after `succeed()`."""
+    """The timed run in the log. However it ends, run_stop is written once, with `success` only after `succeed()`."""
 
     def __init__(self, log: ResultLog) -> None:
         self._log = log
         self._metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
 
     def succeed(self, epoch_num: int) -> None:
-        """The target was met in this epoch; run_stop will say so."""
+        """Record that the target was met in this epoch, for run_stop."""
         self._metadata = {constants.STATUS: constants.SUCCESS, constants.EPOCH_NUM: epoch_num}
 
     def __enter__(self) -> Self:
@@ -178,11 +177,11 @@ class RunRecord:
 
 
 def open_log(path: Path, is_main: bool, keep_bytes: int | None = None) -> ResultLog:
-    """Return the log of a run in a file of its own; ranks other than the main one get a silent log.
+    """Open the log of a run; ranks other than the main one get a silent log.
 
-    keep_bytes: what `position()` was at the checkpoint from which the run goes on. The new file starts with so many
-        bytes of the old one, which stays under a new name: result_0.txt as result_0.txt.interrupted-1, and so on.
-    Raises LogError where a log is already, or where it does not fit the checkpoint.
+    keep_bytes: `position()` at the checkpoint from which the run resumes. The new file starts with this many bytes of
+        the old one, which is renamed: result_0.txt to result_0.txt.interrupted-1, and so on.
+    Raises LogError if a log exists, or if it does not match the checkpoint.
     """
     if not is_main:
         return SilentLog(path)
@@ -190,26 +189,26 @@ def open_log(path: Path, is_main: bool, keep_bytes: int | None = None) -> Result
     if keep_bytes is not None:
         _restart(path, keep_bytes)
     elif path.exists():
-        raise LogError(f"{path}: a log is there already; choose another output_dir, or go on with --resume")
+        raise LogError(f"{path}: a log already exists; choose another output_dir, or continue the run by --resume")
     return ResultLog(path, fresh=keep_bytes is None)
 
 
 def begin(
-    log: ResultLog, benchmark: str, submission: SubmissionConfig, cache_cleared: bool, evidence: Mapping[str, Any]
+    log: ResultLog, benchmark: str, submission: SubmissionConfig, cache_cleared: bool, provenance: Mapping[str, Any]
 ) -> None:
-    """Initialisation has begun: the log says whether caches were cleared, what runs, and who submits it.
+    """Log the start of the initialisation: whether caches were cleared, the provenance, and the submission.
 
-    evidence: versions, revision, hash of the sources, resolved configuration: see `common.provenance`.
+    provenance: versions, revision, hash of the sources, resolved configuration: see `common.provenance`.
     Raises LogError for a submission without names.
     """
     for name in ("org", "platform"):
         if not getattr(submission, name).strip():
-            raise LogError(f"submission.{name} is empty, and a log must state it: set submission.{name}=NAME")
+            raise LogError(f"submission.{name} is empty, but a log must state it: set submission.{name}=NAME")
     log.event(constants.CACHE_CLEAR, cache_cleared)
     log.start(constants.INIT_START)
-    # Before all settings: the official convergence checker searches records for the names of settings as text, and
+    # Before all settings: the official convergence checker searches records for names of settings as text, and
     # takes the last record that it finds.
-    log.event("provenance", dict(evidence))
+    log.event("provenance", dict(provenance))
     log.event(constants.SUBMISSION_BENCHMARK, benchmark)
     log.event(constants.SUBMISSION_ORG, submission.org)
     log.event(constants.SUBMISSION_DIVISION, submission.division)
@@ -218,7 +217,7 @@ def begin(
 
 
 def describe(log: ResultLog, facts: RunFacts, settings: Mapping[str, Any]) -> None:
-    """The log states the facts of the run and its hyperparameters (key -> value); before init_stop."""
+    """Log the facts of the run and its hyperparameters (key -> value); call it before init_stop."""
     for name, value in (*asdict(facts).items(), *settings.items()):
         log.event(name, value)
 
@@ -229,9 +228,9 @@ def draw_seed() -> int:
 
 
 def clear_cache(drop: bool) -> bool:
-    """Return `drop`; if it is true, this node's page cache is empty now, as the rules want it before a run.
+    """Drop this node's page cache if `drop` is true, as the rules ask before a run, and return `drop`.
 
-    Raises LogError where this process may not do so (it needs root, and Linux).
+    Raises LogError if this process may not do so (it needs root, and Linux).
     """
     if drop:
         os.sync()  # the kernel drops clean pages only
@@ -240,36 +239,36 @@ def clear_cache(drop: bool) -> bool:
         except OSError as error:
             raise LogError(
                 f"the page cache cannot be dropped ({DROP_CACHES}: {error.strerror}); this needs root on Linux: let "
-                "the job's prologue do it, or run without"
+                "the job's prologue do it, or run without drop_page_cache"
             ) from error
     return drop
 
 
 def _has(content: bytes, key: str) -> bool:
-    # In a value the quotes would be escaped.
+    # Quotes within a value are escaped.
     return f'"key": "{key}"'.encode() in content
 
 
 def _restart(path: Path, keep_bytes: int) -> None:
-    """Replace a log by its first bytes; all of it is kept under a new name. Raises LogError if it does not fit."""
+    """Truncate a log to its first bytes and keep all of it under a new name; LogError if it does not match."""
     if not path.is_file():
-        raise LogError(f"{path}: no log to go on with; resume in the output_dir of the interrupted run")
+        raise LogError(f"{path}: no log to continue; resume in the output_dir of the interrupted run")
     old = path.read_bytes()
     kept = old[:keep_bytes]
     if not 0 < keep_bytes <= len(old) or not kept.endswith(b"\n") or _has(kept, constants.RUN_STOP):
         raise LogError(
-            f"{path}: not the log that the checkpoint belongs to: its first {keep_bytes} bytes are no whole records "
-            "of a run under way; put the log of the interrupted run there"
+            f"{path}: not the log of the checkpoint: expected complete records of an unfinished run in its first "
+            f"{keep_bytes} bytes; put the log of the interrupted run there"
         )
     if SUCCESSFUL_STOP.search(old):
-        raise LogError(f"{path}: this run met its target and is finished; there is nothing to resume")
-    # The copy first: at no time a name holds half a log, nor are records lost.
+        raise LogError(f"{path}: this run is finished and met its target; there is nothing to resume")
+    # Copy first, so that no file is ever incomplete and no record is lost.
     _replace(_unused_name(path), old)
     _replace(path, kept)
 
 
 def _unused_name(path: Path) -> Path:
-    """Return a name for a log that is no result: checkers look for result_*.txt."""
+    """Return an unused name that checkers, which look for result_*.txt, ignore."""
     number = 1
     while (name := path.with_name(f"{path.name}.interrupted-{number}")).exists():
         number += 1
@@ -277,7 +276,7 @@ def _unused_name(path: Path) -> Path:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """The file has this content, or, if the machine fails meanwhile, what it had before."""
+    """Write the content to disk; if the machine fails meanwhile, the file keeps its old content."""
     with whole_file(path) as part, part.open("wb") as file:
         file.write(content)
         file.flush()

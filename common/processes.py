@@ -1,4 +1,4 @@
-"""Work in several processes, which end when their parent does."""
+"""Worker processes that end when their parent does."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ R = TypeVar("R")
 
 
 class ProcessKilledError(RuntimeError):
-    """A process ended without an error of its own, most likely killed for lack of memory."""
+    """A process ended without a Python error, most likely killed for lack of memory."""
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_processes(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[tuple[T, R]]:
-    """Yield items with their results as they get finished; one worker is this process itself.
+    """Yield items with their results as they finish; a single worker is this process itself.
 
     An error of the function ends all processes and is raised here, as is ProcessKilledError. Function and items must
     be picklable.
@@ -53,7 +53,7 @@ def in_processes(function: Callable[[T], R], items: Sequence[T], workers: int) -
 
 
 def _begin() -> None:
-    """This process ends with its parent, whatever ends that one, and leaves Ctrl-C to it."""
+    """Prepare a worker process: it ends with its parent, however that ends, and leaves Ctrl-C to it."""
     _keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -67,7 +67,7 @@ def _begin() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Arrays that are made and dropped all the time reuse memory; fetching it anew took a quarter of the time."""
+    """Let new arrays reuse freed memory; fetching it from the system again took a quarter of the time."""
     trim_threshold, mmap_threshold = -1, -3  # of glibc's malloc.h
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,6 +1,6 @@
-"""Where a result comes from: versions, git revision, hash of the sources, host. For logs and checkpoints.
+"""The provenance of a result, for logs and checkpoints: versions, git revision, hash of the sources, host.
 
-Nothing here names a person or a machine: no host name, no absolute path.
+It names no person and no machine: no host name, no absolute path.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
-"""Where the packages of the suite lie."""
+"""The folder of the suite's packages."""
 
 DISTRIBUTIONS: Final = ("mlperf-hpc-suite", "torch", "numpy", "mlperf-logging")
 GIT_TIMEOUT_S: Final = 10.0
 
 
 def provenance(packages: Sequence[str]) -> dict[str, Any]:
-    """Return all facts of this module, as plain values; packages: those whose sources made the result."""
+    """Return all facts of this module as plain values; packages: those whose sources produced the result."""
     return {
         "versions": versions(),
         "git_revision": git_revision(),
@@ -57,9 +57,9 @@ def git_revision(root: Path = ROOT) -> str | None:
 
 
 def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
-    """Return the SHA-256 over names and contents of the packages' Python files, in the order of their names.
+    """Return the SHA-256 over names and contents of the packages' Python files, sorted by name.
 
-    Raises FileNotFoundError for a package without files: its hash would say nothing.
+    Raises FileNotFoundError for a package without files: its hash would be meaningless.
     """
     digest = hashlib.sha256()
     for package in sorted(set(packages)):
@@ -75,7 +75,7 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
 
 
 def host() -> dict[str, Any]:
-    """Return what kind of machine this is: CPU model, logical cores, and those that this process may use."""
+    """Return the kind of machine: CPU model, logical cores, and those that this process may use."""
     # macOS has no affinity.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
@@ -88,12 +88,12 @@ def host() -> dict[str, Any]:
 
 
 def shown_path(path: Path) -> str:
-    """Return a relative path as it is, and of an absolute one, which may name a user or a machine, the last part."""
+    """Return a relative path unchanged, and only the last part of an absolute one, which may name a user or machine."""
     return path.name if path.is_absolute() else path.as_posix()
 
 
 def _git(root: Path, *arguments: str) -> str:
-    # A hook's GIT_DIR would lead to another repository; and looking must not lock the index.
+    # A hook's GIT_DIR would lead to another repository; reading must not lock the index.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(root), *arguments]
@@ -102,7 +102,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _cpu_model() -> str:
-    """Return the processor's name; where Linux does not tell it (ARM), the architecture."""
+    """Return the processor's name, or the architecture where Linux does not give it (ARM)."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
-"""The types in which a benchmark states its facts: target, runs, dataset, allowed settings.
+"""The types for the facts of a benchmark: target, runs, dataset, allowed settings.
 
-A benchmark's `reference.py` fills them in, the trainer and the checker read them. Standard library only.
+A benchmark's `reference.py` fills them in; the trainer and the checker read them. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 FULL: Final = "full"
 MINI: Final = "mini"
 VARIANTS: Final = (FULL, MINI)
-"""What a log's `dataset_variant` may say; a log without it is about the full problem."""
+"""The values of `dataset_variant` in a log; a log without it is about the full problem."""
 
 
 def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ LARGEST: Final = int(sys.float_info.max)
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether `value` is a finite int or float; a bool is no number, nor an int that no float can hold."""
+    """Tell whether `value` is a finite int or float; not a bool, nor an int beyond the range of floats."""
     if type(value) is int:
         return -LARGEST <= value <= LARGEST
     return type(value) is float and math.isfinite(value)
@@ -42,9 +42,9 @@ def is_integer(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition on the value of one log record: what it asks for in words, and the test.
+    """A condition on the value of one log record, in words and as a test.
 
-    `test` may fail on a value of another type: that counts as not allowed.
+    If `test` raises on a value of another type, the value is not allowed.
     """
 
     text: str
@@ -72,12 +72,12 @@ def integer(condition: str, test: Callable[[Any], bool]) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    """Return a check for one of a few strings, spelled exactly so."""
+    """Return a check for one of a few strings, spelled exactly."""
     return Check(" or ".join(repr(word) for word in allowed), lambda value: value in allowed)
 
 
 def equals(wanted: Any) -> Check:
-    """Return a check for one value; 1 and 1.0 are the same, 1 and True are not."""
+    """Return a check for one value; 1 equals 1.0 but not True."""
     return Check(repr(wanted), lambda value: value == wanted and isinstance(value, bool) is isinstance(wanted, bool))
 
 
@@ -90,7 +90,7 @@ def each(item: Check) -> Check:
 
 
 def list_of(item: Check) -> Check:
-    """Return a check for a list (possibly empty) whose members each meet `item`."""
+    """Return a check for a list (possibly empty) of values that each meet `item`."""
     return Check(f"a list, each {item.text}", lambda value: isinstance(value, list) and all(map(item.allows, value)))
 
 
@@ -99,10 +99,10 @@ class Setting:
     """One hyperparameter or dataset property that a closed-division log must or may state.
 
     allowed: what the written rules allow.
-    official: what the official checker tests instead; None if it does not know the key at all.
-    required: the key must be logged exactly once; otherwise it is checked where it occurs.
+    official: what the official checker tests instead; None if it does not know the key.
+    required: the key must be logged exactly once; otherwise it is checked wherever it occurs.
     when: (key, check): the setting applies only if some record of that key passes the check.
-    identity: two runs of one result must agree on it (false for what may differ, such as the seed).
+    identity: all runs of a result must agree on it (false for what may differ, such as the seed).
     """
 
     key: str
@@ -117,7 +117,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The quality that ends a run: the evaluation key, its threshold, which side is better."""
+    """The quality that ends a run: the evaluation key, its threshold, and which side is better."""
 
     key: str
     value: float
@@ -131,7 +131,7 @@ class Target:
         return f"{self.value} <= {self.key} <= 1"
 
     def met(self, value: Any) -> bool:
-        """Tell whether an evaluation with this value reaches the target; False for what is no number."""
+        """Tell whether an evaluation with this value reaches the target; False unless it is a number."""
         if not is_number(value):
             return False
         return bool(0 < value <= self.value if self.lower_is_better else self.value <= value <= 1)
@@ -139,9 +139,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Number of samples per epoch of training and per evaluation, from each round on.
+    """Number of samples per epoch of training and per evaluation, by round.
 
-    counts_checked: the official checker compares the numbers too (rounds 1.0 and later).
+    counts_checked: the official checker also compares the numbers (rounds 1.0 and later).
     """
 
     train_samples: Mapping[str, tuple[int, ...]]
@@ -186,12 +186,12 @@ COMMON_SETTINGS: Final = (
         rounds=since("1.0"),
     ),
 )
-"""What every benchmark's closed division asks for; a benchmark's own setting of the same key replaces it."""
+"""What the closed division of every benchmark asks for; a benchmark's own setting of the same key replaces it."""
 
 OPEN_SETTINGS: Final = tuple(
     Setting(key, integer(">= 1", lambda value: value >= 1), NOT_EMPTY) for key in ("train_samples", "eval_samples")
 )
-"""The open division leaves hyperparameters and data free, but the log still says how many samples there were."""
+"""The open division leaves hyperparameters and data free, but the log still states the number of samples."""
 
 
 FREE: Final = Check("free", lambda value: True)
@@ -323,9 +323,9 @@ class Reference:
 
 
 def mini_of(reference: Reference, target: float, train_samples: int, eval_samples: int, source: str) -> Reference:
-    """Return the mini problem of a benchmark: its own data and target; the settings are stated, their values free.
+    """Return the mini problem of a benchmark, with its own data and target; settings must be logged, values are free.
 
-    Only what divides the work, such as the global batch size, is a whole number here too.
+    Only what divides the work, such as the global batch size, must still be a whole number.
     """
     stated = tuple(
         setting if setting.allowed is COUNT else replace(setting, allowed=ANY, why="") for setting in reference.settings

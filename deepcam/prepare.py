@@ -121,7 +121,7 @@ def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
     for path in paths[:10]:
         try:
             with snapshot.opened(path) as file:
-                shape = snapshot.located(file, snapshot.DATA).shape
+                shape = snapshot.hdf5_array(file, snapshot.DATA).shape
             if len(shape) == 3 and shape[2] == len(CHANNELS):
                 height, width, channels = shape
                 return height, width, channels

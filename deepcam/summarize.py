@@ -92,7 +92,7 @@ def _measured(path: Path) -> np.ndarray | str:
     """The measures of a snapshot, or what is wrong with it."""
     try:
         with snapshot.opened(path) as file:
-            height, width = (*snapshot.located(file, snapshot.DATA).shape, 0, 0)[:2]
+            height, width = (*snapshot.hdf5_array(file, snapshot.DATA).shape, 0, 0)[:2]
         data_HWC = np.empty((height, width, len(CHANNELS)), np.float32)
         snapshot.read(path, data_HWC, np.empty((height, width), np.uint8))
     except (SnapshotError, OSError) as error:

@@ -1,1 +1,1 @@
-"""Which samples a rank reads, in which order, and how they reach its device."""
+"""The path of samples to a rank's device: order, sharding, reading and prefetching."""

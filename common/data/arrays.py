@@ -1,4 +1,4 @@
-"""Arrays that lie in one piece in a file: read straight to their place, on request around the cache of the kernel."""
+"""Arrays stored contiguously in a file, as in npy and HDF5: read in place, optionally past the kernel's cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from typing import Final
 
 import numpy as np
 
+from common.files import whole_file
+
 BLOCK_BYTES: Final = 4 * 2**20
-"""What is read at once where values are converted on the way: it stays in the cache of a processor."""
+"""What is read at once while values are converted: it fits the cache of a processor."""
 ALIGNMENT: Final = 4096
 """Of offset, length and memory for O_DIRECT: enough for all usual disks and file systems."""
+NPY_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""The functions that read a header, by version of the npy format."""
 
 
 class ArrayError(ValueError):
-    """A file does not hold the array; the message names the file and the problem: what was expected, how to fix it."""
+    """A file does not contain the array; the message names the file, what was expected and how to fix it."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -32,7 +36,7 @@ class ArrayError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array in C order, whose first byte is number `offset` of a file."""
+    """An array in C order that starts at byte `offset` of a file."""
 
     path: Path
     offset: int
@@ -41,17 +45,17 @@ class StoredArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def row(self, index: int) -> StoredArray:
-        """Row `index` along the first axis, which it has no more."""
+        """Return row `index` along the first axis, which it then lacks."""
         row = replace(self, shape=self.shape[1:])
         return replace(row, offset=self.offset + index * row.nbytes)
 
     def read(self, into: np.ndarray, direct: bool = False) -> None:
-        """`into`, of the same shape and type and in C order, holds the array. See `blocks`."""
-        if direct:  # the place of a batch in memory is no multiple of ALIGNMENT away from that in the file
+        """Read the array into `into`, of the same shape and type and in C order. See `blocks`."""
+        if direct:  # the memory of a batch is not aligned as the file is
             for rows, block in self.blocks(direct):
                 into[rows] = block
             return
@@ -59,29 +63,29 @@ class StoredArray:
             _fill(file, into.data.cast("B"), self.offset, self.path)
 
     def blocks(self, direct: bool = False) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the rows along the first axis in blocks, each valid until the next: which rows, and their values.
+        """Yield blocks of rows along the first axis as (rows, values); each is valid until the next.
 
-        direct: with O_DIRECT, which spares the kernel's cache and a copy; where the file system refuses it, a warning
-        says why and the file is read as any other. ArrayError if the file ends early, OSError if it cannot be read.
+        direct: use O_DIRECT, which avoids the kernel's cache and a copy; where the file system refuses it, warn and
+        read normally. ArrayError if the file ends early, OSError if it cannot be read.
         """
         row_bytes = max(1, self.nbytes // max(1, self.shape[0]))
         rows = max(1, BLOCK_BYTES // row_bytes)
         with _opened(self, direct) as file:
-            room = mmap.mmap(-1, rows * row_bytes + 2 * ALIGNMENT)  # memory that begins at a page
+            buffer = mmap.mmap(-1, rows * row_bytes + 2 * ALIGNMENT)  # starts at a page
             for start in range(0, self.shape[0], rows):
                 count = min(rows, self.shape[0] - start)
                 first = self.offset + start * row_bytes
                 lead = first % ALIGNMENT
                 end = lead + count * row_bytes
-                view = memoryview(room)[: -(-end // ALIGNMENT) * ALIGNMENT]
+                view = memoryview(buffer)[: -(-end // ALIGNMENT) * ALIGNMENT]
                 _fill(file, view, first - lead, self.path, needed=end)
-                block = np.frombuffer(room, np.uint8, count * row_bytes, lead).view(self.dtype)
+                block = np.frombuffer(buffer, np.uint8, count * row_bytes, lead).view(self.dtype)
                 yield slice(start, start + count), block.reshape(count, *self.shape[1:])
 
 
 @contextmanager
 def _opened(array: StoredArray, direct: bool) -> Iterator[int]:
-    """The file's descriptor; ArrayError if the file is too short for the array."""
+    """Open the file and yield its descriptor; ArrayError if it is too short for the array."""
     file = os.open(array.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size, expected = os.fstat(file).st_size, array.offset + array.nbytes
@@ -98,7 +102,7 @@ def _opened(array: StoredArray, direct: bool) -> Iterator[int]:
 
 
 def _fill(file: int, view: memoryview, start: int, path: Path, needed: int | None = None) -> None:
-    """The view holds the bytes of the file from `start`, or at least the first `needed`, where the file ends."""
+    """Read the bytes of the file from `start` into the view; at least the first `needed` if the file ends there."""
     needed = len(view) if needed is None else needed
     filled = 0
     while filled < needed:
@@ -117,10 +121,34 @@ def _fill(file: int, view: memoryview, start: int, path: Path, needed: int | Non
 
 
 def _warn(path: Path, error: OSError) -> None:
-    """The user knows, once per folder, that there is no direct reading."""
+    """Warn, once per folder, that direct reading is not available."""
     warnings.warn(
-        f"{path.parent}: its file system refuses O_DIRECT ({error.strerror}); files are read through the kernel's "
-        "cache, set data.direct=false",
+        f"{path.parent}: the file system refuses O_DIRECT ({error.strerror}); files are read through the kernel's "
+        "cache; set data.direct=false",
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def npy_array(path: Path) -> StoredArray:
+    """Return the array of an npy file; ArrayError unless it is complete and in C order, OSError if unreadable."""
+    with path.open("rb") as file:
+        try:
+            shape, by_columns, dtype = NPY_HEADERS[np.lib.format.read_magic(file)](file)
+        except Exception as error:  # numpy parses the header as Python: damage may raise anything
+            raise ArrayError(path, f"not an npy file of version 1 or 2 ({error})") from error
+        array = StoredArray(path, file.tell(), shape, dtype)
+        size, expected = path.stat().st_size, file.tell() + array.nbytes
+    if size != expected:
+        raise ArrayError(path, f"{size} bytes; expected {expected}; fetch it again")
+    if by_columns and len(shape) > 1:
+        raise ArrayError(path, f"{dtype} {shape} in Fortran order; expected C order: write it again")
+    return array
+
+
+def write_npy(path: Path, array: np.ndarray) -> None:
+    """Write an array in C order as an npy file, whole or not at all; an old file is replaced."""
+    with whole_file(path) as part, part.open("wb") as file:
+        # Not by numpy.save, whose error on a full disk does not say so.
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)

@@ -1,4 +1,4 @@
-"""Batches read by NVIDIA DALI, and copied by it to the GPU where there is one: what all benchmarks share of it."""
+"""Batches read by NVIDIA DALI and copied by it to the GPU, if there is one: the part that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dali_batches(
             x, y = samples.buffer(0, pinned=False)
             yield x.to(device), y.to(device), step
         return
-    # DALI's batches are all of one size: smaller ones are filled up here, and cut to size again afterwards.
+    # DALI's batches all have one size: smaller ones are padded here, and cut to size afterwards.
     width = max(map(len, steps))
     order = np.concatenate([np.resize(step if len(step) else filler, width) for step in steps])
     pipeline = Pipeline(
@@ -50,5 +50,5 @@ def dali_batches(
     with pipeline:
         x, y = read(order)
         pipeline.set_outputs(*((x, y) if device.type == "cpu" else (x.gpu(), y.gpu())))
-    for step, (batch,) in zip(steps, DALIGenericIterator(pipeline, ["x", "y"]), strict=False):  # it has no end
+    for step, (batch,) in zip(steps, DALIGenericIterator(pipeline, ["x", "y"]), strict=False):  # it never ends
         yield batch["x"][: len(step)], batch["y"][: len(step)], step

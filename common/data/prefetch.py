@@ -1,4 +1,4 @@
-"""Work that is done ahead of its use: samples read by threads, batches copied to the accelerator beside its work."""
+"""Prefetching: threads read samples ahead, and batches are copied to the accelerator while it computes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 B = TypeVar("B")
 M = TypeVar("M", bound="Movable")
 Job = tuple[T, Sequence[Callable[[], object]]]
-"""A result, and the calls that fill it, in any order and at the same time."""
+"""A result, and the calls that fill it, in any order or concurrently."""
 
 
 Read = tuple[Tensor, Tensor, np.ndarray]
@@ -51,9 +51,9 @@ class Movable(Protocol):
 
 
 def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
-    """Yield batches, of what comes and the seconds that it was waited for.
+    """Yield batches made of what `source` yields and the seconds spent waiting for it.
 
-    At the end, also an early one, the source is closed.
+    The source is closed at the end, also an early one.
     """
     with closing(source):
         while True:
@@ -67,26 +67,26 @@ def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Genera
 def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
     """Yield a batch on the device for each array of indices, read ahead by threads.
 
-    What is wrong with a sample is raised when its batch is due.
+    An error of a sample is raised when its batch is due.
     """
-    begun: deque[np.ndarray] = deque()
+    started: deque[np.ndarray] = deque()
 
     def jobs() -> Iterator[Job[tuple[Tensor, Tensor]]]:
         for chosen in indices:
-            begun.append(chosen)
+            started.append(chosen)
             x, y = samples.buffer(len(chosen), device.type != "cpu")
             places = zip(chosen, x.numpy(), y.numpy(), strict=True)
             yield (x, y), [partial(samples.load, int(i), (its_x, its_y)) for i, its_x, its_y in places]
 
     with closing(in_order(jobs(), samples.config.workers, samples.config.prefetch)) as ready:
         for x, y in on_device(ready, device):
-            yield x, y, begun.popleft()
+            yield x, y, started.popleft()
 
 
 def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
-    """Yield the result of each job when its calls have returned; meanwhile threads work on the next `ahead` jobs.
+    """Yield the result of each job once its calls have returned; meanwhile threads work on the next `ahead` jobs.
 
-    What a call raises is raised here, in its turn. However the iteration ends, no thread is left when it has ended.
+    An error of a call is raised here, in order. However the iteration ends, no thread is left afterwards.
     """
     jobs = iter(jobs)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="prefetch")
@@ -109,9 +109,9 @@ def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
 
 
 def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator[tuple[M, ...]]:
-    """Yield what consists of tensors on the device; the next batch is copied on a stream of its own beside the work.
+    """Yield batches of tensors on the device; the next batch is copied on a separate stream meanwhile.
 
-    The batches should lie in pinned memory that nobody writes to again. On a CPU they are passed on as they are.
+    The batches should be in pinned memory that is not written again. On a CPU they are passed on unchanged.
     """
     if device.type == "cpu":
         yield from map(tuple, batches)
@@ -131,7 +131,7 @@ def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator
 
 
 def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
-    """The tensors, safe to use on the current stream, whose work waits for the copy; the host does not."""
+    """Return the tensors, safe to use on the current stream, which waits for the copy; the host does not."""
     current = torch.accelerator.current_stream()
     current.wait_event(event)
     for tensor in tensors:

@@ -1,18 +1,18 @@
 """Which samples a rank sees, and when: pure functions of seed, epoch, rank and number of ranks.
 
 An epoch is an order of all samples. Global batch k is order[k·B : (k+1)·B] for any number of ranks, and each rank
-takes a contiguous share of it, so that only the place of the work depends on the ranks:
+takes a contiguous share of it, so that the number of ranks decides only where the work is done:
 
     batching = Batching(global_batch_size=64, accumulation=2)
     for batch in batching.batches(permutation(n, seed, epoch), rank, world_size):
         ...  # batch.parts: the indices of this rank, batch.global_size: what the sum of losses is divided by
 
-Where each node has staged a shard, `shard_order` can take the place of `permutation`: the part of each global batch
-that falls to the ranks of a node then comes from its shard.
+If each node has staged a shard, `shard_order` can replace `permutation`: each node's part of every global batch then
+comes from its own shard.
 
-Evaluation takes `share(order, rank, world_size)` of any fixed order, such as np.arange(n), with shards that of
-`shard_assignment`: every sample comes once, without padding. Some ranks get one more than others, or none, so that
-sums and counts are to be added over the ranks, not means.
+Evaluation takes `share(order, rank, world_size)` of a fixed order, such as np.arange(n), or with shards that of
+`shard_assignment`: every sample comes once, without padding. Some ranks get one more than others, or none, so add up
+sums and counts over the ranks, not means.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class Slices(Protocol):
 S = TypeVar("S", bound=Slices)
 
 TAILS: Final = ("keep", "drop")
-# What a stream of random numbers is for: streams of one seed have nothing in common.
+# The purposes of random streams: streams of one seed are independent.
 SHUFFLE: Final = 0
 SHARDS: Final = 1
 
 
 def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
-    """Return the order of the samples 0..n-1 in an epoch (from 0), the same everywhere and always.
+    """Return the order of the samples 0..n-1 in an epoch (from 0), the same on every machine and version.
 
-    It sorts raw 64-bit output of PCG64, which NumPy keeps stable over versions, unlike Generator.permutation (NEP 19).
+    It sorts raw 64-bit output of PCG64, which NumPy keeps stable, unlike Generator.permutation (NEP 19).
     """
     return _shuffled(n, seed, SHUFFLE, epoch)
 
 
 def shard_assignment(n: int, seed: int) -> np.ndarray:
-    """Return samples 0..n-1 in the order in which they are dealt: node j of m holds share(assignment, j, m).
+    """Return samples 0..n-1 in the order in which they are dealt out: node j of m has share(assignment, j, m).
 
-    A shard is a random subset, whatever the files are called, and sizes of shards differ by one at most.
+    A shard is a random subset, independent of file names, and sizes of shards differ by at most one.
     """
     return _shuffled(n, seed, SHARDS, 0)
 
@@ -63,7 +63,7 @@ def _shuffled(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
 
 
 def share(order: S, part: int, parts: int) -> S:
-    """Return part 0..parts-1 of an order: contiguous, of nearly equal sizes, nothing twice and nothing left."""
+    """Return part 0..parts-1 of an order: contiguous, of nearly equal sizes, each sample in exactly one."""
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
     n = len(order)
@@ -74,13 +74,13 @@ def share(order: S, part: int, parts: int) -> S:
 def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """Return an order of all samples in which each node's part of each global batch comes from its own shard.
 
-    assignment: from shard_assignment; the files were staged by it. Shards are shuffled anew in each epoch, and every
-    sample comes once. It holds for ranks numbered node by node with as many on each; other ranks read some samples
-    from other shards. Source of the caution: a fixed subset per node costs convergence at scale
-    (sparticlesteve/cosmoflow-benchmark#41); `permutation` mixes all samples.
+    assignment: from shard_assignment, by which the files were staged. Shards are reshuffled in each epoch, and every
+    sample comes once. It holds for ranks numbered node by node, equally many on each; otherwise ranks read some samples
+    from other shards. A fixed subset per node costs convergence at scale (sparticlesteve/cosmoflow-benchmark#41);
+    `permutation` mixes all samples.
     """
     if global_batch_size % nodes:
-        raise ValueError(f"the global batch size {global_batch_size} is no multiple of the {nodes} nodes with shards")
+        raise ValueError(f"the global batch size is {global_batch_size}; expected a multiple of the {nodes} nodes")
     n = len(assignment)
     positions = np.arange(n)
     holder: np.ndarray = np.empty(n, np.int64)
@@ -132,12 +132,12 @@ class Batching:
             raise ValueError(f"expected sizes of at least 1 and a tail of {' or '.join(map(repr, TAILS))}, not {self}")
 
     def steps(self, n: int) -> int:
-        """Return the number of batches of n samples; ValueError if there would be none."""
+        """Return the number of batches of n samples; ValueError if there are none."""
         steps = n // self.global_batch_size if self.tail == "drop" else -(-n // self.global_batch_size)
         if steps == 0:
             raise ValueError(
                 f"{n} samples make no batch of {self.global_batch_size} with tail={self.tail!r}: "
-                "take a smaller global batch size or tail='keep'"
+                "use a smaller global batch size or tail='keep'"
             )
         return steps
 
@@ -153,7 +153,7 @@ class Batching:
 def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:
     """Return a 64-bit seed per sample and epoch, of the shape of `index`, for its random augmentation.
 
-    It depends on no rank, and within an epoch no two samples share a seed.
+    It does not depend on the rank, and within an epoch no two samples share a seed.
     Source: splitmix64 (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195), chained over the three numbers.
     """
     state: np.ndarray = np.zeros((), np.uint64)

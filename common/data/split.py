@@ -1,4 +1,4 @@
-"""The samples of a split: in which files they are, where those are now, and which samples are kept in memory."""
+"""The samples of a split, such as data_dir/train: their files, where those are now, and a cache in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and the commands that make 
 
 
 class DatasetError(ValueError):
-    """A folder does not hold the samples that the configuration asks for; the message says how to fix it."""
+    """A folder does not have the samples that the configuration asks for; the message says how to fix it."""
 
 
 class Reading(Protocol):
@@ -35,9 +35,9 @@ class Reading(Protocol):
 
 
 class Split(ABC):
-    """The first so many samples of a split, such as data_dir/train; a benchmark adds in which files they are.
+    """The first N samples of a split, such as data_dir/train; a benchmark defines their files.
 
-    A sample is two arrays: an input and its truth. names: of the samples.
+    A sample is two arrays, an input and its truth. names: of the samples.
     DatasetError if there are fewer than `samples`.
     """
 
@@ -46,8 +46,8 @@ class Split(ABC):
     def __init__(self, folder: Path, names: list[str], samples: int | None, config: Reading) -> None:
         if samples is not None and len(names) < samples:
             raise DatasetError(
-                f"{folder} holds {len(names):,} samples, and the configuration asks for {samples:,}: lower "
-                "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
+                f"{folder} has {len(names):,} samples, the configuration asks for {samples:,}: lower "
+                "data.train_samples or data.eval_samples, set it to null to use all samples, or complete the folder"
             )
         self.split = folder.name
         self.names = names[:samples]
@@ -60,32 +60,32 @@ class Split(ABC):
 
     @abstractmethod
     def files_of(self, index: int) -> tuple[str, ...]:
-        """The names of the files of a sample, below data_dir."""
+        """Return the names of the files of a sample, below data_dir."""
 
     @abstractmethod
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Return memory for the inputs and the truth of so many samples, pinned for an accelerator."""
+        """Allocate memory for the inputs and the truth of `count` samples, pinned for an accelerator if asked for."""
 
     @abstractmethod
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays; several threads call it at once."""
 
     def files(self) -> Iterator[tuple[str, int | None]]:
-        """Yield the name of each file below data_dir and the index of its sample; None: it holds all samples."""
+        """Yield the name of each file below data_dir and the index of its sample; None: it has all samples."""
         yield from ((file, index) for index in range(len(self)) for file in self.files_of(index))
 
     def paths(self, index: int) -> tuple[Path, ...]:
-        """Where the files of a sample are."""
+        """Return the paths of the files of a sample."""
         return tuple(map(self._locate, self.files_of(index)))
 
     def moved(self, locate: Callable[[str], Path]) -> Self:
-        """The same samples in the same order, each file read from where `locate` says that the one of its name is."""
+        """Return the same samples, each file read from where `locate` finds its name."""
         moved = copy(self)
         moved._locate = locate
         return moved
 
     def load(self, index: int, into: tuple[np.ndarray, ...]) -> None:
-        """The arrays hold the sample, from memory if it is kept there."""
+        """Read a sample into two arrays, from memory if it is cached."""
         if index in self._kept:
             for array, kept in zip(into, self._kept[index], strict=True):
                 np.copyto(array, kept)

@@ -1,1 +1,1 @@
-"""Build, describe and verify datasets: the shared parts of every `prepare` and `synthesize`."""
+"""Building, describing and verifying datasets: the shared parts of every `prepare` and `synthesize`."""

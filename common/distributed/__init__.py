@@ -1,1 +1,1 @@
-"""The ranks of a run: who they are, how they communicate, and how all stop when one fails."""
+"""The ranks of a run: launchers, devices, communication, and the end of all ranks when one fails."""

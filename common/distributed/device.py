@@ -1,4 +1,4 @@
-"""Chooses the device of a rank through torch's accelerator interface (CUDA, ROCm, XPU), and counts its cores."""
+"""Choose the device of a rank through torch's accelerator interface (CUDA, ROCm, XPU), and count its cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ M_MMAP_THRESHOLD: Final = -3
 
 
 def device_type(wanted: str) -> str:
-    """Return `wanted`, or for `auto` the type of the accelerator here, `cpu` without one; LaunchError if not here."""
+    """Return `wanted`, or for `auto` the type of the accelerator, `cpu` without one; LaunchError if it is missing."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = accelerator.type if accelerator else "cpu"
     if wanted not in ("auto", "cpu", here):
@@ -31,20 +31,20 @@ def device_type(wanted: str) -> str:
 
 
 def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()) -> torch.device:
-    """Return this rank's device, now the current one.
+    """Make this rank's device the current one and return it.
 
-    only_devices: what `only_device` says on each rank of this host. LaunchError when ranks would share a device.
+    only_devices: the `only_device` of each rank of this host. LaunchError if ranks would share a device.
     """
     if kind == "cpu":
         return torch.device("cpu")
     count = torch.accelerator.device_count()
     _, local_rank, local_size, _, _ = place.known()
     if local_size > count:
-        # Launchers can show each rank one device only, which is then number 0 for all.
+        # A launcher may make a single device visible to each rank, which is then number 0 on all.
         if count != 1 or len(set(only_devices)) < local_size:
             raise LaunchError(
                 f"{local_size} ranks on {socket.gethostname()}, but {count} device(s) of type {kind}: "
-                f"start at most one rank per device, or choose dist.device=cpu"
+                f"start at most one rank per device, or set dist.device=cpu"
             )
         local_rank = 0
     torch.accelerator.set_device_index(local_rank)
@@ -52,7 +52,7 @@ def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()
 
 
 def only_device(kind: str) -> tuple[str, ...] | None:
-    """Return what tells the only device that this process sees from the others of the node; None when it sees more."""
+    """Return an identity of the only device that this process sees; None if it sees more."""
     if kind == "cpu" or torch.accelerator.device_count() != 1:
         return None
     properties = torch.get_device_module(kind).get_device_properties(0)
@@ -61,9 +61,9 @@ def only_device(kind: str) -> tuple[str, ...] | None:
 
 
 def keep_freed_memory() -> None:
-    """Large blocks that are freed stay with this process, for the next step to take, where the C library is glibc.
+    """Let the process reuse large freed blocks in the next step, if the C library is glibc.
 
-    Otherwise each activation of a network on the CPU costs a round of page faults: up to half of a step's time.
+    Otherwise each activation on the CPU costs a round of page faults: up to half of a step's time.
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
@@ -72,7 +72,7 @@ def keep_freed_memory() -> None:
 
 
 def usable_cores() -> frozenset[int]:
-    """Return the cores that the launcher has bound this process to, all without a binding."""
+    """Return the cores to which the launcher has bound this process, all without a binding."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

@@ -1,12 +1,12 @@
-"""The ranks of a run: who they are, what they tell each other, and how all stop when one fails.
+"""The ranks of a run: their numbers, their communication, and how all stop when one fails.
 
     with connect(config.dist) as dist:
         model = dist.wrap(model.to(dist.device))
 
-The only module that imports torch.distributed and mpi4py. Tensors in main memory travel by gloo, those of a device by
-its own library (nccl, xccl). MPI is used for one thing: under mpirun the ranks learn from it where rank 0 listens.
-With several network interfaces, choose one by GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME). Tested on CPUs, started by
-torchrun and MPICH; several GPUs and a real Slurm were not at hand.
+The only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo, those on a device by
+its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0 listens. With several
+network interfaces, choose one by GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME). Tested on CPUs under torchrun and MPICH;
+untested with several GPUs and a real Slurm.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class DistConfig:
 
 
 class Dist:
-    """The ranks as one of them sees them; this class itself is the only rank of a run in one process.
+    """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
 
-    Collective calls (all but `wrap` and `no_sync`) are made by all ranks, in the same order.
+    All methods but `wrap` and `no_sync` are collective: all ranks call them in the same order.
     """
 
     def __init__(self, place: Place, device: torch.device) -> None:
@@ -68,89 +68,89 @@ class Dist:
         self.is_main = place.rank == 0
 
     def barrier(self) -> None:
-        """All ranks have come here, and the work given to their devices before is done."""
+        """Wait until all ranks are here and their devices have finished the work given to them."""
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
 
     def all_reduce(self, tensor: Tensor, op: Literal["sum", "max", "min"] = "sum") -> Tensor:
-        """`tensor` holds, on every rank, the element-wise result over all ranks; returns it."""
+        """Reduce `tensor` element-wise over all ranks, in place on each, and return it."""
         return tensor
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        """`tensor`, of any type and equal shape on all ranks, holds the values of rank `src`; returns it."""
+        """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
         return tensor
 
     def broadcast_object(self, value: Any, src: int = 0) -> Any:
-        """Return rank `src`'s value, on all ranks; it is pickled."""
+        """Return rank `src`'s value on all ranks; it is pickled."""
         return value
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """Return the values of all ranks in the order of the ranks, on all ranks; they are pickled."""
+        """Return the values of all ranks, in their order, on all ranks; they are pickled."""
         return [value]
 
     def same(self, value: Any, what: str) -> None:
-        """All ranks have an equal `value`, for example a seed; otherwise LaunchError on all, naming the odd ranks."""
+        """Raise LaunchError on all ranks, naming those that differ, unless all have an equal `value`."""
         values = self.gather_objects(value)
         odd = [rank for rank, other in enumerate(values) if other != values[0]]
         if odd:
             listed = ", ".join(map(str, odd[:8])) + (f" and {len(odd) - 8} more" if len(odd) > 8 else "")
             raise LaunchError(
                 f"the ranks disagree on {what}: rank 0 has {values[0]!r}, rank {odd[0]} has {values[odd[0]]!r} "
-                f"(different from rank 0: {listed}); start all with the same command, files and environment"
+                f"(different from rank 0: {listed}); start all ranks with the same command, files and environment"
             )
 
     def wrap(self, module: Module) -> Module:
-        """Return the module whose backward pass averages the gradients over the ranks; parameters become rank 0's."""
+        """Return the module with gradients averaged over the ranks in backward passes, and rank 0's parameters."""
         return module
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
-        """Inside the `with`, backward passes of a wrapped module add up gradients without averaging them."""
+        """Return a context in which backward passes of a wrapped module add up gradients without averaging them."""
         return contextlib.nullcontext()
 
     def leaders(self) -> Dist | None:
-        """Return the Dist of one rank per node, those with local rank 0, and None on all other ranks.
+        """Return the Dist of the ranks with local rank 0, one per node; None on all other ranks.
 
-        A collective call, and an expensive one: once per run.
+        An expensive call: make it once per run.
         """
         return self
 
     def group(self, size: int) -> Dist:
-        """Return the Dist of the `size` consecutive ranks that this one is among: ranks 0 to size - 1, and so on.
+        """Return the Dist of this rank's group of `size` consecutive ranks: ranks 0 to size - 1, and so on.
 
-        A collective call, and an expensive one: once per run. ValueError if the groups would not be equally large.
+        An expensive call: make it once per run. ValueError if `size` does not divide the number of ranks.
         """
         if self.world_size % size:
-            raise ValueError(f"{self.world_size} rank(s) do not fall into groups of {size}; expected a divisor")
+            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
         return self
 
     def split(self, last: int) -> tuple[Dist, Link | None]:
-        """Return the Dist of the ranks before the `last` ones, or on these their own, and the link between both.
+        """Separate the `last` ranks; return the Dist of this rank's part and the link between the two parts.
 
-        The link is None on the ranks before but rank 0. A collective call; ValueError unless both parts have a rank.
+        The link is None on the other ranks but rank 0. ValueError unless both parts have a rank.
         """
         if not last:
             return self, None
-        raise ValueError(f"{last} of {self.world_size} rank(s) cannot be set apart; expected fewer than there are")
+        raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
 
     @property
     def process_group(self) -> Any:
-        """The ranks as torch.distributed knows them, for modules that talk to them on their own; None: nobody."""
+        """The process group of torch.distributed, for modules that communicate themselves; None for a single rank."""
         return None
 
     def close(self) -> None:
-        """The ranks no longer need each other; `connect` calls this at its end."""
+        """End the communication; `connect` calls it at its end."""
 
 
 class Link:
-    """Between rank 0 and the ranks that are set apart, here ranks 1 and so on. Who waits here, waits without limit."""
+    """The link between rank 0 and the separated ranks, which are ranks 1, 2, … here; its calls have no timeout."""
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.rank = rank
-        # Not known to torch.distributed, whose timeout for connecting it would be too.
+        # Not created by torch.distributed, whose timeout for connecting would apply to all calls.
         self._group = td.ProcessGroupGloo(td.PrefixStore("link", store), rank, size, UNLIMITED)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        """`tensor`, in main memory and of equal shape on all ranks of the link, holds those of rank `src`."""
+        """Copy the values of rank `src` into `tensor`, in main memory and of equal shape on all ranks of the link."""
         whole = tensor.detach().contiguous()
         self._group.broadcast(whole.view(-1).view(torch.uint8), src).wait()
         if whole.data_ptr() != tensor.data_ptr():
@@ -159,9 +159,9 @@ class Link:
 
 
 class _Ranks(Dist):
-    """Several ranks that talk through a process group of torch.distributed; None is the group of all ranks.
+    """Several ranks that communicate by a process group of torch.distributed; None is the group of all ranks.
 
-    store: where all ranks meet; None if these are not all.
+    store: the store of all ranks; None for a part of them.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class _Ranks(Dist):
         return tensor
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        # As bytes: gloo does not know all types (int16, for one).
+        # As bytes: gloo does not support all types, such as int16.
         whole = tensor.detach().contiguous()
         td.broadcast(whole.view(-1).view(torch.uint8), group=self._group, group_src=src)
         if whole.data_ptr() != tensor.data_ptr():
@@ -202,7 +202,7 @@ class _Ranks(Dist):
         wrapped = DistributedDataParallel(
             module, device_ids=devices, process_group=self._group, gradient_as_bucket_view=True
         )
-        # Buffers (running statistics) start equal, and then stay each rank's own: sending them costs time in each step.
+        # Buffers (running statistics) start equal and then differ by rank: sending them would cost time in each step.
         wrapped.broadcast_buffers = False
         return wrapped
 
@@ -240,10 +240,10 @@ class _Ranks(Dist):
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
 
     def _group_of(self, chosen: Sequence[int]) -> Any:
-        """Return the process group of these ranks, this one among them, if there are any.
+        """Return the process group of the chosen ranks, which include this one, or None if none are chosen.
 
-        All ranks of the job call it at once, also where they were split, each with its own part. It is a new one also
-        for all ranks: its calls come between those of others.
+        All ranks of the job call it at the same time, each with its own part if they were split. The group is a new one
+        even for all ranks, so that its calls cannot mix with those of others.
         """
         of_all = td.get_process_group_ranks(self._group)
         mine = tuple(of_all[rank] for rank in chosen)
@@ -261,7 +261,7 @@ class _Ranks(Dist):
 
 
 def alone() -> Dist:
-    """Return the Dist of a process that computes on its CPU by itself, also where it is one of several ranks."""
+    """Return the Dist of a process that computes alone on its CPU, even if it is one of several ranks."""
     return Dist(_alone("single"), torch.device("cpu"))
 
 
@@ -276,14 +276,14 @@ _connections = itertools.count()
 
 @contextlib.contextmanager
 def connect(config: DistConfig = _DEFAULTS) -> Iterator[Dist]:
-    """Yield the Dist of this process among all that its launcher started; at the end all ranks have come there.
+    """Yield the Dist of this process among all that its launcher started; the end is a barrier.
 
-    When the body raises on one of several ranks, its error is shown with the rank, `failure.Stopped` is raised on
-    the others, and all leave with SystemExit(1): put everything that a rank must clean up inside the `with`. SIGTERM
-    ends the body by SystemExit, unless another handler is set. One process alone raises what the body raises.
+    If the body raises on one of several ranks, its error is shown with the rank, `failure.Stopped` is raised on the
+    others, and all exit with SystemExit(1): put all cleaning up inside the `with`. SIGTERM ends the body by SystemExit,
+    unless another handler is set. A single process raises what the body raises.
 
-    Raises LaunchError when the launcher's variables are half-set, the ranks cannot meet, a node has more ranks than
-    devices, or there is no such device. Under mpirun it can be called once in a process.
+    Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
+    devices, or the device does not exist. Under mpirun it can be called once per process.
     """
     place = find_place(os.environ)
     with contextlib.ExitStack() as stack:
@@ -298,10 +298,10 @@ def connect(config: DistConfig = _DEFAULTS) -> Iterator[Dist]:
 def _connect_ranks(place: Place, config: DistConfig) -> Iterator[Dist]:
     timeout = timedelta(seconds=config.timeout_s)
     store, world_size = _meet(place, timeout)
-    # The alarm has a connection of its own: the main thread may wait on the other.
+    # The alarm has its own connection: the main thread may be waiting on the other.
     brief = timedelta(seconds=GRACE_S)
     watched = td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=brief)
-    prefix = f"connect{next(_connections)}"  # a later connection finds no notes of this one
+    prefix = f"connect{next(_connections)}"  # so that a later connection finds none of its notes
     former = open_sockets()
     alarm = Alarm(td.PrefixStore(prefix, watched), place.rank, world_size, lambda: _end_collectives(former, store.port))
     try:
@@ -316,39 +316,40 @@ def _connect_ranks(place: Place, config: DistConfig) -> Iterator[Dist]:
 
 
 def _meet(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
-    """Return the store through which the ranks find each other, and how many they are."""
+    """Return the store through which the ranks find each other, and their number."""
     if place.address is None or place.world_size is None:
         return _meet_by_mpi(place, timeout)
     host, port = place.address
-    # The agent of torchrun may hold the store, and then no rank does.
+    # The agent of torchrun may serve the store; then no rank does.
     master = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         store = td.TCPStore(host, port, place.world_size, is_master=master, timeout=timeout, multi_tenant=True)
     except RuntimeError as error:
         raise LaunchError(
-            f"rank {place.rank} of {place.world_size} (started by {place.launcher}) did not meet the others at "
-            f"{host}:{port} within {timeout.total_seconds():.0f} s: were all started, is the port free, is the host "
-            f"rank 0's? MASTER_ADDR and MASTER_PORT name another place. torch says: {str(error).splitlines()[0]}"
+            f"rank {place.rank} of {place.world_size} (started by {place.launcher}) did not reach the others "
+            f"at {host}:{port} within {timeout.total_seconds():.0f} s: check that all ranks were started, that the "
+            f"port is free and that the host is rank 0's, or set MASTER_ADDR and MASTER_PORT. "
+            f"torch says: {str(error).splitlines()[0]}"
         ) from error
     return store, place.world_size
 
 
 def _meet_by_mpi(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
-    """Return the same; MPI tells the ranks where rank 0 listens, and is then no longer needed."""
+    """Return the same, with the address of rank 0 from MPI, which is then no longer needed."""
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, but no MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         raise LaunchError(
-            f"{place.launcher} has started rank {place.rank}, but does not tell where the ranks meet (or how many they "
-            f"are), and MPI cannot be asked ({error}): install mpi4py for the MPI that started this (the extra `mpi` "
-            f"brings one), or set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free one there)"
+            f"{place.launcher} started rank {place.rank} without the address or the number of the ranks, and MPI is "
+            f"not available ({error}): install mpi4py for the MPI that started this rank (the extra `mpi` has one), or "
+            f"set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
         ) from error
     world = MPI.COMM_WORLD
     if world.rank != place.rank or place.world_size not in (None, world.size):
         raise LaunchError(
-            f"{place.launcher} has started rank {place.rank} of {place.world_size}, but mpi4py takes it for rank "
-            f"{world.rank} of {world.size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; "
-            f"start with that library's mpirun, or install mpi4py from source for the launcher's"
+            f"{place.launcher} started rank {place.rank} of {place.world_size}, but mpi4py reports rank {world.rank} "
+            f"of {world.size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; "
+            f"start with that library's mpirun, or install mpi4py from source for the launcher's library"
         )
     store = None
     if place.rank == 0:
@@ -361,7 +362,7 @@ def _meet_by_mpi(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
 
 
 def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ranks:
-    """Return the Dist of all ranks; threads and device are set for those that share a node."""
+    """Return the Dist of all ranks, after setting threads and device for those that share a node."""
     kind = device_type(config.device)
     backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
     timeout = timedelta(seconds=config.timeout_s)
@@ -380,9 +381,9 @@ def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ran
 
 
 def _end_collectives(former: set[int], store_port: int) -> None:
-    # gloo has no other way to end an all_reduce that waits for a rank: after its `abort` it still waits (torch 2.13).
+    # gloo has no other way to end an all_reduce that waits for a rank: it still waits after `abort` (torch 2.13).
     cut_connections(former, store_port)
-    with contextlib.suppress(RuntimeError):  # other backends than nccl may have none
+    with contextlib.suppress(RuntimeError):  # backends other than nccl may have no `abort`
         if td.is_initialized():
             td.group.WORLD.abort()
 

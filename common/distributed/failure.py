@@ -1,11 +1,11 @@
-"""Stops all ranks when one fails, whatever launched them and whatever they are waiting for.
+"""Stop all ranks when one fails, whatever launched them and whatever they are waiting for.
 
-The rank that fails leaves a note in the store of the ranks. On each other rank a thread looks for it twice a second,
-cuts the connections of the collectives (so that one that waits for the failed rank ends) and raises `Stopped` in the
-main thread by a signal (so that sleeping or computing Python code ends): `with` and `finally` blocks run, and the
-result log gets its run_stop. All leave together: a launcher kills the rest as soon as one process has ended with an
-error. A process that has not come so far after GRACE_S ends without further ado. A rank that is killed leaves no note;
-then the launcher stops the others (for srun: with --kill-on-bad-exit), or their collectives find the connection lost.
+The failing rank leaves a note in the store of the ranks. On each other rank a thread looks for it twice a second, cuts
+the connections of the collectives (so that calls that wait for the failed rank end) and raises `Stopped` in the main
+thread by a signal (so that sleeping or computing Python code ends): `with` and `finally` blocks run, and the result log
+gets its run_stop. All exit together, since a launcher kills the rest as soon as one process ends with an error; a
+process that is stuck for GRACE_S is ended. A killed rank leaves no note: then the launcher stops the others (srun: with
+--kill-on-bad-exit), or their collectives find the connection lost.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from typing import Any, Final, Self
 
 LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
-"""Seconds for a rank to unwind, and for it to wait until the others have done so."""
+"""Seconds for a rank to unwind, and to wait for the others to do so."""
 SIGNAL: Final = signal.SIGURG
-"""Does nothing in a process that does not handle it, and no scheduler sends it."""
+"""Ignored by a process that does not handle it, and sent by no scheduler."""
 
 
 class Stopped(BaseException):
-    """Another rank has failed. No Exception, as KeyboardInterrupt: nobody should handle it and go on."""
+    """Another rank has failed. Like KeyboardInterrupt not an Exception, so that no code handles it and continues."""
 
 
 class Alarm:
-    """Between `with alarm:` and its end, a failure of one rank becomes an exception on all.
+    """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
-    store: a connection to the store of the ranks that nothing else uses; cut: ends the collectives of this process.
+    store: an exclusive connection to the store of the ranks; cut: ends the collectives of this process.
     """
 
     def __init__(self, store: Any, rank: int, world_size: int, cut: Callable[[], None]) -> None:
@@ -56,27 +56,27 @@ class Alarm:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
             self._armed = False
-        finally:  # also when the signal came just before
+        finally:  # even if the signal arrives just before
             self._unwound.set()
             self._stack.close()
 
     def fail(self, error: BaseException) -> None:
-        """Have the error shown and all ranks told; returns when they have unwound too, or after GRACE_S.
+        """Show the error and notify all ranks; return when they have unwound, or after GRACE_S.
 
-        When another rank has failed first, `error` is only what follows from that and is not shown.
+        If another rank failed first, `error` is only a consequence and is not shown.
         """
         note = f"rank {self._rank}: {traceback.format_exception_only(error)[-1].strip()}"
         first = self._note
-        with contextlib.suppress(RuntimeError):  # the store has gone with rank 0
+        with contextlib.suppress(RuntimeError):  # the store ended with rank 0
             first = first or self._store.compare_set("failure", "", note).decode()
-        _show(self._rank, f"stops, because of {first}" if first not in ("", note) else _text(error))
+        _show(self._rank, f"stopped because of {first}" if first not in ("", note) else _text(error))
         with contextlib.suppress(RuntimeError):
             self._store.add("unwound", 1)
             end = time.monotonic() + GRACE_S
             while time.monotonic() < end and self._store.add("unwound", 0) < self._world_size:
                 time.sleep(LOOK_EVERY_S / 5)
         if self._rank == 0:
-            time.sleep(LOOK_EVERY_S)  # the others still ask its store
+            time.sleep(LOOK_EVERY_S)  # the others still use its store
 
     def _watch(self) -> None:
         while not self._unwound.wait(LOOK_EVERY_S):
@@ -85,26 +85,26 @@ class Alarm:
                     continue
                 self._note = self._store.get("failure").decode()
             except RuntimeError:
-                # Either rank 0 is lost, or it has ended well and this rank is about to.
+                # Either rank 0 is lost, or it has finished and this rank is about to.
                 if self._unwound.wait(GRACE_S):
                     return
-                self._note = "rank 0: lost (it ended without a note; see its messages and those of the launcher)"
+                self._note = "rank 0: lost without an error message; see its output and the launcher's"
             break
         else:
             return
-        # Cut first: under a tracer, such as coverage's, Python 3.11 runs no other thread from when a signal is there
-        # until the main thread takes it, which may be waiting in a collective.
+        # Cut first: under a tracer, such as coverage's, Python 3.11 runs no other thread between a signal and its
+        # handling by the main thread, which may be waiting in a collective.
         cut = threading.Thread(target=self._cut, daemon=True)
         cut.start()
         cut.join(LOOK_EVERY_S)  # it may hang as well
         signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
         if not self._unwound.wait(GRACE_S):
-            _show(self._rank, f"is ended, for it is stuck, because of {self._note}")
+            _show(self._rank, f"killed because it was stuck after {self._note}")
             sys.stdout.flush()
             os._exit(1)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        # Once, and not when this rank is unwinding already (its collective found a connection cut by another rank).
+        # Once, and not if this rank is already unwinding (its collective found a connection cut by another rank).
         if self._armed and self._note and sys.exception() is None:
             self._armed = False
             raise Stopped(self._note)
@@ -112,7 +112,7 @@ class Alarm:
 
 @contextlib.contextmanager
 def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Inside the `with`, `handler` serves the signal; outside the main thread, where Python sets none, nothing does."""
+    """Let `handler` handle the signal inside the `with`; outside the main thread, where Python cannot, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -120,7 +120,7 @@ def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], 
     try:
         yield
     finally:
-        signal.signal(number, former or signal.SIG_DFL)  # None: it was not set by Python
+        signal.signal(number, former or signal.SIG_DFL)  # None: not set by Python
 
 
 def open_sockets() -> set[int]:
@@ -134,7 +134,7 @@ def open_sockets() -> set[int]:
 
 
 def cut_connections(former: set[int], store_port: int) -> None:
-    """The TCP connections that this process opened after `former` are shut, except those of the ranks' store."""
+    """Shut the TCP connections that this process opened after `former`, except those to the ranks' store."""
     for number in open_sockets() - former:
         with contextlib.suppress(OSError):
             connection = socket.socket(fileno=number)

@@ -1,8 +1,8 @@
-"""Finds out who this process is among its ranks, from the environment variables of the launcher that started it.
+"""Find the rank of this process and its place among the ranks, from the environment variables of its launcher.
 
-Nothing is imported or asked: what a launcher does not tell stays None, and `dist` fills it in. The variables
-are those documented by torchrun, Open MPI, MPICH (Hydra), Flux, HPE PALS, Slurm and PMIx. Hydra and torchrun were run;
-for the others, a real Slurm included, there was no machine: their tables are tested with recorded environments only.
+Facts that a launcher does not set stay None, and `dist` fills them in. The variables are those documented by torchrun,
+Open MPI, MPICH (Hydra), Flux, HPE PALS, Slurm and PMIx. Hydra and torchrun were tested by running them; the others,
+including a real Slurm, only with recorded environments.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 
 
 class LaunchError(RuntimeError):
-    """The ranks cannot be told or brought together: the message names the variables and says how to fix it."""
+    """The ranks cannot be determined or connected; the message names the variables and says how to fix it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Who this process is: its rank among all, on its node, and its node among the nodes.
+    """The place of this process: its rank among all, its rank on its node, and its node among the nodes.
 
-    None: the launcher does not tell. address: host and port where the ranks meet, None when nobody named one.
+    None: not set by the launcher. address: host and port where the ranks meet, None if not set.
     """
 
     launcher: str
@@ -34,20 +34,20 @@ class Place:
     address: tuple[str, int] | None = None
 
     def known(self) -> tuple[int, int, int, int, int]:
-        """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError when one is not known."""
+        """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
         facts = (self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes)
         told = tuple(fact for fact in facts if fact is not None)
         if len(told) != 5:
-            raise LaunchError(f"{self.launcher} does not tell the place of this process: {self}")
+            raise LaunchError(f"{self.launcher} does not set the place of this process: {self}")
         return told
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """The variables of one launcher; of several names for one fact the first that is set counts.
+    """The variables of one launcher; of several names for a fact, the first that is set counts.
 
-    marks: it has started this process when one of them is set. within: launchers in whose jobs it starts ranks of its
-    own, so that theirs are left over from the process around it and may differ.
+    marks: one of them is set if it started this process. within: launchers in whose jobs it starts its own ranks, so
+    that their variables describe the process around it and may differ.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Launcher:
     within: str = ""
 
 
-# The order is the precedence: the first one here that has started this process decides, and those after it fill gaps.
+# In order of precedence: the first that started this process decides, those after it fill gaps.
 LAUNCHERS: Final = (
     Launcher(
         "torchrun",
@@ -74,7 +74,7 @@ LAUNCHERS: Final = (
         nodes="GROUP_WORLD_SIZE",
         within="openmpi pmi flux pals slurm pmix",
     ),
-    # The names of torchrun, set by hand: whoever does that must agree with the launcher around it.
+    # torchrun's names, set by hand: they must agree with the launcher around the process.
     Launcher(
         "environment",
         marks="RANK WORLD_SIZE",
@@ -83,7 +83,7 @@ LAUNCHERS: Final = (
         local_rank="LOCAL_RANK",
         local_size="LOCAL_WORLD_SIZE",
     ),
-    # OMPI_COMM_WORLD_NODE_RANK is no rank of the node: it counts processes of all jobs on this node.
+    # OMPI_COMM_WORLD_NODE_RANK is not the rank of the node: it counts processes of all jobs on this node.
     Launcher(
         "openmpi",
         marks="OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE",
@@ -94,7 +94,7 @@ LAUNCHERS: Final = (
         within="flux pals slurm",
     ),
     # Hydra (MPICH, Intel MPI) uses the MPI_ names, Cray's library the PMI_ ones. Slurm, Flux and PALS can set PMI_RANK
-    # too; then they agree, and give what PMI does not tell.
+    # too; then they agree, and fill PMI's gaps.
     Launcher(
         "pmi",
         marks="PMI_RANK PMI_SIZE",
@@ -121,7 +121,7 @@ LAUNCHERS: Final = (
         local_size="PALS_LOCAL_SIZE",
         node_rank="PALS_NODEID",
     ),
-    # In a batch script without srun SLURM_PROCID and SLURM_NTASKS are set as well; the count of a step's tasks is not.
+    # A batch script without srun also has SLURM_PROCID and SLURM_NTASKS, but not the number of a step's tasks.
     Launcher(
         "slurm",
         marks="SLURM_STEP_NUM_TASKS",
@@ -136,9 +136,9 @@ LAUNCHERS: Final = (
 
 
 def find_place(environ: Mapping[str, str]) -> Place:
-    """Return the place of this process; without a launcher's variables it is the only one.
+    """Return the place of this process; without a launcher's variables it is the only rank.
 
-    LaunchError when variables are half-set, impossible (rank 4 of 4), or when two launchers disagree.
+    LaunchError if variables are incomplete or impossible (rank 4 of 4), or if two launchers disagree.
     """
     found = [(launcher, _read(launcher, environ)) for launcher in LAUNCHERS if _first(environ, launcher.marks)]
     if not found:
@@ -152,7 +152,7 @@ def find_place(environ: Mapping[str, str]) -> Place:
         elif other.name not in first.within.split():
             raise LaunchError(
                 f"two launchers disagree: {_said(first, environ)}, but {_said(other, environ)}; "
-                f"unset the variables that another launch has left over"
+                f"unset the variables of the launcher that did not start this process"
             )
     place = _derive(place)
     _check(place, first, environ)
@@ -160,7 +160,7 @@ def find_place(environ: Mapping[str, str]) -> Place:
 
 
 def settle(place: Place, hosts: Sequence[str]) -> Place:
-    """Return the place with nothing unknown: what the launcher did not tell follows from the hosts of all ranks."""
+    """Return the place with its gaps filled from the hosts of all ranks."""
     place = replace(place, world_size=len(hosts))
     if None not in (place.local_rank, place.local_size, place.node_rank, place.nodes):
         return place
@@ -193,12 +193,12 @@ def _counts(counts: str) -> Iterator[int]:
     for part in counts.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if not match:
-            raise ValueError(f"{counts!r} is no list of tasks per node, like 4(x2),3")
+            raise ValueError(f"{counts!r} is not a list of tasks per node, such as 4(x2),3")
         yield from [int(match[1])] * int(match[2] or 1)
 
 
 def _first(environ: Mapping[str, str], names: str) -> str | None:
-    """Return the first name that is set; an empty value counts as not set."""
+    """Return the first variable that is set; an empty value counts as unset."""
     return next((name for name in names.split() if environ.get(name)), None)
 
 
@@ -207,7 +207,9 @@ def _number(environ: Mapping[str, str], names: str) -> int | None:
     if name is None:
         return None
     if not re.fullmatch(r"[0-9]+", environ[name]):
-        raise LaunchError(f"{name} is {environ[name]!r}, expected a whole number: set it by the launcher or unset it")
+        raise LaunchError(
+            f"{name} is {environ[name]!r}, expected a whole number: start through the launcher, or unset it"
+        )
     return int(environ[name])
 
 
@@ -235,8 +237,8 @@ def _read(launcher: Launcher, environ: Mapping[str, str]) -> Place:
             place = replace(place, local_size=tasks_per_node(tasks)[place.node_rank])
         except (ValueError, IndexError):
             raise LaunchError(
-                f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, which tells no tasks of node SLURM_NODEID={place.node_rank}: "
-                f"unset it, and the host names tell the ranks on each node"
+                f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, without the tasks of node SLURM_NODEID={place.node_rank}: "
+                f"unset it, and the host names decide which ranks share a node"
             ) from None
     return place
 
@@ -252,13 +254,13 @@ def _agree(place: Place, other: Place) -> bool:
 
 
 def _fill(place: Place, other: Place) -> Place:
-    """Return the place, its gaps filled from another launcher that agrees about the rank."""
+    """Return the place with gaps filled from another launcher that agrees about the rank."""
     gaps = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
     return replace(place, **{name: getattr(other, name) for name in gaps if getattr(place, name) is None})
 
 
 def _derive(place: Place) -> Place:
-    """Return the place, its gaps filled where all ranks are on one node."""
+    """Return the place with gaps filled if all ranks are on one node."""
     if place.world_size is None or not (place.nodes == 1 or place.local_size == place.world_size):
         return place
     local_rank = place.rank if place.local_rank is None else place.local_rank
@@ -274,7 +276,7 @@ def _check(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None
     for what, number, count in pairs:
         if number is not None and count is not None and number >= count:
             raise LaunchError(
-                f"{what} {number} of {count} cannot be, counted from 0: {_said(launcher, environ)}; "
+                f"{what} {number} of {count} is impossible, counted from 0: {_said(launcher, environ)}; "
                 f"correct these variables or those of the local ranks and nodes, or start through the launcher alone"
             )
 
@@ -285,10 +287,10 @@ def _address(environ: Mapping[str, str], slurm: bool) -> tuple[str, int] | None:
     if host and port is not None:
         return host, port
     if host or port is not None:
-        raise LaunchError("of MASTER_ADDR and MASTER_PORT only one is set: set both, or unset both")
+        raise LaunchError("only one of MASTER_ADDR and MASTER_PORT is set: set both, or unset both")
     nodes, job = environ.get("SLURM_STEP_NODELIST"), _number(environ, "SLURM_JOB_ID")
     if not slurm or not nodes or job is None:
         return None
-    # Below the ports that the system hands out (32768 and up); jobs and steps that share a node get different ones.
+    # Below the system's ephemeral ports (32768 and up); jobs and steps that share a node get different ones.
     step = _number(environ, "SLURM_STEP_ID") or 0
     return first_host(nodes), 10_000 + (job + 7919 * step) % 20_000

@@ -1,1 +1,1 @@
-"""Copy a dataset from shared storage to the nodes before training reads it."""
+"""Staging: copying a dataset from shared storage to the nodes before training reads it."""

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from common.data.arrays import ArrayError
-from common.data.npy import located
+from common.data.arrays import ArrayError, npy_array
 from cosmoflow.data.tfrecord import RecordError
 
 DATA: Final = "_data.npy"
@@ -21,7 +20,7 @@ def read_array(path: Path, into: np.ndarray) -> None:
     RecordError for a damaged file and for another type or shape than that of `into`; OSError if it cannot be read.
     """
     try:
-        array = located(path)
+        array = npy_array(path)
         if (array.shape, array.dtype) != (into.shape, into.dtype):
             raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {into.shape}")
         array.read(into)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from common.command import UsageError
-from common.data.npy import write as write_npy
+from common.data.arrays import write_npy
 from cosmoflow.data import npy, tfrecord
 from cosmoflow.simulation.universe import REDSHIFTS
 

@@ -15,8 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from tqdm import tqdm
 
-from common.data.arrays import ArrayError, StoredArray
-from common.data.npy import located, write
+from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
 from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
@@ -75,10 +74,10 @@ class Npy:
 
     def make(self, item: Item, folder: Path) -> None:
         for name, array in zip(item.files, read(item.source, self.shape_HWC), strict=True):
-            write(folder / name, array)
+            write_npy(folder / name, array)
 
     def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
-        yield Stored(item.source, *(located(folder / name) for name in item.files))
+        yield Stored(item.source, *(npy_array(folder / name) for name in item.files))
 
 
 @dataclass(frozen=True)

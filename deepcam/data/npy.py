@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from common.data.npy import located
+from common.data.arrays import npy_array
 from deepcam.data.snapshot import Target, naming
 
 DATA: Final = "data-"
@@ -17,4 +17,4 @@ def read(data: Path, label: Path, target: Target) -> None:
     """`target` holds the snapshot of the two files. SnapshotError if they hold none, OSError if they cannot be read."""
     for path, take in ((data, target.take_data), (label, target.take_labels)):
         with naming(str(path)):
-            take(located(path), str(path))
+            take(npy_array(path), str(path))

@@ -55,7 +55,7 @@ def locate(path: Path) -> Single:
 
 
 def _array(file: Any, key: str, axes: int) -> StoredArray:
-    found = snapshot.located(file, key)
+    found = snapshot.hdf5_array(file, key)
     if not isinstance(found, StoredArray) or len(found.shape) != axes:
         raise SnapshotError(
             f"{file.filename}: `{key}` has the shape {found.shape}; expected {axes} axes, in one piece and not "

@@ -149,8 +149,8 @@ def read(
 def read_into(path: Path, target: Target) -> None:
     """`target` holds the snapshot of a file; errors as of `read`."""
     with opened(path) as file:
-        target.take_data(located(file, DATA), f"{path}: `{DATA}`")
-        target.take_labels(located(file, LABELS), f"{path}: `{LABELS}`")
+        target.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
+        target.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def opened(path: Path) -> Iterator[Any]:
         yield file
 
 
-def located(file: Any, key: str) -> Any:
+def hdf5_array(file: Any, key: str) -> Any:
     """The dataset of an open file: a StoredArray if it lies in one piece, else the h5py.Dataset.
 
     SnapshotError if the file has none of this name.

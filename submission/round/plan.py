@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from common.command import UsageError
+from common.command import HELP_HINT, UsageError
 from common.config import load
 from common.named_configs import CLOSED, is_name
 from compliance.benchmarks import MINIS, REFERENCES
@@ -107,9 +107,7 @@ def resolve(series: Series) -> Setup:
     done = subprocess.run([*command, *series.overrides], capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise UsageError(
-            f"{series.benchmark}: {said[-1].removeprefix('error: ').removesuffix('; --help shows the use')}"
-        )
+        raise UsageError(f"{series.benchmark}: {said[-1].removeprefix('error: ').removesuffix(HELP_HINT)}")
     tree: dict[str, Any] = yaml.safe_load(done.stdout)
     submission = {name: str(tree["submission"][name]) for name in ("org", "division", "status", "platform")}
     data_dir = Path(str(tree["data"]["data_dir"]).replace("$$", "$"))

@@ -126,7 +126,7 @@ def test_a_log_is_never_overwritten_nor_appended_to(log, tmp_path):
     log.event("seed", 1)
     before = log.path.read_bytes()
     with pytest.raises(
-        LogError, match=r"result_0\.txt: a log is there already; choose another output_dir, or .*--resume"
+        LogError, match=r"result_0\.txt: a log already exists; choose another output_dir, or .*--resume"
     ):
         open_log(tmp_path / "result_0.txt", is_main=True)
     assert log.path.read_bytes() == before
@@ -182,7 +182,7 @@ def test_resuming_keeps_the_records_up_to_the_checkpoint(log, tmp_path):
     assert [record["key"] for record in records(log.path)].count("run_resumed") == 1
     assert_passes(log.path, 2)
     assert len(list(tmp_path.iterdir())) == 3 and len(compliance.check([tmp_path]).runs) == 1
-    with pytest.raises(LogError, match="finished; there is nothing to resume"):
+    with pytest.raises(LogError, match="this run is finished and met its target; there is nothing to resume"):
         open_log(log.path, True, kept)
 
 
@@ -190,17 +190,17 @@ def test_resuming_keeps_the_records_up_to_the_checkpoint(log, tmp_path):
 def test_resuming_with_a_log_that_does_not_fit_changes_nothing(log, tmp_path, keep_bytes):
     header(log)
     before = log.path.read_bytes()
-    with pytest.raises(LogError, match="not the log that the checkpoint belongs to"):
+    with pytest.raises(LogError, match="not the log of the checkpoint"):
         open_log(log.path, True, keep_bytes)
     assert log.path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
 def test_resuming_without_a_log_or_behind_the_end_of_a_run(log):
-    with pytest.raises(LogError, match=r"result_0\.txt: no log to go on with"):
+    with pytest.raises(LogError, match=r"result_0\.txt: no log to continue"):
         open_log(log.path, True, 100)
     with log.run():
         pass
-    with pytest.raises(LogError, match="not the log that the checkpoint belongs to"):
+    with pytest.raises(LogError, match="not the log of the checkpoint"):
         open_log(log.path, True, log.position())
 
 

@@ -139,7 +139,7 @@ def test_a_stopped_call_goes_on_where_it_stopped(tmp_path, number, code):
     assert process.returncode == code and not (out / "manifest.json").exists()
     assert "Traceback" not in error
     if number == signal.SIGINT:
-        assert "what is finished is kept; --help says how to go on" in error
+        assert "finished work is kept; --help says how to continue" in error
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(again.stdout.split()[1]) < 82
     assert synthesize.main([str(whole), *options, "--workers", "1"]) == 0

@@ -154,7 +154,7 @@ def test_a_bad_snapshot_is_named_and_the_others_are_made(source, tmp_path, capsy
 @both
 def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(source, tmp_path, capsys, monkeypatch, form):
     out, whole, calls = tmp_path / "out", tmp_path / "whole", []
-    module, name = (conversion, "write") if form == "npy" else (os, "pwrite")
+    module, name = (conversion, "write_npy") if form == "npy" else (os, "pwrite")
     real = getattr(module, name)
 
     def full_disk(*args):

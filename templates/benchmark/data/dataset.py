@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from common.data.npy import located
 from torch import Tensor
 
 from common.data.arrays import ArrayError
-from common.data.npy import located
 from common.data.split import DatasetError, Split
 from newbenchmark.data.files import FIELD, LABEL
 

@@ -112,7 +112,7 @@ def test_shards_are_random_subsets_shuffled_in_each_epoch():
     assert abs(np.sum(share(assignment, 0, 2) < 500) - 250) < 50
     first, second = (share(shard_order(assignment, 2, 1000, 9, epoch), 0, 2) for epoch in (0, 1))
     assert set(first) == set(second) and np.mean(first == second) < 0.02
-    with pytest.raises(ValueError, match="9 is no multiple of the 2 nodes"):
+    with pytest.raises(ValueError, match="is 9; expected a multiple of the 2 nodes"):
         shard_order(assignment, 2, 9, 0, 0)
 
 

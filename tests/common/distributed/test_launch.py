@@ -134,8 +134,8 @@ REFUSED = {
         {name: value for name, value in SRUN.items() if name != "SLURM_PROCID"},
         "SLURM_STEP_NUM_TASKS is set, but SLURM_PROCID is not",
     ),
-    "rank too large": (HYDRA | {"PMI_RANK": "4"}, "rank 4 of 4 cannot be.*PMI_RANK=4, PMI_SIZE=4"),
-    "local rank too large": (OPENMPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, "local rank 2 of 2 cannot be"),
+    "rank too large": (HYDRA | {"PMI_RANK": "4"}, "rank 4 of 4 is impossible.*PMI_RANK=4, PMI_SIZE=4"),
+    "local rank too large": (OPENMPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, "local rank 2 of 2 is impossible"),
     "no number": (HYDRA | {"PMI_SIZE": "many"}, "PMI_SIZE is 'many', expected a whole number"),
     "negative": (HYDRA | {"PMI_RANK": "-1"}, "PMI_RANK is '-1', expected a whole number"),
     "leftovers in the shell": (
@@ -144,8 +144,11 @@ REFUSED = {
     ),
     "two mpiruns": (OPENMPI | HYDRA, "openmpi says .*, but pmi says PMI_RANK=1"),
     "pmix of another rank": (SRUN | {"PMIX_RANK": "1"}, "slurm says .*, but pmix says PMIX_RANK=1"),
-    "half an address": (HYDRA | {"MASTER_ADDR": "a"}, "of MASTER_ADDR and MASTER_PORT only one is set"),
-    "tasks of too few nodes": (SRUN | {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, "tells no tasks of node SLURM_NODEID=2"),
+    "half an address": (HYDRA | {"MASTER_ADDR": "a"}, "only one of MASTER_ADDR and MASTER_PORT is set"),
+    "tasks of too few nodes": (
+        SRUN | {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+        "without the tasks of node SLURM_NODEID=2",
+    ),
 }
 
 
@@ -179,7 +182,7 @@ def test_first_host(nodes, first):
 
 def test_tasks_per_node():
     assert tasks_per_node("4(x2),3") == [4, 4, 3] and tasks_per_node("12") == [12]
-    with pytest.raises(ValueError, match="like"):
+    with pytest.raises(ValueError, match="such as"):
         tasks_per_node("4x2")
 
 
@@ -190,5 +193,5 @@ def test_host_names_fill_the_gaps():
     assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
     told = Place("torchrun", 5, 8, 1, 4, 1, 2)
     assert settle(told, ["same host"] * 8) == told
-    with pytest.raises(LaunchError, match="does not tell"):
+    with pytest.raises(LaunchError, match="does not set"):
         Place("pmix", 0, None).known()

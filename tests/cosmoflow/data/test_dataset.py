@@ -73,7 +73,7 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
     with pytest.raises(DatasetError, match=r"tfrecord .*found none among its 1 files"):
         dataset(tmp_path / "train")
     write(tmp_path / "train")
-    with pytest.raises(DatasetError, match=r"holds 7 samples.*asks for 524,288.*train_samples"):
+    with pytest.raises(DatasetError, match=r"has 7 samples.*asks for 524,288.*train_samples"):
         dataset(tmp_path / "train", 524_288)
     with pytest.raises(DatasetError, match=r"found 7 samples as tfrecord: set data.format"):
         dataset(tmp_path / "train", format="npy")

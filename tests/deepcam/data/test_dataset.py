@@ -110,7 +110,7 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
     with pytest.raises(DatasetError, match=r"hdf5 \(data\*.h5\), found none among its 1 files"):
         dataset(folder)
     write(tmp_path)
-    with pytest.raises(DatasetError, match=r"holds 7 samples.*asks for 121,266.*train_samples"):
+    with pytest.raises(DatasetError, match=r"has 7 samples.*asks for 121,266.*train_samples"):
         dataset(folder, 121_266)
     with pytest.raises(DatasetError, match=r"found 7 samples as hdf5: set data.format"):
         dataset(folder, format="npy")

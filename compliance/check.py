@@ -182,8 +182,12 @@ def _show_rules(given: argparse.Namespace) -> int:
     return 0
 
 
+# `compliance.check` has two documented meanings: the command `python -m compliance.check`, for which it must be a
+# module, and the function `compliance.check(paths)`. Importing a submodule binds the module to its name in the package,
+# whatever `compliance/__init__.py` says: a function of that name would be lost with the first import of the module.
+# Therefore the module itself can be called.
 class _Callable(ModuleType):
-    """Lets `compliance.check(paths)` work although `compliance.check` is the module of the command."""
+    """The type of this module: one that can be called."""
 
     def __call__(self, paths: Paths, **options: Any) -> Report:
         return check(paths, **options)

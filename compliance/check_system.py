@@ -6,13 +6,15 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 
-from compliance.engine import Options, apply_rules, check_paths, choose_round
+from compliance.engine import apply_rules, check_paths
 from compliance.logs.run import Run
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.system import SystemDescription, read_description
+from compliance.opening import choose_round
+from compliance.options import Options
 from compliance.rule import PackageRule, SetRule, rules_of
 from compliance.rules.package import Described, DescriptionFields, DescriptionTypes, DescriptionValues
 from compliance.rules.system import (
@@ -34,7 +36,8 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     the descriptions in it do not matter. Never raises; a file that cannot be read is a finding.
     """
     report = Report(options.profile)
-    round_ = choose_round(path, False, options, report)
+    round_, why = choose_round(path, False, options)
+    report.rounds.append((path, round_, why))
     description = read_description(path)
     package = Package(path, "", round_, options.profile, flat=False)
     package.descriptions[description.name] = description

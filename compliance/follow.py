@@ -7,12 +7,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from compliance.engine import Options
 from compliance.examine import LogTask, case_of, digest
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
 from compliance.logs.run import Run, counted_evaluations
 from compliance.model.finding import ERROR, Finding
 from compliance.model.layout import round_of_path
+from compliance.options import Options
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
@@ -83,7 +83,7 @@ def _look(one: _Watched, options: Options) -> bool:
         return False
     log = one.reader.snapshot()
     run = digest(log, one.task)
-    run.findings, run.ignored = options.sift(run.findings)
+    run.findings, run.ignored = options.filter(run.findings)
     finished = bool(log["run_stop"])
     _tell(one, log, run.findings, finished)
     if finished:
@@ -134,7 +134,7 @@ def _conclude(watched: list[_Watched], options: Options) -> int:
     code = 0
     for one in watched:
         run = one.run or digest(one.reader.close(), one.task)
-        run.findings, run.ignored = options.sift(run.findings)
+        run.findings, run.ignored = options.filter(run.findings)
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
         _say(f"{one.path}: {run.verdict}{minutes}")
         code = max(code, 1 if run.verdict == "FAIL" else 0)

@@ -149,24 +149,6 @@ class CommitteeScaling(SetRule):
             yield self.found(results.folder, 0, message, "the factor of the convergence test", severity=severity)
 
 
-def judge_convergence(results: ResultSet) -> None:
-    """Fill in the verdicts of the convergence test, in both modes, where it applies."""
-    if results.reference is None or results.judged_as != "closed" or not results.runs:
-        return
-    from compliance.rcp import judge  # only results pay for it, not single logs
-
-    reference = results.reference
-    points = judge.load_points(reference.name, results.round, reference.runs, reference.variant)
-    if not points:
-        return
-    size = results.batch_size if isinstance(results.batch_size, int) else None
-    infinite = judge.NOT_CONVERGED
-    ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
-    theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
-    results.convergence = judge.judge(points, size, ours, reference.runs, "envelope")
-    results.official_convergence = judge.judge(points, size, theirs, reference.runs, "official")
-
-
 def _why_not(results: ResultSet) -> str:
     problem = "mini problem" if results.mini else "benchmark"
     if results.reference is None:

@@ -129,12 +129,12 @@ def test_a_closed_pipe_is_no_traceback(logs):
 def test_an_interrupt_ends_all_processes_without_tracebacks(logs):
     """Ctrl-C reaches the whole process group, the workers too."""
     code = (
-        "import os, signal, sys; from compliance import check, engine\n"
-        "engine.PARALLEL_BYTES = 0\n"
-        "examine = engine.examine\n"
+        "import os, signal, sys; from compliance import check, parallel\n"
+        "parallel.PARALLEL_BYTES = 0\n"
+        "examine = parallel.examine\n"
         "def slow(task):\n"
         "    print('working', flush=True); import time; time.sleep(30); return examine(task)\n"
-        "engine.examine = slow\n"
+        "parallel.examine = slow\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.exit(check.main(['good.txt', 'bad.txt', '--jobs', '2', '-o', 'report.txt']))"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 import compliance
-from compliance import engine
+from compliance import parallel
 from compliance.engine import Options, check_paths
 from compliance.rule import RULES, Case
 from compliance.samples.log import SampleLog
@@ -26,7 +26,7 @@ def test_checking_writes_nothing_and_says_the_same_twice(tmp_path, monkeypatch):
 def test_many_processes_find_the_same(tmp_path, monkeypatch):
     SamplePackage().edit(2, lambda log: log.set("opt_name", "adam")).write(tmp_path / "Example")
     alone = check_paths([tmp_path], Options(jobs=1))
-    monkeypatch.setattr(engine, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
     together = check_paths([tmp_path], Options(jobs=2))
     assert together.findings == alone.findings
     assert [run.timeline for run in together.runs] == [run.timeline for run in alone.runs]

@@ -1,0 +1,158 @@
+"""Opens what paths hold: packages, result sets and single logs, and by what each log is to be judged."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from common.reference import ROUNDS, is_number
+from compliance.benchmarks import benchmarks_of
+from compliance.examine import LogTask
+from compliance.model.layout import PackagePlace, PowerPlace, SetPlace, discover, result_name, round_of_path
+from compliance.model.package import Package
+from compliance.model.package_files import contents_of
+from compliance.model.result_set import ResultSet
+from compliance.model.system import read_description
+from compliance.options import Options
+from compliance.rule import STRICT
+
+OpenedSet = tuple[ResultSet, SetPlace]
+
+
+@dataclass(slots=True)
+class Opened:
+    """What paths hold, before any log is read.
+
+    rounds: by which round each input is judged, and why. sets: each with its place, without runs.
+    tasks: the logs to examine: those of the sets, counted and pruned, in their order; then those of no set.
+    """
+
+    rounds: list[tuple[str, str, str]] = field(default_factory=list)
+    packages: list[Package] = field(default_factory=list)
+    sets: list[OpenedSet] = field(default_factory=list)
+    tasks: list[LogTask] = field(default_factory=list)
+
+
+def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Opened:
+    """Return what the paths hold; reads descriptions and parameters, but no log."""
+    places, opened = discover([os.fspath(path) for path in paths]), Opened()
+
+    def round_for(path: str, flat: bool = False) -> str:
+        round_, why = choose_round(path, flat, options)
+        opened.rounds.append((path, round_, why))
+        return round_
+
+    for place in places.packages:
+        package, sets = _open_package(place, round_for(place.root, place.flat), options)
+        opened.packages.append(package)
+        opened.sets += sets
+    opened.sets += [(_open_folder(place, round_for(place.folder), options), place) for place in places.folders]
+    for results, found in opened.sets:
+        opened.tasks += _set_tasks(results, found, options)
+    asked = (options.profile, options.division, options.benchmark)
+    for path in places.logs:
+        task = LogTask(path, round_for(path), *asked, allow_mini=options.allow_mini, details=options.details)
+        opened.tasks.append(task)
+    return opened
+
+
+def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
+    """Return the round that an input is judged by, and why."""
+    if options.round:
+        return options.round, "as asked for"
+    if flat:
+        return "0.7", "the layout is flat"
+    named = round_of_path(path) if path != "-" else None
+    return (named, "a folder is named so") if named else (ROUNDS[-1], "the newest")
+
+
+def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[Package, list[OpenedSet]]:
+    package = Package(place.root, place.organisation, round_, options.profile, place.flat)
+    package.strange, package.missing, package.contents = place.strange, place.missing, contents_of(place.root)
+    for path in place.systems:
+        description = read_description(path)
+        package.descriptions[description.name] = description
+    bypassed = {path: _parameters(path, package) for path in place.parameters}
+    pairs = []
+    for found in place.sets:
+        results = _open_set(found, package, options)
+        system_parameters = os.path.join(os.path.dirname(os.path.dirname(found.folder)), "package_checker_params")
+        obeyed = (found.parameters and _parameters(found.parameters, package)) or bypassed.get(system_parameters)
+        if obeyed and options.profile != STRICT:
+            results.waiver = results.waiver or "package_checker_params says rcp-bypass"
+        pairs.append((results, found))
+    package.sets = [results for results, _ in pairs]
+    return package, pairs
+
+
+def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
+    description = package.descriptions.get(place.system)
+    results = ResultSet(place.folder, package.round, options.profile, place.scaling)
+    results.organisation, results.system, results.folder_benchmark = package.organisation, place.system, place.benchmark
+    results.description, results.other_files, results.power = description, place.others, place.power
+    known = place.benchmark.lower() if options.profile == STRICT else place.benchmark
+    results.benchmark = options.benchmark or (known if known in benchmarks_of(package.round) else None)
+    if description is not None:
+        official = "closed" if description.official_closed else "open"
+        results.division = description.division if options.profile == STRICT else official
+    results.division = options.division or results.division
+    results.committee_factor = _scaling_factor(place.scaling_file)
+    results.waiver = next((why for name, why in options.waivers.items() if results.name.endswith(name)), "")
+    return results
+
+
+def _open_folder(place: SetPlace, round_: str, options: Options) -> ResultSet:
+    results = ResultSet(place.folder, round_, options.profile, loose=True)
+    results.folder_benchmark, results.power = place.benchmark, place.power
+    results.division, results.benchmark = options.division, options.benchmark
+    return results
+
+
+def _set_tasks(results: ResultSet, place: SetPlace, options: Options) -> Iterator[LogTask]:
+    power = results.power or {}
+    for path in place.logs:
+        yield _task(path, results, options, power.get(result_name(path)))
+    for path in place.pruned:
+        yield _task(path, results, options)
+
+
+def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | None = None) -> LogTask:
+    return LogTask(
+        path,
+        results.round,
+        options.profile,
+        options.division,
+        options.benchmark,
+        results.division,
+        results.benchmark,
+        options.allow_mini,
+        power,
+        options.details,
+    )
+
+
+def _scaling_factor(path: str) -> float | None:
+    """Return the committee's factor, or None without a readable scaling.json."""
+    if not path:
+        return None
+    try:
+        with open(path, "rb") as file:
+            factor = json.loads(file.read(1 << 16)).get("scaling_factor")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return float(factor) if is_number(factor) else None
+
+
+def _parameters(path: str, package: Package) -> bool:
+    """Note lines that switch checks off; tell whether the official tool would obey one about convergence."""
+    try:
+        with open(path, encoding="latin-1") as file:
+            lines = file.read(1 << 16).splitlines(keepends=True)
+    except OSError:
+        return False
+    for number, line in enumerate(lines, 1):
+        if "bypass" in line:
+            package.parameters.append((path, number, line.strip()))
+    return any(line == "rcp-bypass" for line in lines)

@@ -1,0 +1,46 @@
+"""The options of a check, by the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from compliance.model.finding import Finding
+from compliance.rule import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to check.
+
+    round, benchmark, division: forced by the user; otherwise found out. select: only rules with these ids or
+    prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: reason for a failed
+    convergence test, by result set (`system/scaling/benchmark`). jobs: processes; 0 for all cores.
+    progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
+    registered for later checks of this process. details: keep what reports and packages need of each log, too.
+    """
+
+    profile: str = STRICT
+    round: str | None = None
+    benchmark: str | None = None
+    division: str | None = None
+    select: tuple[str, ...] = ()
+    ignore: dict[str, str] = field(default_factory=dict)
+    allow_mini: bool = False
+    waivers: dict[str, str] = field(default_factory=dict)
+    jobs: int = 0
+    progress: bool = False
+    rules: tuple[str, ...] = ()
+    details: bool = False
+
+    def filter(self, findings: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
+        """Return the findings that count, and the ignored ones with the reason."""
+        if not self.select and not self.ignore:
+            return findings, []
+        kept, ignored = [], []
+        for finding in findings:
+            reason = next((why for id_, why in self.ignore.items() if finding.rule.startswith(id_)), None)
+            if reason is not None:
+                ignored.append((finding, reason))
+            elif not self.select or finding.rule.startswith(self.select):
+                kept.append(finding)
+        return kept, ignored

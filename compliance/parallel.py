@@ -1,0 +1,71 @@
+"""Examines many logs: in this process, or on all cores where that is faster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from compliance.examine import LogTask, examine
+from compliance.logs.run import Run
+from compliance.options import Options
+from compliance.own_rules import load_rules, sources
+
+PARALLEL_BYTES = 24 << 20
+"""Below this, starting processes costs more than it saves."""
+
+
+def examine_all(tasks: list[LogTask], options: Options) -> Iterator[Run]:
+    """Return an iterator over what the logs say, in the order of the tasks; on all cores if there is much to read."""
+    measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
+    total = sum(map(_size, (*(task.path for task in tasks), *measured)))
+    jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES:
+        return _shown(map(Examine(options), tasks), len(tasks), total, options)
+    return _parallel(tasks, min(jobs, len(tasks)), total, options)
+
+
+def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> Iterator[Run]:
+    import multiprocessing  # only big trees pay for it
+    import signal
+
+    method = "fork" if sys.platform == "linux" else None
+    chunk = max(1, min(32, len(tasks) // (4 * jobs)))
+    # Ctrl-C is for the main process alone: it ends the others, without a traceback from each. They inherit the
+    # mask, so that not even one that is just starting hears the signal.
+    unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pool = multiprocessing.get_context(method).Pool(jobs)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
+    with pool:
+        yield from _shown(pool.imap(Examine(options), tasks, chunk), len(tasks), total, options)
+
+
+def _shown(runs: Iterator[Run], count: int, total: int, options: Options) -> Iterator[Run]:
+    if not options.progress or (count < 200 and total < PARALLEL_BYTES):
+        return runs
+    from tqdm import tqdm  # only terminals with long work pay for it
+
+    return iter(tqdm(runs, total=count, unit=" logs", desc="checking", leave=False, delay=1, file=sys.stderr))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+class Examine:
+    """Examines one log and filters its findings; can be sent to another process."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rules = sources()
+
+    def __call__(self, task: LogTask) -> Run:
+        load_rules(self.rules)  # a process that was not forked lacks them
+        run = examine(task)
+        run.findings, run.ignored = self.options.filter(run.findings)
+        return run

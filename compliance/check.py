@@ -37,7 +37,7 @@ examples:
   python -m compliance.check --explain QUA01           what a rule wants and why
   python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
 
-exit status: 0 nothing fails (warnings, notes and skipped rules may be there), 1 an error, 2 wrong use
+exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 an error or missing runs, 2 wrong use
 """
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compliance.formats.style import Style
 from compliance.formats.words import clean, counted, place
-from compliance.model.finding import ERROR, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
+from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
 
+MOST_SHORT = 5
+"""Above this many, results that lack runs are counted, not listed."""
 TOLERATED = "[tolerated: one run of a result may fail]"
 
 
@@ -131,14 +133,33 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str], list[str]]:
 
 
 def summary(report: Report, found: list[Shown]) -> str:
-    """Return verdict and counts: `FAIL: 3 errors, 2 warnings, 1 note in 12 logs`."""
+    """Return verdict and counts: `FAIL: 3 errors, 2 warnings, 1 note in 12 logs`.
+
+    Of what is incomplete, what it lacks comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
+    """
     described = sum(len(package.descriptions) for package in report.packages)
     extent_ = (described, "system description") if described and not report.runs else (len(report.runs), "log")
-    return f"{report.verdict}: {', '.join(_counts(found))} in {counted(*extent_)}"
+    lacks = f"{shortage(report)}; " if report.verdict == INCOMPLETE else ""
+    # Then all errors say that runs are missing.
+    severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)
+    return f"{report.verdict}: {lacks}{', '.join(_counts(found, severities))} in {counted(*extent_)}"
 
 
-def _counts(found: list[Shown]) -> Iterator[str]:
-    for severity in (ERROR, WARNING, NOTE):
+def shortage(report: Report) -> str:
+    """Return how many runs there are of how many in the results that lack some: `1 of 10 runs of cosmoflow`."""
+    short = [results for results in report.sets if results.missing_runs]
+    if not short:
+        return "runs are missing"
+    if len(short) > MOST_SHORT:
+        return f"{len(short)} of {len(report.sets)} results lack runs"
+    return ", ".join(
+        f"{len(results.runs)} of {len(results.runs) + results.missing_runs} runs of {clean(results.folder_benchmark)}"
+        for results in short
+    )
+
+
+def _counts(found: list[Shown], severities: Iterable[str]) -> Iterator[str]:
+    for severity in severities:
         number = sum(shown.severity == severity and not shown.tolerated for shown in found)
         yield counted(number, severity)
     tolerated = sum(shown.tolerated for shown in found)

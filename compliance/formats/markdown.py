@@ -39,7 +39,7 @@ from compliance.rule import RULES
 if TYPE_CHECKING:
     from compliance.model.report import Report
 
-SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "FAIL": "❌ FAIL"}
+SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "INCOMPLETE": "⏳ INCOMPLETE", "FAIL": "❌ FAIL"}
 HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}
 ENTITIES = {ord(sign): f"&#{ord(sign)};" for sign in "&<>|`*_~[]\\!@#:\"'$"}
 MOST_TEXTS = 20

@@ -33,13 +33,13 @@ from compliance.formats.words import (
     set_name,
     shown_path,
 )
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.model.report import Report
 
-COLORS = {"PASS": 32, "WARN": 33, "FAIL": 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
+COLORS = {PASS: 32, WARN: 33, INCOMPLETE: 33, FAIL: 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
 FEW = 3
 """So many places are named where the same is found in more of them."""
 MANY_TEXTS = 10

@@ -141,6 +141,8 @@ def convergence_text(results: ResultSet) -> str:
         return ""
     if verdict.passed:
         return "RCP passed" if verdict.case == "exact" else f"RCP passed ({verdict.case})"
+    if results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"):
+        return "RCP not tested yet"
     reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"

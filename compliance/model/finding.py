@@ -10,6 +10,12 @@ WARNING: Final = "warning"
 NOTE: Final = "note"
 SKIPPED: Final = "skipped"
 SEVERITIES: Final = (ERROR, WARNING, NOTE, SKIPPED)
+PASS: Final = "PASS"
+WARN: Final = "WARN"
+INCOMPLETE: Final = "INCOMPLETE"
+FAIL: Final = "FAIL"
+PASSING: Final = (PASS, WARN)
+"""The verdicts that a result may be submitted with."""
 
 
 class Finding(NamedTuple):
@@ -17,6 +23,7 @@ class Finding(NamedTuple):
 
     path, line: where (line counts from 1; 0 means the file or folder as a whole).
     key: the log key that it is about, if any. expected: what would have been right, in words.
+    incomplete: of an error that says only that runs are missing, which their submitter can still make.
     """
 
     rule: str
@@ -26,9 +33,14 @@ class Finding(NamedTuple):
     message: str
     expected: str = ""
     key: str = ""
+    incomplete: bool = False
 
 
 def worst(findings: Iterable[Finding]) -> str:
-    """Return the verdict on findings: FAIL with an error, WARN with a warning, else PASS."""
-    severities = {finding.severity for finding in findings}
-    return "FAIL" if ERROR in severities else "WARN" if WARNING in severities else "PASS"
+    """Return the verdict: FAIL with an error, INCOMPLETE if runs are missing, WARN with a warning, else PASS."""
+    found = {(finding.severity, finding.incomplete) for finding in findings}
+    if (ERROR, False) in found:
+        return FAIL
+    if (ERROR, True) in found:
+        return INCOMPLETE
+    return WARN if any(severity == WARNING for severity, _ in found) else PASS

@@ -43,7 +43,7 @@ class Package:
 
     @property
     def verdict(self) -> str:
-        """PASS, WARN or FAIL of the folder's own findings and its result sets."""
+        """PASS, WARN, INCOMPLETE or FAIL of the folder's own findings and its result sets."""
         return worst([*self.findings, *(f for results in self.sets for f in results.findings)])
 
 

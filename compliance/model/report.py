@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from compliance.logs.run import Run
-from compliance.model.finding import ERROR, SEVERITIES, WARNING, Finding, worst
+from compliance.model.finding import ERROR, PASSING, SEVERITIES, WARNING, Finding, worst
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
@@ -69,7 +69,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """PASS, WARN or FAIL; errors inside a tolerated run count as warnings."""
+        """PASS, WARN, INCOMPLETE or FAIL; errors inside a tolerated run count as warnings."""
         tolerated = self.tolerated
         deciding = [
             finding._replace(severity=WARNING) if finding.severity == ERROR and path in tolerated else finding
@@ -80,5 +80,5 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing fails, else 1."""
-        return 1 if self.verdict == "FAIL" else 0
+        """0 if nothing fails or is missing, else 1."""
+        return 0 if self.verdict in PASSING else 1

@@ -75,8 +75,15 @@ class ResultSet:
 
     @property
     def verdict(self) -> str:
-        """PASS, WARN or FAIL of the set as a whole; one failing run of a time-to-train result is allowed."""
+        """PASS, WARN, INCOMPLETE or FAIL of the set as a whole; one run of a time-to-train result may fail."""
         return worst(self.findings)
+
+    @property
+    def missing_runs(self) -> int:
+        """How many runs a result of a submission still lacks; in the profile strict, else it fails for lack of them."""
+        if self.reference is None or self.loose or not self.strict:
+            return 0
+        return max(0, self.reference.runs - len(self.runs))
 
     @property
     def failing(self) -> list[Run]:

@@ -10,6 +10,7 @@ from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
+from compliance.model.package_files import FOLDER
 from compliance.model.system import SystemDescription, is_placeholder
 from compliance.rule import STRICT, PackageRule, show
 
@@ -56,8 +57,10 @@ class Layout(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         for folder in package.missing:
             name = os.path.basename(folder)
-            more = ": the number of runs is 0" if name == "results" else ""
-            yield self.found(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
+            results = name == "results"
+            more = ": the number of runs is 0" if results else ""
+            found = self.found(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
+            yield found._replace(incomplete=results and package.strict)
         for folder, expected in package.strange:
             message = f"layout: unexpected folder {os.path.basename(folder)!r}"
             yield self.found(folder, 0, message, expected)
@@ -73,7 +76,9 @@ class Layout(PackageRule):
             yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
-            yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
+            found = self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
+            files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
+            yield found._replace(incomplete=not files)
 
 
 class BenchmarkFolders(PackageRule):
@@ -257,7 +262,7 @@ class ThroughputNeedsTimeToTrain(PackageRule):
     bad = (lambda package: package(scaling="weak"),)
 
     def check(self, package: Package) -> Iterator[Finding]:
-        timed = {results.benchmark for results in package.sets if results.scaling == STRONG and results.runs}
+        timed = {results.benchmark for results in package.sets if results.scaling == STRONG}
         for results in package.sets:
             if results.scaling == WEAK and results.benchmark not in timed:
                 message = f"throughput without a time-to-train result of {results.folder_benchmark}"

@@ -10,7 +10,7 @@ from typing import Any
 from common.reference import is_number, since
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
-from compliance.model.layout import STRONG, WEAK
+from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.rule import STRICT, SetRule, SubmissionsRule, show
@@ -26,8 +26,8 @@ class NumberOfRuns(SetRule):
     id = "RUN01"
     cite = RESULTS
     why = "The score is a mean over a fixed number of runs; more or fewer would let one choose."
-    fix = "Submit all runs of one series, named result_<i>.txt; do not add or take away any."
-    differs = "the official tool does not count in round 0.7"
+    fix = "Make the missing runs. Submit all runs of one series, named result_<i>.txt; do not add or remove any."
+    differs = "the official tool does not count in round 0.7, and knows no verdict INCOMPLETE"
     good = (lambda package: package(), lambda package: package(scaling="weak", runs=12))
     bad = (
         lambda package: package(runs=9),
@@ -45,8 +45,25 @@ class NumberOfRuns(SetRule):
             expected = f"at least {wanted} files result_<i>.txt"
         else:
             return
-        message = f"number of runs is {count}, {results.reference.name} needs {wanted}"
-        yield self.found(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
+        message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing(results)}"
+        found = self.found(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
+        yield found._replace(incomplete=results.missing_runs > 0)
+
+
+def _missing(results: ResultSet) -> str:
+    """Return which files are missing, the first free names: `: result_8.txt and result_9.txt are missing`."""
+    if not results.missing_runs:
+        return ""
+    taken = {result_name(run.path) for run in results.runs}
+    first = 0 if not taken or "result_0" in taken else 1
+    free = [at for at in range(first, first + results.missing_runs + len(taken)) if f"result_{at}" not in taken]
+    free = free[: results.missing_runs]
+    names = [f"result_{at}.txt" for at in free]
+    if len(names) == 1:
+        return f": {names[0]} is missing"
+    if len(names) > 2 and free[-1] - free[0] == len(free) - 1:
+        return f": {names[0]} to {names[-1]} are missing"
+    return f": {', '.join(names[:-1])} and {names[-1]} are missing"
 
 
 class FailingRuns(SetRule):

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from compliance.formats.findings import Group, Shown, extent, grouped
 from compliance.formats.words import counted
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.rule import RULES
 from submission.report.html import Html, disclosure, element, escaped, file_link, joined
 
@@ -30,7 +30,7 @@ LONGEST_LINE: Final = 240
 READ_CHARACTERS: Final = 16 << 20
 """What lies deeper in a file is not looked for."""
 PIECE: Final = 1 << 16
-SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", "FAIL": "✕", "WARN": "!", "PASS": "✓"}
+SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "✕", INCOMPLETE: "…", WARN: "!", PASS: "✓"}
 
 
 @dataclass(slots=True)

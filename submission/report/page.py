@@ -15,6 +15,7 @@ from compliance.benchmarks import reference_of
 from compliance.formats.findings import all_shown, alone, inputs_by_round, lowered, result_sets, summary
 from compliance.formats.words import counted
 from compliance.logs.run import Run
+from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -31,7 +32,7 @@ MEANING: Final = {
     "WARN": "No rule is broken; some findings deserve a look.",
     "FAIL": "At least one rule is broken.",
     "MINI": "Runs on the mini problems, which show that everything works. They are no MLPerf results.",
-    "INCOMPLETE": "Some results have fewer runs than the rules ask for.",
+    "INCOMPLETE": "Some results have fewer runs than the rules ask for; make the missing ones.",
 }
 
 GLOSSARY: Final = (
@@ -144,7 +145,7 @@ def labels_of(report: Report, lines: Sequence[Line]) -> list[str]:
     short = any(line.incomplete for line in lines)
     known = [provenance_of(package.root)[0] for package in report.packages]
     declared = any(provenance is not None and not provenance.complete for provenance in known)
-    labels = ["INCOMPLETE"] if short or declared else []
+    labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
     return [*labels, "MINI"] if any(run.mini for run in report.runs) else labels
 
 

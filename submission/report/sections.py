@@ -10,6 +10,7 @@ from common.reference import is_number
 from compliance.formats.findings import lowered
 from compliance.formats.words import convergence_of, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
+from compliance.model.finding import INCOMPLETE
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -72,7 +73,7 @@ def _title(line: Line) -> list[object]:
     kind = " throughput" if row.scaling == WEAK else ""
     words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
-    labels = ["INCOMPLETE"] if line.incomplete else []
+    labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
     return [*words, *(joined([" ", label(word)]) for word in [*labels, *(["MINI"] if row.mini else [])])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, count, positive, run_command
 from compliance.cli import add_rules_option
+from compliance.model.finding import FAIL, INCOMPLETE
 from submission.report.write import NotOurs
 from submission.round.finish import PackageInputs
 from submission.round.make import make_round
@@ -44,8 +46,9 @@ USER_ERRORS: Final = (ValueError, OSError, LockedError, NotOurs)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(argv)
-    return run_command(lambda: _emit(given) if given.emit else _round(given), USER_ERRORS)
+    arguments = sys.argv[1:] if argv is None else argv
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _emit(given) if given.emit else _round(given, arguments), USER_ERRORS)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,7 +104,7 @@ def _emit(given: argparse.Namespace) -> int:
     return 0
 
 
-def _round(given: argparse.Namespace) -> int:
+def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     if given.system and not given.system.is_file():
         raise UsageError(f"--system {given.system}: there is no such file")
     if given.sources and not given.sources.is_dir():
@@ -110,7 +113,21 @@ def _round(given: argparse.Namespace) -> int:
     plan = _plan(given)  # before there is a folder: what is wrong use leaves nothing
     # A batch system ends jobs with SIGTERM: the runs that are under way must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return make_round(plan, given.output, Workers(given.jobs, given.threads), given.data, inputs)
+    verdict = make_round(plan, given.output, Workers(given.jobs, given.threads), given.data, inputs)
+    if verdict == INCOMPLETE:
+        print(f"run the rest with: {_again(arguments)}", flush=True)
+    return 1 if verdict == FAIL else 0
+
+
+def _again(arguments: Sequence[str]) -> str:
+    """Return the command that makes all runs that are missing: this one without --runs."""
+    words, kept = iter(arguments), []
+    for word in words:
+        if word == "--runs":
+            next(words)
+        elif not word.startswith("--runs="):
+            kept.append(word)
+    return shlex.join(["python", "-m", "submission.round", *kept])
 
 
 if __name__ == "__main__":

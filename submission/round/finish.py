@@ -16,12 +16,10 @@ from common.command import UsageError
 from common.reference import MINI
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
+from compliance.formats.findings import shortage
 from compliance.formats.words import clean
-from compliance.model.finding import ERROR
+from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
-from compliance.model.report import Report
-from compliance.rules.convergence import Convergence
-from compliance.rules.runs import NumberOfRuns
 from submission.assemble.assemble import Assembled, assemble
 from submission.assemble.implementation import code_of
 from submission.assemble.packing import IMPLEMENTATION, Assembly
@@ -33,8 +31,6 @@ from submission.system.describe import describe, render
 
 PACKAGE: Final = "package"
 REPORT: Final = "report.html"
-TOO_FEW: Final = "too few runs"
-"""What the convergence test says then; see compliance.rcp.Case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +68,11 @@ class RoundPackage:
                         f"{setup.series.config}; a package has one: --set submission.{name}=VALUE"
                     )
 
-    def write(self, runs: Runs) -> int:
-        """Package and report are there; return 0 if nothing is wrong with them but that runs are missing, else 1."""
+    def write(self, runs: Runs) -> str:
+        """Write package and report; return the verdict on the package, FAIL if no run is finished."""
         if not runs.logs():
             print("no run is finished: there is nothing to package", file=sys.stderr)
-            return 1
+            return FAIL
         package = self._package(runs)
         options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
         report = check_paths([package.root], options)
@@ -85,11 +81,9 @@ class RoundPackage:
         print(f"\n{FORMATS['text'](report, Style(width=width, base=os.getcwd()))}\n{table_text(report, width)}")
         print(clean(f"package: {package.root}"))
         print(clean(f"report:  {self.folder / REPORT}"), flush=True)
-        if _wrong(report):
-            return 1
-        if report.exit_code:
-            print("INCOMPLETE: only runs are missing; the same command without --runs makes them", flush=True)
-        return 0
+        if report.verdict == INCOMPLETE:
+            print(f"INCOMPLETE: {shortage(report)}", flush=True)
+        return report.verdict
 
     def _package(self, runs: Runs) -> Assembled:
         with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
@@ -124,16 +118,3 @@ class RoundPackage:
         path.write_text(render(description.fields))
         print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} points for you to fill in")
         return path
-
-
-def _wrong(report: Report) -> bool:
-    """Tell whether anything fails beside the number of runs, and the convergence test that so few do not allow."""
-    few = {results.folder for results in report.sets if results.convergence and results.convergence.case == TOO_FEW}
-    return any(
-        finding.severity == ERROR
-        and finding.rule != NumberOfRuns.id
-        and not (finding.rule == Convergence.id and path in few)
-        for path, findings in report.groups()
-        if path not in report.tolerated
-        for finding in findings
-    )

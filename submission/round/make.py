@@ -18,8 +18,8 @@ from submission.round.runs import CONFIG, Runs
 from submission.round.state import StateError, load_state
 
 
-def make_round(plan: Sequence[Series], output: Path, workers: Workers, data: Path | None, inputs: PackageInputs) -> int:
-    """Make what is missing of a round in the folder `output`; return the exit status of the command.
+def make_round(plan: Sequence[Series], output: Path, workers: Workers, data: Path | None, inputs: PackageInputs) -> str:
+    """Make what is missing of a round in the folder `output`; return the verdict on its package.
 
     data: where the folders with the data are, or are made; None: where the configurations say.
     """

@@ -17,6 +17,7 @@ from compliance.engine import Options, check_paths
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import convergence_of, convergence_text
 from compliance.logs.run import Run
+from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -33,7 +34,7 @@ Key = tuple[str, bool, str, str, str]
 class Row:
     """One result. None or "" stands for what neither logs nor system description say.
 
-    verdict: PASS, WARN or FAIL of the result with its logs. availability: status of the system.
+    verdict: PASS, WARN, INCOMPLETE or FAIL of the result with its logs. availability: status of the system.
     nodes, processors, accelerators: of the system; of a folder without system description, of one run.
     run_minutes: of the accepted runs, ascending. minutes: time to train, or of a throughput from the first start to
     the last stop. convergence: mean length of the runs, in convergence_unit (epochs or samples).
@@ -245,7 +246,7 @@ def _best(rows: Iterable[Row]) -> dict[Key, float | None]:
     for row in rows:
         for organisation in (row.organisation.lower(), EVERYBODY):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            scores = [best.get(key), row.score if row.verdict != "FAIL" else None]
+            scores = [best.get(key), row.score if row.verdict in PASSING else None]
             known = [score for score in scores if score is not None]
             best[key] = (max if row.scaling == WEAK else min)(known, default=None)
     return best

@@ -226,7 +226,7 @@ def test_wrong_use(folder, tmp_path, capsys):
     assert "-o FOLDER" in capsys.readouterr().err
     (tmp_path / "file").write_text("x")
     assert main([path, "--format", "csv", "-o", str(tmp_path / "file")]) == 2
-    assert main([path, "-o", str(tmp_path / "no" / "folder.txt")]) == 2
+    assert main([path, "-o", str(tmp_path / "file" / "table.txt")]) == 2
     with pytest.raises(SystemExit, match="2"):
         main([path, "--round", "4.0"])
     assert "known are 0.7, 1.0" in capsys.readouterr().err

@@ -1,0 +1,154 @@
+"""The suite from its wheel, in a folder without a checkout: what it brings is found, what is missing is named."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from compliance.benchmarks import PACKAGES
+from compliance.samples.log import SampleLog
+from submission.assemble.implementation import SETUP_FILES
+
+ROOT = Path(__file__).parents[1]
+CHECKER = ("msgspec", "yaml", "tqdm")
+"""What the suite needs without any extra."""
+TINY = """
+variant: mini
+output_dir: run
+data: {data_dir: data/tiny, sample_shape: [16, 16, 16, 4], workers: 1}
+model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0}
+schedule: {base_lr: 0.01, scaling: none}
+train: {epochs: 1, global_batch_size: 8, target: 0.9}
+precision: {dtype: fp32}
+submission: {org: Example University, platform: test_n1, status: research}
+"""
+pytestmark = pytest.mark.slow
+
+
+def pip(*arguments):
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
+    subprocess.run(command, check=True, env=clean_environment())
+
+
+def clean_environment():
+    """Return the environment without what leads to the checkout, or measures it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTHONPATH"))}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy: a build writes beside the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for package in (path.parent for path in ROOT.glob("*/__init__.py")):
+        shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in SETUP_FILES:
+        shutil.copy(ROOT / name, folder / "code")
+    isolation = ["--no-build-isolation"] if find_spec("setuptools") else []
+    pip("wheel", "--no-deps", *isolation, "--wheel-dir", folder, folder / "code")
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """Make environments with the wheel, and nothing else but packages of this one: all of them, or some."""
+
+    def make(*packages):
+        folder = tmp_path_factory.mktemp("environment")
+        venv.create(folder, symlinks=True)
+        site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+        pip("--python", folder / "bin/python", "install", "--no-deps", wheel)
+        here = Path(sysconfig.get_path("purelib"))
+        for name in packages:
+            (site / name).symlink_to(Path(find_spec(name).origin).parent)
+        if not packages:  # last in the search path, and .pth files in it, as of an editable suite, are not read
+            (site / "all_others.pth").write_text(f"{here}\n")
+        return folder / "bin"
+
+    return make
+
+
+class Shell:
+    """Runs commands of an environment in a folder."""
+
+    def __init__(self, bin_, folder):
+        self.bin, self.folder = bin_, folder
+
+    def __call__(self, line, status=0):
+        """Run a command; return what it prints, on both channels. It must end with the status, and no traceback."""
+        name, *words = line.split()
+        done = subprocess.run(
+            [self.bin / name, *words],
+            cwd=self.folder,
+            env=clean_environment() | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stdout, done.stdout
+        assert done.returncode == status, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checker(environment):
+    return environment(*CHECKER)
+
+
+@pytest.fixture(scope="module")
+def everything(environment):
+    return environment()
+
+
+def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_path):
+    shell = Shell(checker, tmp_path)
+    (tmp_path / "result_0.txt").write_bytes(SampleLog("cosmoflow").bytes())
+    assert "Check results:" in shell("mlperf-hpc --help")
+    assert "PASS" in shell("mlperf-hpc check result_0.txt")
+    assert shell("python -m compliance.check result_0.txt") == shell("mlperf-hpc check result_0.txt")
+    assert "cosmoflow, full, round 3.0" in shell("mlperf-hpc rcp show cosmoflow")
+    wanted = r"error: (\w+: )?{0}\.train needs (numpy|torch): pip install 'mlperf-hpc-suite\[{0}\]'"
+    for name in PACKAGES:
+        for line in (f"python -m {name}.train --help", f"mlperf-hpc train {name} mini"):
+            assert re.fullmatch(wanted.format(name) + "\n", shell(line, status=1))
+    assert "pip install 'mlperf-hpc-suite[train]'" in shell("mlperf-hpc export --help", status=1)
+    said = shell(f"mlperf-hpc round --config mini --benchmarks {PACKAGES[0]}", status=2)
+    assert re.match(wanted.format(PACKAGES[0]), said) and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_configurations_are_found_by_name(name, everything, tmp_path):
+    shell = Shell(everything, tmp_path)
+    listed = [line.split()[0] for line in shell(f"python -m {name}.train --list-configs").splitlines()]
+    assert set(listed) == {"config", "mini", *(path.stem for path in (ROOT / name / "presets").iterdir())}
+    for config in ("mini", listed[2]):
+        assert "output_dir: " in shell(f"mlperf-hpc train {name} {config} data.data_dir=d --print-config")
+    assert "is named mini" in shell(f"python -m {name}.train {name}/mini.yaml", status=2)
+    assert f"  {name}.train mini " in shell(f"mlperf-hpc round --config mini --benchmarks {name} --emit plain")
+
+
+def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):
+    shell = Shell(everything, tmp_path)
+    shell("mlperf-hpc synthesize cosmoflow data/tiny --grid 16 --particles 16 --train 24 --validation 7 --workers 1")
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "round.yaml").write_text("cosmoflow: {config: tiny.yaml}")
+    said = shell("mlperf-hpc round --config round.yaml --runs 1 -o out")
+    assert "package: out/package/Example_University" in said and (tmp_path / "out/report.html").exists()
+    package = tmp_path / "out/package/Example_University"
+    code = package / "benchmarks/cosmoflow/implementations/mlperf-hpc-suite"
+    for name in (*SETUP_FILES, "cosmoflow/presets/gbs512.yaml", "cosmoflow/README.md"):
+        assert (code / name).read_bytes() == (ROOT / name).read_bytes()
+    made_by = json.loads((package / "provenance.json").read_text())["implementations"]
+    assert list(made_by) == ["benchmarks/cosmoflow/implementations/mlperf-hpc-suite"]
+    isolation = ["--no-build-isolation"] if find_spec("setuptools") else []
+    pip("wheel", "--no-deps", *isolation, "--wheel-dir", tmp_path / "again", code)
+    call = f"mlperf-hpc assemble out/cosmoflow --system {next(package.glob('systems/*.json'))} -o other"
+    assert re.search(r"wrote \d+ files, 0 were there", shell(call))

@@ -4,8 +4,9 @@
 #   QUICK        1: `make demo` trains one benchmark, not three
 #   LOGS         what `make demo` checks after its own logs: a file or a folder
 #   PYTEST_ARGS  more arguments for pytest; to select tests use `make test-fast`, for `make test` demands coverage
-#   TORCH_INDEX  a wheel index for torch, such as https://download.pytorch.org/whl/cpu: the default index holds the CUDA
-#                build on most Linux machines, which is gigabytes larger than the CPU build
+#   TORCH_INDEX  a wheel index for torch. The default index holds the CUDA build on most Linux machines, which is
+#                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine that has no accelerator takes
+#                the CPU build from CPU_INDEX, if that answers; TORCH_INDEX=https://pypi.org/simple prevents it.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,10 +14,10 @@ QUICK ?=
 LOGS ?=
 PYTEST_ARGS ?=
 TORCH_INDEX ?=
+CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 PY := $(VENV)/bin/python
-PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt \
-  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 # Every top-level folder with an __init__.py.
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
@@ -64,6 +65,17 @@ clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Installs what needs torch; see TORCH_INDEX.
+define INSTALL_WITH_TORCH
+@index='$(TORCH_INDEX)'; \
+if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/kfd ] && ! command -v nvidia-smi >/dev/null; then \
+  if timeout 5 $(PY) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=4)' $(CPU_INDEX)/torch/ 2>/dev/null; \
+  then index=$(CPU_INDEX); echo "no accelerator found: installing the CPU build of torch from $$index (TORCH_INDEX overrides)"; \
+  else echo "no accelerator found, but $(CPU_INDEX) does not answer: installing torch from the default index"; fi; \
+fi; \
+$(PIP_INSTALL) $${index:+--extra-index-url $$index} --editable
+endef
+
 # The stamps: made after success only, so that an interrupted installation starts again.
 $(VENV)/.created:
 	@command -v "$(PYTHON)" >/dev/null || { echo "error: no $(PYTHON) here; name a Python >= 3.11: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -77,10 +89,10 @@ $(VENV)/.checker-installed: $(VENV)/.created $(REQUIREMENTS)
 	@touch $@
 
 $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[all]'
+	$(INSTALL_WITH_TORCH) '.[all]'
 	@touch $(VENV)/.checker-installed $@
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(PIP_INSTALL) --editable '.[dev,all,mpi,plot]'
+	$(INSTALL_WITH_TORCH) '.[dev,all,mpi,plot]'
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

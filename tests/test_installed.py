@@ -114,6 +114,12 @@ def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_
     assert "Check results:" in shell("mlperf-hpc --help")
     assert "PASS" in shell("mlperf-hpc check result_0.txt")
     assert shell("python -m compliance.check result_0.txt") == shell("mlperf-hpc check result_0.txt")
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common/__init__.py").touch()  # somebody else's package
+    assert "PASS" in shell("mlperf-hpc check result_0.txt") and "PASS" in shell(
+        "python -P -m compliance.check result_0.txt"
+    )
+    shutil.rmtree(tmp_path / "common")
     assert "cosmoflow, full, round 3.0" in shell("mlperf-hpc rcp show cosmoflow")
     wanted = r"error: (\w+: )?{0}\.train needs (numpy|torch): pip install 'mlperf-hpc-suite\[{0}\]'"
     for name in PACKAGES:

@@ -2,12 +2,14 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from compliance.samples.log import SampleLog
 from submission.cli import COMMANDS, main, resolve, usage
 
+ROOT = Path(__file__).parents[2]
 ALL = [name for commands in COMMANDS.values() for name in commands]
 
 
@@ -46,6 +48,14 @@ def test_a_command_calls_itself_and_others_as_it_was_called(name, mlperf_hpc, ca
     assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} [-h]") and "python -m" not in out
     for mentioned, second in re.findall(r"mlperf-hpc (\w+) ?(\w*)", out):
         resolve([mentioned, second])
+
+
+@pytest.mark.parametrize("page", ["action.yml", ".pre-commit-hooks.yaml", "docs/guide/install.md"])
+def test_commands_of_the_pages_exist(page):
+    named = re.findall(r"mlperf-hpc\"? ([a-z]+) ?(\w*)", (ROOT / page).read_text())
+    assert named
+    for name, second in named:
+        resolve([name, second])
 
 
 def test_the_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from submission.assemble.implementation import SETUP_FILES
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "containers/Dockerfile").read_text()
 DEFINITION = (ROOT / "containers/mlperf-hpc.def").read_text()
@@ -18,6 +20,10 @@ SETUP.read(ROOT / "setup.cfg")
 def test_the_extras_exist(recipe):
     extras = re.search(r"--editable '\.\[(.*)\]'", recipe)[1].split(",")
     assert {"all", "mpi"} <= set(extras) <= set(SETUP["options.extras_require"])
+
+
+def test_the_wheel_has_what_a_package_needs():
+    assert tuple(SETUP["options.data_files"]["share/mlperf-hpc-suite"].split()) == SETUP_FILES
 
 
 def test_the_shell_commands_are_read_by_a_shell():

@@ -17,27 +17,27 @@ from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.splits import HashSplit, SplitFile
 
 DESCRIPTION: Final = """\
-Makes the CosmoFlow data from raw universes, and checks data that are there.
+Convert raw universes to CosmoFlow's samples, and check existing data.
 """
 EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data --train 8192 --validation 1024
   srun -N 8 --ntasks-per-node 4 python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data
   python -m cosmoflow.prepare manifest cosmoUniverse_2019_05_4parE_tf_v2   once, after a download
-  python -m cosmoflow.prepare verify data                                  are all files there and unchanged?
+  python -m cosmoflow.prepare verify data                                  are all files present and unchanged?
 
-Each has its own help, as in: python -m cosmoflow.prepare convert --help
+Each subcommand has its own help, as in: python -m cosmoflow.prepare convert --help
 """
 CONVERT_HELP: Final = """\
-Cuts every universe (*.hdf5 below INPUT_DIR: `full`, int16 N x N x N x 4, and `unitPar`, four labels) into cubes, one
+Cut every universe (*.hdf5 below INPUT_DIR: `full`, int16 N x N x N x 4, and `unitPar`, four labels) into cubes, one
 sample per file:
 
   OUTPUT_DIR/train/<folder>_<universe>_000.tfrecord ...  OUTPUT_DIR/validation/...  OUTPUT_DIR/manifest.json
 
-<folder> is the name of the folder in which the universe lies. All cubes of a universe are in the same split, which
-follows from a seeded hash of its name. Stop it at any time: the same command goes on where it stopped, also with
-other numbers of workers and tasks. Damaged universes are left out and listed at the end; fix or remove them and give
-the command again. The manifest, with sizes and checksums, is written when nothing is left to do.
+<folder> is the name of the folder that contains the universe. All cubes of a universe are in the same split, chosen by
+a seeded hash of its name. You can stop at any time: the same command resumes, also with other numbers of workers and
+tasks. Damaged universes are skipped and listed at the end; fix or remove them and run the command again. The manifest,
+with sizes and checksums, is written once everything is done.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
@@ -62,7 +62,7 @@ class Converter:
 
 
 def find_universes(folder: Path) -> dict[str, Path]:
-    """The raw universes below a folder by name, `<folder>_<universe>`; BuildError if there are none."""
+    """Return the raw universes below a folder by name, `<folder>_<universe>`; BuildError if there are none."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.hdf5")):
         name = f"{path.resolve().parent.name}_{path.stem}"
@@ -75,7 +75,7 @@ def find_universes(folder: Path) -> dict[str, Path]:
 
 
 def conversion(args: argparse.Namespace) -> DatasetPlan:
-    """The plan of `convert`: one item per universe."""
+    """Return the plan of `convert`: one item per universe."""
     universes = find_universes(args.input_dir)
     split = (
         SplitFile(args.split_file)
@@ -84,10 +84,12 @@ def conversion(args: argparse.Namespace) -> DatasetPlan:
     )
     sides = {name: side for side, names in split(sorted(universes)).items() for name in names}
     if unused := len(universes) - len(sides):
-        print(f"{unused:,} of {len(universes):,} universes are in neither split and left out")
+        print(f"{unused:,} of {len(universes):,} universes are in neither split and will be skipped")
     grid = _grid([universes[name] for name in sorted(sides)])
     if grid % args.sample_size:
-        raise BuildError(f"universes of {grid} voxels per side cannot be cut into cubes of {args.sample_size}")
+        raise BuildError(
+            f"universes of {grid} voxels per side cannot be cut into {args.sample_size}³ cubes: set a divisor"
+        )
     samples = SampleFormat.chosen(args.format, args.compress)
     blocks = grid // args.sample_size
     items = tuple(
@@ -119,7 +121,7 @@ def _grid(paths: Sequence[Path]) -> int:
 
 
 def convert(args: argparse.Namespace) -> int:
-    """All universes of this task are samples; returns the exit code."""
+    """Convert all universes of this task to samples; return the exit code."""
     workers, plan = workers_of(args), conversion(args)
     return report(build_dataset(plan, args.output_dir, workers), plan, args.output_dir)
 
@@ -133,23 +135,29 @@ def _parser() -> argparse.ArgumentParser:
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
-    made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
+    made.add_argument(
+        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+    )
     made.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
-    made.add_argument("--format", choices=FORMATS, default="tfrecord", help="of the samples (default tfrecord)")
+    made.add_argument("--format", choices=FORMATS, default="tfrecord", help="format of the samples (default tfrecord)")
     made.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, none for npy")
     split = made.add_argument_group("split by universes")
-    split.add_argument("--validation-fraction", type=float, default=1 / 9, help="about so many (default 1/9)")
-    split.add_argument("--train", type=count, metavar="N", help="exactly so many for training (default: the rest)")
-    split.add_argument("--validation", type=count, metavar="N", help="exactly so many for validation, not a fraction")
-    split.add_argument("--seed", type=count, default=0, help="of the hash that decides (default 0)")
-    split.add_argument("--split-file", type=Path, help="YAML or JSON instead: {train: [names], validation: [names]}")
+    split.add_argument("--validation-fraction", type=float, default=1 / 9, help="approximate share (default 1/9)")
+    split.add_argument("--train", type=count, metavar="N", help="exact number for training (default: the rest)")
+    split.add_argument(
+        "--validation", type=count, metavar="N", help="exact number for validation, instead of a fraction"
+    )
+    split.add_argument("--seed", type=count, default=0, help="seed of the hash that decides (default 0)")
+    split.add_argument(
+        "--split-file", type=Path, help="YAML or JSON file instead of the hash: {train: [names], validation: [names]}"
+    )
     add_worker_options(made)
     LAYOUT.add_commands(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     args = _parser().parse_args(argv)
     return run_command(lambda: args.run(args), USER_ERRORS)
 

@@ -1,4 +1,4 @@
-"""The command line that makes universes from physics, in the published formats: data for a laptop, and for tests."""
+"""The command that generates universes from physics, in the published formats: data for a laptop, and for tests."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from cosmoflow.simulation.plot import draw
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
 DESCRIPTION: Final = """\
-Makes universes from physics: the linear spectrum of matter, displaced particles (2LPT), four redshifts, and four
+Generate universes from physics: the linear spectrum of matter, displaced particles (2LPT), four redshifts, and four
 parameters drawn from a prior. The files have the published formats and names; job and seed in the names are invented.
-Without options it makes the data of the mini problem: 2,048 + 256 universes of 32 x 32 x 32 x 4.
+Without options, generate the mini dataset: 2,048 + 256 universes of 32 x 32 x 32 x 4.
 
-The same arguments give the same data, whatever the number of workers. Stop it at any time: the same command goes on
-where it stopped. A folder with other data is refused.
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
 """
 EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.synthesize data/cosmoflow-mini            the mini problem, half a minute on two cores
-  python -m cosmoflow.synthesize data/cosmoflow-mini --verify   again: nothing to make, checksums compared
+  python -m cosmoflow.synthesize data/cosmoflow-mini --verify   again: reuse everything, compare checksums
   python -m cosmoflow.synthesize data/seed7 --seed 7            the mini problem with other universes
   python -m cosmoflow.synthesize data/full --preset full-size   12 samples of 128^3, as large as the published ones
   python -m cosmoflow.synthesize data/raw --preset full-size --grid 64 --subvolumes 2 --format hdf5
                                                                 raw universes, input of cosmoflow.prepare convert
-  python -m cosmoflow.synthesize --plot                         no data: slices and spectra in universes.png
+  python -m cosmoflow.synthesize --plot                         no data, only slices and spectra in universes.png
 """
 RAW: Final = "hdf5"
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Makes one universe; the source of an item is the number of its split, its own, and the stem of its files."""
+    """Generates one universe; an item's source is the index of its split, its own index, and the stem of its files."""
 
     recipe: Recipe
     seed: int
@@ -61,7 +61,7 @@ class Generator:
 
 
 def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> DatasetPlan:
-    """The plan of a synthetic dataset, one item per universe; without a format of samples it is raw universes."""
+    """Return the plan of a synthetic dataset, one item per universe; without a format of samples, of raw universes."""
     items = []
     job = 20_000_000 + seed % 10_000_000
     for code, (split, universes) in enumerate(zip(SPLITS, (recipe.train, recipe.validation), strict=True)):
@@ -78,7 +78,7 @@ def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> Datase
 
 
 def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[str, Any]:
-    """What a manifest says about synthetic data: everything that the content depends on."""
+    """Return the facts for the manifest: everything that the content depends on."""
     cubes = recipe.subvolumes**3
     source = Path(universe.__file__).read_bytes()
     return {
@@ -105,10 +105,10 @@ class Synthesize(Synthesis):
 
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of universes."""
-        made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as the mini problem")
+        made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as in the mini problem")
         made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
         made.add_argument(
-            "--subvolumes", type=positive, metavar="K", help="cut universes of K·N voxels per side into K³ samples"
+            "--subvolumes", type=positive, metavar="K", help="cut each universe of K·N voxels per side into K³ samples"
         )
         made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
         made.add_argument(
@@ -127,7 +127,7 @@ class Synthesize(Synthesis):
     def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of samples, or of raw universes."""
         if args.format == RAW and args.compress == "gzip":
-            raise UsageError("raw universes are not compressed: leave out --compress")
+            raise UsageError("raw universes cannot be compressed: omit --compress")
         samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
         return synthesis(recipe, args.seed, samples)
 
@@ -136,7 +136,7 @@ class Synthesize(Synthesis):
         draw(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
-        """Return the command to give next: cut raw universes, or train."""
+        """Return the next command: cut raw universes, or train."""
         shape = plan.facts["sample_shape"]
         if plan.facts["format"] == RAW:
             return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"

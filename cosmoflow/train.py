@@ -47,7 +47,7 @@ class CosmoFlow(SampleProblem[Batch]):
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
         if dist.is_main:
-            train_set.read(0)  # wrong shapes are found before the run begins
+            train_set.read(0)  # so that wrong shapes are found before the run starts
         self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
 
     @cached_property

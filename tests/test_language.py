@@ -52,7 +52,6 @@ NOT_YET_REVISED = (
     "common/training",
     "compliance",
     "containers",
-    "cosmoflow",
     "deepcam",
     "docs",
     "oc20",

@@ -1,1 +1,1 @@
-"""The files of CosmoFlow's datasets, and the dataset that training reads."""
+"""CosmoFlow's data: file formats, the split by universes, and the dataset that training reads."""

@@ -1,4 +1,4 @@
-"""Random symmetries of the samples: the universe has no preferred direction and no centre. For the open division."""
+"""Augment samples by random symmetries, for the open division: the universe has no preferred direction or centre."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SYMMETRIES: Final = tuple(product(permutations((0, 1, 2)), product((False, True)
 
 
 def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
-    """Each sample under a random symmetry of the cube; with `roll_step` also shifted round the box along each axis.
+    """Return each sample under a random symmetry of the cube; with `roll_step` also shifted periodically on each axis.
 
-    x: (B, N, N, N, C), any device; it stays as it is. seeds: uint64 (B,), random bits per sample, which decide alone.
-    roll_step: the shifts are multiples of so many voxels; 0: none.
-    Shifts are right for a whole box only: the opposite sides of a sub-volume, as in the published data, do not match.
+    x: (B, N, N, N, C), any device, not modified. seeds: uint64 (B,), the only source of randomness.
+    roll_step: shifts are multiples of this number of voxels; 0: none.
+    Shifts are valid for a whole box only: opposite sides of a sub-volume, as in the published data, do not match.
     """
     side = x.shape[1]
     changed = torch.empty_like(x)

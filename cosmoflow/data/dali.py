@@ -1,4 +1,4 @@
-"""Batches read by NVIDIA DALI: raw TFRecord or npy files, copied to the GPU by it where there is one.
+"""Read batches by NVIDIA DALI from raw TFRecord or npy files, and copy them to the GPU if there is one.
 
 DALI cannot read gzipped TFRecord: stage such data with staging.inflate=true, or use the native pipeline.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.data.dali import dali_batches  # first: it says what to install
+from common.data.dali import dali_batches  # first: its error says what to install
 from common.data.prefetch import Read
 from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import Dataset, DatasetError
@@ -41,7 +41,7 @@ def _npy(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
 
 
 def _tfrecord(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, Any]:
-    """The voxels and labels of records; the first is read here too, so that damage has a clear error."""
+    """Return the nodes of voxels and labels; the first record is also read here, so that damage has a clear error."""
     paths = [path for index in order for path in dataset.paths(index)]
     with paths[0].open("rb") as file:
         if file.read(2) == tfrecord.GZIP_MAGIC:
@@ -53,7 +53,7 @@ def _tfrecord(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, 
     for path in set(paths):
         if (found := path.stat().st_size) != size:
             raise DatasetError(f"{path}: {found} bytes, but {paths[0].name} has {size}; DALI needs records of one size")
-    index_file = scratch / "index"  # one for all, because they are equal: where the only record is, and its size
+    index_file = scratch / "index"  # one for all files: offset and size of the only record are the same
     index_file.write_text(f"0 {size}\n")
     read = fn.readers.tfrecord(
         path=[str(path) for path in paths],

@@ -1,4 +1,4 @@
-"""Samples of CosmoFlow: where they are, how they get from files to the device, and what the network sees of them."""
+"""CosmoFlow's samples: their files, their configuration, and the input of the network made from them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which samples, and how they are read."""
+    """Which samples are read, and how."""
 
-    data_dir: Path = key(REQUIRED, "has the folders train and validation, a sample per file", PLACE)
-    train_samples: int | None = key(None, "train on the first so many in order of names; null: all", unit="samples")
-    eval_samples: int | None = key(None, "evaluate the first so many in order of names; null: all", unit="samples")
+    data_dir: Path = key(REQUIRED, "folder with train and validation, a sample per file", PLACE)
+    train_samples: int | None = key(None, "train on the first N samples by file name; null: all", unit="samples")
+    eval_samples: int | None = key(None, "evaluate the first N samples by file name; null: all", unit="samples")
     sample_shape: tuple[int, int, int, int] = key((128, 128, 128, 4), "D, H, W, C of a sample")
     format: Literal["tfrecord", "npy"] = key(
         "tfrecord", "tfrecord (gzipped or not), or npy (pairs of files, see cosmoflow/data/npy.py)", ROUTE
     )
-    apply_log: bool = key(True, "the network sees log(1 + x); otherwise each sample divided by its mean")
+    apply_log: bool = key(True, "feed the network log(1 + x); otherwise each sample divided by its mean")
     shift: float = key(0.0, "for the open division: the network sees (input - shift) / scale")
     scale: float = key(1.0, "for the open division: see shift")
     workers: int = key(4, "threads that read samples", PLACE)
-    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
+    prefetch: int = key(4, "batches to read ahead", PLACE)
     augment: Literal["none", "symmetries"] = key(
         "none",
         "of training samples, for the open division; symmetries: each epoch shows a sample under one of the 48 "
@@ -43,13 +43,13 @@ class DataConfig:
     )
     roll_step: int = key(
         0,
-        "with symmetries, samples are also shifted round the box by multiples of this; 0: not. Right for whole boxes, "
-        "and if a shift maps the lattice of the particles to itself: 2 for 48 particles on 32 voxels",
+        "with symmetries, also shift samples periodically by multiples of this; 0: do not. Valid for whole boxes, "
+        "if a shift maps the particle lattice to itself: 2 for 48 particles on 32 voxels",
         unit="voxels",
     )
     verify_crc: bool = key(False, "compare the CRC of each TFRecord", PLACE)
     pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py", PLACE)
-    cache: bool = key(False, "keep what was read in memory; for small sets", PLACE)
+    cache: bool = key(False, "keep samples in memory after the first read; for small datasets", PLACE)
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "workers", "prefetch"):
@@ -61,17 +61,19 @@ class DataConfig:
         if min(self.sample_shape) < 1:
             raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
         if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:
-            raise ValueError(f"augment is {self.augment!r}, but {self.sample_shape[:3]} is no cube; set augment=none")
+            raise ValueError(
+                f"augment is {self.augment!r}, but {self.sample_shape[:3]} is not a cube; set augment=none"
+            )
         if self.verify_crc and self.format != "tfrecord":
-            raise ValueError(f"verify_crc is for tfrecord: {self.format} files hold no checksum")
+            raise ValueError(f"verify_crc needs format=tfrecord: {self.format} files have no checksum")
         if self.pipeline == "dali" and (self.verify_crc or self.cache):
-            raise ValueError("DALI neither compares checksums nor keeps samples; unset verify_crc and cache")
+            raise ValueError("DALI neither verifies checksums nor caches samples; unset verify_crc and cache")
 
 
 class Dataset(Split):
-    """The samples of one folder, in the order of their names.
+    """The samples of one folder, sorted by name.
 
-    DatasetError if the folder is missing or empty, has another or more than one format, or fewer than `samples`.
+    DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
     """
 
     config: DataConfig
@@ -80,22 +82,22 @@ class Dataset(Split):
         super().__init__(folder, _find(folder, config.format), samples, config)
 
     def files_of(self, index: int) -> tuple[str, ...]:
-        """The names of the files of a sample, below data_dir: two in npy format."""
+        """Return the names of the files of a sample, below data_dir: two in npy format."""
         return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Memory for voxels and labels of so many samples."""
+        """Allocate memory for the voxels and labels of `count` samples."""
         x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
     def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
-        """A sample: in `into` if given. RecordError for a damaged file, OSError for one that cannot be read."""
+        """Return a sample, in `into` if given; RecordError for a damaged file, OSError for an unreadable one."""
         sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
         self.load(index, sample)
         return sample
 
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
-        """The arrays hold the sample, read from its files."""
+        """Read a sample from its files into two arrays."""
         if self.config.format == "npy":
             for path, array in zip(self.paths(index), into, strict=True):
                 npy.read_array(path, array)
@@ -104,20 +106,20 @@ class Dataset(Split):
 
 
 def _find(folder: Path, format: str) -> list[str]:
-    """The sorted names of the samples, which are those of their files without the endings."""
+    """Return the sorted names of the samples, which are those of their files without the endings."""
     try:
         files = set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetError(
-            f"{folder} is no folder: data.data_dir must hold train/ and validation/; cosmoflow/README.md says where "
-            "the data come from, and `python -m cosmoflow.synthesize` makes some"
+            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; cosmoflow/README.md says "
+            "where to get the data, and `python -m cosmoflow.synthesize` generates some"
         ) from error
     names = {
         kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
     }
     there = [f"{len(found):,} samples as {kind}" for kind, found in names.items() if found]
     if len(there) > 1:
-        raise DatasetError(f"{folder} holds {' and '.join(there)}: keep one format per folder")
+        raise DatasetError(f"{folder} has {' and '.join(there)}: keep one format per folder")
     if not names[format]:
         found = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
         raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {found}")
@@ -126,16 +128,13 @@ def _find(folder: Path, format: str) -> list[str]:
     return sorted(names[format])
 
 
-# -- batches -------------------------------------------------------------------------------------------------
-
-
 # -- what the network sees -----------------------------------------------------------------------------------
 
 
 def to_input(x: Tensor, apply_log: bool, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The input of the network, on the device and in the shape of `x`: int16 counts (B, D, H, W, C).
+    """Return the input of the network for int16 counts `x` (B, D, H, W, C), of the same shape on the same device.
 
-    log(1 + x), or x divided by the mean of its sample; computed in float32, then rounded to `dtype`.
+    It is log(1 + x), or x divided by the mean of its sample, computed in float32 and rounded to `dtype`.
     """
     if not apply_log:
         counts = x.to(torch.float32)

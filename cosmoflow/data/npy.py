@@ -15,9 +15,9 @@ LABEL: Final = "_label.npy"
 
 
 def read_array(path: Path, into: np.ndarray) -> None:
-    """`into` holds the array of the file, read straight to its place.
+    """Read the array of a file directly into `into`.
 
-    RecordError for a damaged file and for another type or shape than that of `into`; OSError if it cannot be read.
+    RecordError for a damaged file or a type or shape that differs from `into`; OSError if it cannot be read.
     """
     try:
         array = npy_array(path)

@@ -1,4 +1,4 @@
-"""Read batches by the pipeline that the configuration names: threads of our own, or NVIDIA DALI."""
+"""Read batches by the configured pipeline: the suite's own threads, or NVIDIA DALI."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from cosmoflow.data.dataset import Dataset
 
 
 def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
-    """Yield a batch for each array of indices, read ahead by threads; to be closed if it is not used up.
+    """Yield a batch for each array of indices, read ahead by threads; close it if it is not exhausted.
 
-    x: int16 (B, D, H, W, C). y: float32 (B, 4). What is wrong with a file is raised when its batch is due: see
-    `Dataset.read`.
+    x: int16 (B, D, H, W, C). y: float32 (B, 4). An error of a file is raised when its batch is due: see `Dataset.read`.
     """
     if dataset.config.pipeline == "dali":
         from cosmoflow.data import dali  # an optional package, and it takes a second to import

@@ -6,7 +6,7 @@
     namePar    4 strings
     redshifts  4 floats
 
-Only `full` and `unitPar` are read back: the others follow from them.
+Only `full` and `unitPar` are read: the others follow from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.simulation.universe import REDSHIFTS, Prior
 
 PUBLISHED_NAMES = ("Omega_m", "sigma_8", "N_spec", "H_0")
-# What h5py raises for damaged files, by the place of the damage.
+# Errors that h5py raises for damaged files, depending on where the damage is.
 HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError)
 
 
@@ -47,9 +47,9 @@ class RawUniverse:
     counts: Any  # h5py.Dataset
 
     def slabs(self, thickness: int) -> Iterator[np.ndarray]:
-        """The counts cut along the first axis: int16 (thickness, grid, grid, 4), one at a time.
+        """Yield the counts in slabs along the first axis: int16 (thickness, grid, grid, 4).
 
-        UniverseError for damaged chunks and for negative counts, which 16 bits would hold after an overflow.
+        UniverseError for damaged chunks, and for negative counts, which an overflow of int16 leaves.
         """
         for start in range(0, self.grid, thickness):
             rows = f"{self.path}: `full`, rows {start} to {start + thickness - 1}"
@@ -58,15 +58,15 @@ class RawUniverse:
             except HDF5_ERRORS as error:
                 raise UniverseError(f"{rows}: damaged ({error}); fetch the file again") from error
             if slab.min() < 0:
-                raise UniverseError(f"{rows}: counts of particles are negative, down to {slab.min()}")
+                raise UniverseError(f"{rows}: negative particle counts, down to {slab.min()}; expected 0 or more")
             yield slab
 
 
 @contextmanager
 def open_universe(path: Path) -> Iterator[RawUniverse]:
-    """An open universe, closed at the end of the `with`.
+    """Open a universe, and close it at the end of the `with`.
 
-    UniverseError for anything but an HDF5 file with int16 counts (N, N, N, 4) and four finite labels in [-1, 1].
+    UniverseError unless it is an HDF5 file with int16 counts (N, N, N, 4) and four finite labels in [-1, 1].
     """
     try:
         file = h5py.File(path, "r")
@@ -105,7 +105,7 @@ def _labels(file: Any, path: Path) -> np.ndarray:
 
 
 def write_universe(path: Path, counts: np.ndarray, labels: np.ndarray, prior: Prior) -> None:
-    """The file holds this universe, whole: it is written under another name first.
+    """Write a universe to a file, whole or not at all.
 
     counts: int16 (N, N, N, 4). labels: float32 (4,), read through `prior` for `physPar`.
     """

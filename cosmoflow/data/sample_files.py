@@ -1,4 +1,4 @@
-"""How universes become files of samples: sub-volumes, their order and names, TFRecord or npy."""
+"""The sample files of a universe: sub-volumes, their order and names, in TFRecord or npy format."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ FORMATS: Final = ("tfrecord", "npy")
 SPLITS: Final = ("train", "validation")
 CHANNELS: Final = len(REDSHIFTS)
 GZIP_SHARE: Final = 0.3
-"""What gzip leaves of counts: 0.22 with one particle per voxel, 0.29 with three."""
+"""The size of gzipped counts relative to raw ones: 0.22 with one particle per voxel, 0.29 with three."""
 
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """One file per sample as TFRecord, or two as npy. gzip: for TFRecord only; npy is read by a GPU directly."""
+    """One file per sample as TFRecord, or two as npy. gzip: for TFRecord only."""
 
     kind: str = "tfrecord"
     gzip: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in FORMATS:
-            raise UsageError(f"no format {self.kind!r}; known: {', '.join(FORMATS)}")
+            raise UsageError(f"unknown format {self.kind!r}; expected {' or '.join(FORMATS)}")
         if self.gzip and self.kind != "tfrecord":
-            raise UsageError(f"{self.kind} files are not compressed: use --compress none")
+            raise UsageError(f"{self.kind} files cannot be compressed: use --compress none")
 
     @classmethod
     def chosen(cls, kind: str, compress: str | None) -> SampleFormat:
-        """The format that arguments name; without `compress` ("gzip" or "none") TFRecords are compressed."""
+        """Return the format of two arguments; without `compress` ("gzip" or "none") TFRecords are compressed."""
         return cls(kind, kind == "tfrecord" if compress is None else compress == "gzip")
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a manifest says about the format."""
+        """The facts about the format for a manifest."""
         return {"format": self.kind, "compression": "gzip" if self.gzip else "none"}
 
     def names(self, stem: str) -> tuple[str, ...]:
-        """The names of the files of one sample."""
+        """Return the names of the files of one sample."""
         return (f"{stem}.tfrecord",) if self.kind == "tfrecord" else (stem + npy.DATA, stem + npy.LABEL)
 
     def write(self, stem: Path, x: np.ndarray, y: np.ndarray) -> None:
-        """The sample is on disk: each file appears whole or not at all, and an old one is replaced."""
+        """Write a sample; each file appears whole or not at all, and replaces an old one."""
         if self.kind == "tfrecord":
             tfrecord.write_sample(stem.with_name(f"{stem.name}.tfrecord"), x, y, compress=self.gzip)
             return
@@ -57,16 +57,16 @@ class SampleFormat:
             write_npy(stem.with_name(name), array)
 
     def bytes_of(self, grid: int) -> float:
-        """About how much a universe of grid³ voxels takes."""
+        """Return the approximate size of a universe of grid³ voxels in bytes."""
         raw_bytes = grid**3 * CHANNELS * 2
         return raw_bytes * (GZIP_SHARE if self.gzip else 1)
 
     def names_of_universe(self, stem: str, blocks: int) -> tuple[str, ...]:
-        """The names of all files of a universe that is cut into blocks³ samples."""
+        """Return the names of all files of a universe that is cut into blocks³ samples."""
         return tuple(name for i in range(blocks**3) for name in self.names(f"{stem}_{i:03d}"))
 
     def write_universe(self, stem: Path, slabs: Iterable[np.ndarray], y: np.ndarray) -> None:
-        """All samples of a universe are on disk, numbered as published: the last axis runs fastest.
+        """Write all samples of a universe, numbered as published: the last axis runs fastest.
 
         slabs: int16 (n, k·n, k·n, 4), from first to last along the first axis; the samples are cubes (n, n, n, 4).
         """

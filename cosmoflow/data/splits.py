@@ -1,4 +1,4 @@
-"""Which universes are for training and which for validation: whole universes, as samples of one are alike."""
+"""The split into training and validation by whole universes, since samples of one universe are alike."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cosmoflow.data.sample_files import SPLITS
 
 
 class SplitError(UsageError):
-    """The universes cannot be split as asked; the message says what there is and how to fix it."""
+    """The universes cannot be split as asked; the message says what was found and how to fix it."""
 
 
 @dataclass(frozen=True)
 class HashSplit:
-    """A split by a seeded hash of the universes' names; the same on every machine and for every task.
+    """A split by a seeded hash of the universes' names, the same on every machine and for every task.
 
-    A universe is for validation when its hash is below `fraction`, so that its side never depends on the others. With
-    counts, the lowest hashes are for validation and the highest for training; those in between are left out.
+    A universe is for validation if its hash is below `fraction`, independent of the other universes. With counts, the
+    lowest hashes are for validation and the highest for training; those in between are left out.
     """
 
     seed: int = 0
@@ -34,22 +34,22 @@ class HashSplit:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
-            raise SplitError(f"the fraction of validation must lie between 0 and 1, not {self.fraction}")
+            raise SplitError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The names of each split, sorted. SplitError when there are too few, or none by chance."""
+        """Return the sorted names of each split; SplitError if there are too few, or by chance none."""
         order = sorted(names, key=lambda name: (self._hash(name), name))
         low = sum(self._hash(name) < self.fraction for name in names)
         validation = self.validation if self.validation is not None else low
         train = self.train if self.train is not None else len(order) - validation
         if train < 0 or train + validation > len(order):
             raise SplitError(
-                f"{max(train, 0):,} training and {validation:,} validation universes were asked for, and there are "
-                f"{len(order):,}"
+                f"{max(train, 0):,} training and {validation:,} validation universes were asked for, but only "
+                f"{len(order):,} exist; lower --train or --validation"
             )
         if self.validation is None and not validation:
             raise SplitError(
-                f"of {len(order):,} universes none is for validation by chance; ask for a number: --validation 1"
+                f"by chance none of the {len(order):,} universes is for validation; set a number, as in --validation 1"
             )
         return {"train": sorted(order[len(order) - train :]), "validation": sorted(order[:validation])}
 
@@ -65,7 +65,7 @@ class SplitFile:
     path: Path
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The names of each split, sorted. SplitError for names that are in both, or that no universe has."""
+        """Return the sorted names of each split; SplitError for names that are in both, or that no universe has."""
         try:
             content: Any = yaml.safe_load(self.path.read_text())
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -79,5 +79,5 @@ class SplitFile:
             raise SplitError(f"{self.path}: {twice[0]} is listed more than once")
         if unknown := sorted(set(listed) - set(names)):
             example = f"; names look like {min(names)}" if names else ""
-            raise SplitError(f"{self.path}: {len(unknown):,} names have no universe, {unknown[0]} the first{example}")
+            raise SplitError(f"{self.path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
         return split

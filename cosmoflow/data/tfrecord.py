@@ -1,13 +1,13 @@
-"""The published record format, read and written without TensorFlow: one file holds one record, which is one sample.
+"""Read and write the published record format without TensorFlow: a file is one record, which is one sample.
 
     length    uint64    bytes of the payload
     crc       uint32    masked CRC-32C of the length
     payload   protobuf  Example: x is a list of one string, the voxels; y is a list of four floats
     crc       uint32    masked CRC-32C of the payload
 
-All numbers are little-endian. A whole file may be gzipped, which its first two bytes tell, not its name. Voxels are
-int16 (D, H, W, C) in C order; at 128³ × 4 they begin at byte 40 of a file written here, and the file has 16,777,287
-bytes (specification of the protobuf encoding: protobuf.dev/programming-guides/encoding).
+All numbers are little-endian. A file may be gzipped, which its first two bytes show, not its name. Voxels are int16
+(D, H, W, C) in C order; at 128³ × 4 they start at byte 40 of a file written here, and the file has 16,777,287 bytes
+(specification of the protobuf encoding: protobuf.dev/programming-guides/encoding).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONGEST_KEY: Final = 64
 
 
 class RecordError(ValueError):
-    """A file holds no usable sample; the message names the file, the byte and what was expected there."""
+    """A file has no usable sample; the message names the file, the byte and what was expected there."""
 
 
 class Sample(NamedTuple):
@@ -71,7 +71,7 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False) -> Sample:
 
 
 def decode_sample(data: bytes, into: Sample, verify_crc: bool = False) -> Sample:
-    """`into`, filled from the bytes of a file; otherwise as `read_sample`."""
+    """Fill `into` from the bytes of a file and return it; otherwise as `read_sample`."""
     return _read(io.BytesIO(data), "record", into, verify_crc)
 
 
@@ -88,10 +88,10 @@ def _read(file: BinaryIO, name: str, into: Sample, verify_crc: bool) -> Sample:
 
 
 class _Record:
-    """A record on its way from a stream to its place, front to back.
+    """A parser that reads a record from a stream directly into its arrays.
 
-    A message is read up to `end`, the offset of the byte after it. What a length in the file says is compared with
-    the message around it and with the room there is before anything of it is read.
+    A message is read up to `end`, the offset of the byte after it. Each length in the file is compared with the
+    enclosing message and the available buffer before anything is read.
     """
 
     def __init__(self, file: BinaryIO, name: str, verify_crc: bool) -> None:
@@ -109,7 +109,7 @@ class _Record:
         head = self.take(12)
         length, crc = struct.unpack("<QI", head)
         if crc != _masked(crc32c(head[:8])):
-            raise self.error("no TFRecord: the CRC of its length is wrong")
+            raise self.error("not a TFRecord: the CRC of its length is wrong")
         self.crc = 0
         end = self.offset + length
         for field in self.fields(end):  # Example
@@ -118,7 +118,7 @@ class _Record:
             else:
                 self.skip(field[1], end)
         if missing := [key for key in ("x", "y") if key.encode() not in self.found]:
-            raise self.error(f"the record has no feature {' and no '.join(map(repr, missing))}")
+            raise self.error(f"the record has no feature {' or '.join(map(repr, missing))}")
         computed = _masked(self.crc)
         if self.take(4) != struct.pack("<I", computed) and self.verify_crc:
             raise self.error("the CRC of the payload is wrong: bytes of the file have changed")
@@ -181,7 +181,7 @@ class _Record:
     # What all messages consist of
 
     def fields(self, end: int) -> Iterator[tuple[int, int]]:
-        """Number and wire type of each field of a message; the caller reads its value before it asks for the next."""
+        """Yield number and wire type of each field of a message; the caller reads its value before the next one."""
         while self.offset < end:
             tag = self.varint()
             yield tag >> 3, tag & 7
@@ -189,14 +189,14 @@ class _Record:
             raise self.error("a field is longer than the message around it")
 
     def limit(self, end: int) -> int:
-        """The offset where the string or message that begins here ends, which is not after `end`."""
+        """Return the end of the string or message that starts here, which must not exceed `end`."""
         length = self.varint()
         if self.offset + length > end:
-            raise self.error(f"a field of {length} bytes in a message that has {max(end - self.offset, 0)} left")
+            raise self.error(f"a field of {length} bytes in a message with {max(end - self.offset, 0)} left")
         return self.offset + length
 
     def value(self, field: tuple[int, int], number: int, end: int) -> int:
-        """The end of the string or message that begins here, which must have this field number."""
+        """Return the end of the string or message that starts here, which must have this field number."""
         if field != (number, _BYTES):
             raise self.error(f"field {field[0]} of wire type {field[1]}; expected field {number} of wire type {_BYTES}")
         return self.limit(end)
@@ -209,7 +209,7 @@ class _Record:
         elif wire in (_FIXED32, _FIXED64):
             self.take(4 if wire == _FIXED32 else 8)
         else:
-            raise self.error(f"no protobuf message: wire type {wire}")
+            raise self.error(f"not a protobuf message: wire type {wire}")
 
     def pass_to(self, end: int) -> None:
         while self.offset < end:
@@ -222,18 +222,18 @@ class _Record:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise self.error("no protobuf message: a number of more than ten bytes")
+        raise self.error("not a protobuf message: a number of more than ten bytes")
 
     def take(self, size: int) -> bytes:
-        """The next bytes; for few of them."""
+        """Return the next bytes; for small sizes."""
         data = self.file.read(size)
         self.advance(data, size)
         return data
 
-    def fill(self, room: memoryview) -> None:
-        """The next bytes are in `room`."""
-        count = self.file.readinto(room)  # type: ignore[attr-defined]  # typing.BinaryIO lacks it
-        self.advance(room[:count], len(room))
+    def fill(self, buffer: memoryview) -> None:
+        """Read the next bytes into `buffer`."""
+        count = self.file.readinto(buffer)  # type: ignore[attr-defined]  # typing.BinaryIO lacks it
+        self.advance(buffer[:count], len(buffer))
 
     def advance(self, data: bytes | memoryview, size: int) -> None:
         self.offset += len(data)
@@ -247,11 +247,11 @@ class _Record:
 
 
 def write_sample(path: Path, x: np.ndarray, y: np.ndarray, compress: bool = True, level: int = 1) -> None:
-    """The sample is on disk; the file appears whole or not at all. x: int16 (D, H, W, C), y: float32 (4,).
+    """Write a sample; the file appears whole or not at all. x: int16 (D, H, W, C), y: float32 (4,).
 
-    level: of gzip. Level 1 is made by ISA-L where it is installed: of a sample of 128³ it leaves 22 %. Level 6, that of
-    the published files, leaves 18 %, takes 25 times the time to write and half the time to read. Equal input gives
-    equal bytes with the same versions of the libraries.
+    level: of gzip. Level 1, by ISA-L if installed, compresses a sample of 128³ to 22 %. Level 6, as in the published
+    files, gives 18 %, but takes 25 times as long to write and half as long to read. Equal input gives equal bytes with
+    the same versions of the libraries.
     """
     data = encode_sample(x, y)
     if compress:
@@ -261,7 +261,7 @@ def write_sample(path: Path, x: np.ndarray, y: np.ndarray, compress: bool = True
 
 
 def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:
-    """The record of a sample, not compressed. ValueError if type or shape are others than those of a sample."""
+    """Return the uncompressed record of a sample; ValueError if type or shape are wrong."""
     if x.dtype != np.int16 or x.ndim != 4:
         raise ValueError(f"x is {x.dtype} {x.shape}; expected int16 (D, H, W, C)")
     if y.dtype != np.float32 or y.shape != (LABELS,):
@@ -282,7 +282,7 @@ def _feature(key: bytes, kind: list[bytes | memoryview]) -> list[bytes | memoryv
 
 
 def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """A string or message with its field number: tag, length, contents."""
+    """Return a string or message with its field number: tag, length, contents."""
     head = bytearray([number << 3 | _BYTES])
     length = sum(map(len, parts))
     while length >= 0x80:
@@ -293,5 +293,5 @@ def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memor
 
 
 def _masked(crc: int) -> int:
-    """A CRC as TFRecord stores it."""
+    """Return a CRC as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

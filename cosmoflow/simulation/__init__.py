@@ -1,1 +1,1 @@
-"""The universes of the mini problem: physics, recipe and pictures."""
+"""The synthetic universes: physics, recipes and pictures."""

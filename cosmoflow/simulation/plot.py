@@ -1,4 +1,4 @@
-"""A picture of universes: slices at four redshifts, and their power spectra beside linear theory."""
+"""Plot universes: slices at four redshifts, and their power spectra beside linear theory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNIVERSES: Final = 3
 
 
 def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray, np.ndarray]:
-    """The power spectrum of counts (N, N, N): wavenumbers in h/Mpc and P in (Mpc/h)³, averaged over shells.
+    """Return the power spectrum of counts (N, N, N): wavenumbers in h/Mpc and P in (Mpc/h)³, averaged over shells.
 
     Shells are one fundamental wavenumber wide, up to the Nyquist frequency; the window of the voxels is divided out
     and shot noise is not subtracted.
@@ -26,7 +26,7 @@ def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray,
     window = np.sinc(full)[:, None, None] * np.sinc(full)[:, None] * np.sinc(half)
     power = np.abs(contrast / window) ** 2 * (length_mpc_h**3 / n**6)
     k = n * np.sqrt(full[:, None, None] ** 2 + full[:, None] ** 2 + half**2)
-    # Modes that stand for their conjugates too count twice.
+    # Modes that also represent their conjugates count twice.
     weight = np.broadcast_to(np.where((half == 0) | (half == 0.5), 1, 2), k.shape).ravel()
     shell = np.rint(k).astype(int).ravel()
     modes, wavenumbers, powers = (
@@ -36,14 +36,14 @@ def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray,
 
 
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
-    """The picture is in the file: the first training universes in columns, redshifts in rows, spectra below.
+    """Plot the first training universes into a file: universes in columns, redshifts in rows, spectra below.
 
-    BuildError without matplotlib, or for a file that it cannot write.
+    BuildError without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     rows = len(REDSHIFTS)
     width_in, slices_in, spectra_in = 2.6 * UNIVERSES + 0.6, 2.5 * rows + 1.6, 3.4
     figure = Figure(figsize=(width_in, slices_in + spectra_in), layout="constrained")

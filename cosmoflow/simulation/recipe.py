@@ -1,4 +1,4 @@
-"""Which universes a dataset has: presets, priors, and the simulation of each universe from its seed."""
+"""The recipes of synthetic universes: presets, priors, and the simulation of each universe from its seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRIORS: Final = {"original": ORIGINAL, "wide": WIDE}
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which universes there are. grid: voxels per side of a sample; a universe is cut into subvolumes³ samples."""
+    """The universes of a dataset. grid: voxels per side of a sample; a universe is cut into subvolumes³ samples."""
 
     prior: str
     grid: int
@@ -38,13 +38,13 @@ class Recipe:
         return Box(self.grid * self.subvolumes, self.particles, self.length_mpc_h)
 
     def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Universe i of a split: its counts, int16 (N, N, N, 4), and its labels, float32 (4,)."""
+        """Return the counts, int16 (N, N, N, 4), and labels, float32 (4,), of universe i of a split."""
         rng = np.random.default_rng([seed, split, i])
         labels = universe.draw_labels(rng, 1)[0]
         return universe.simulate(labels, PRIORS[self.prior], self.box, rng), labels
 
 
-# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
+# The mini problem is fixed: any change gives other data and invalidates all reference runs.
 PRESETS: Final = {
     "mini": Recipe("wide", 32, 1, particles=48, length_mpc_h=256.0, train=2_048, validation=256),
     "full-size": Recipe("original", 128, 1, particles=128, length_mpc_h=None, train=8, validation=4),

@@ -98,8 +98,8 @@ def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--train", "5", "--validation", "2"], "5 training and 2 validation universes were asked for, and there"),
-        (["--format", "npy", "--compress", "gzip"], "npy files are not compressed"),
+        (["--train", "5", "--validation", "2"], "5 training and 2 validation universes were asked for, but only"),
+        (["--format", "npy", "--compress", "gzip"], "npy files cannot be compressed"),
         (["--task", "0"], "--task and --n-tasks must be given together"),
         (["--task", "2", "--n-tasks", "2"], "task 2 of 2 with 1 worker"),
         (["--validation-fraction", "1.5"], "between 0 and 1"),
@@ -214,7 +214,7 @@ DAMAGES = {
     "shape": (damage_with("full", np.zeros((GRID, GRID, 4), "<i2")), "`full` has the shape (8, 8, 4)"),
     "grid": (damage_with("full", np.zeros((4, 4, 4, 4), "<i2")), "4 voxels per side, the others have 8"),
     "type": (damage_with("full", np.zeros((GRID, GRID, GRID, 4), "f4")), "the type float32 where int16 was expected"),
-    "negative": (damage_with("full", np.full((GRID, GRID, GRID, 4), -1, "<i2")), "counts of particles are negative"),
+    "negative": (damage_with("full", np.full((GRID, GRID, GRID, 4), -1, "<i2")), "negative particle counts"),
     "nan": (damage_with("unitPar", [0.1, np.nan, 0.3, 0.4]), "`unitPar` is [0.10000000149011612, nan,"),
     "range": (damage_with("unitPar", [0.3, 0.8, 0.96, 70.0]), "where four numbers in [-1, 1] were expected"),
     "number": (damage_with("unitPar", [0.1, 0.2, 0.3]), "where four numbers in [-1, 1] were expected"),

@@ -66,7 +66,7 @@ def test_files_are_read_from_where_staging_put_them(tmp_path, kind):
 
 
 def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
-    with pytest.raises(DatasetError, match=r"train is no folder.*cosmoflow.synthesize"):
+    with pytest.raises(DatasetError, match=r"train is not a folder.*cosmoflow.synthesize"):
         dataset(tmp_path / "train")
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "x.txt").touch()
@@ -108,7 +108,7 @@ def test_damaged_npy_files_are_named(tmp_path):
         ({"workers": 0}, "workers is 0"),
         ({"train_samples": 0}, "train_samples is 0"),
         ({"sample_shape": (4, 4, 0, 4)}, "sample_shape"),
-        ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is no cube"),
+        ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is not a cube"),
         ({"format": "npy", "verify_crc": True}, "no checksum"),
         ({"pipeline": "dali", "cache": True}, "unset"),
     ],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
@@ -24,7 +25,6 @@ from compliance.samples.package import SamplePackage
 from compliance.setting_tables import rounds_text
 
 WIDTH = 100
-LOG = "result_0.txt"
 
 
 def explain(rule_id: str) -> str:
@@ -125,7 +125,7 @@ def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
     result = example(sample)
     data = result if isinstance(result, bytes) else result.bytes()
     round_ = made[-1].round if made else ROUNDS[-1]
-    return digest(parse_log(data, LOG), LogTask(LOG, round_, profile)).findings
+    return digest(parse_log(data, LOG_NAME), LogTask(LOG_NAME, round_, profile)).findings
 
 
 def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:

@@ -17,7 +17,7 @@ MOST_EXAMPLES = 4
 UNNOTICED = "none of the values tried"
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """What a table says of a setting: all but the benchmarks and rounds in which it holds."""
 
     key: str
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     examples: str
 
 
-def row(setting: Setting) -> Row:
+def row(setting: Setting) -> SettingRow:
     """Return a setting in words."""
     if setting.when:
         key, check = setting.when
@@ -36,7 +36,7 @@ def row(setting: Setting) -> Row:
     else:
         needed = "always" if setting.required else "may be missing"
     official = setting.official.text if setting.official else "does not know the key"
-    return Row(setting.key, setting.allowed.text, official, needed, setting.why, judged_apart(setting))
+    return SettingRow(setting.key, setting.allowed.text, official, needed, setting.why, judged_apart(setting))
 
 
 def judged_apart(setting: Setting) -> str:
@@ -52,18 +52,18 @@ def judged_apart(setting: Setting) -> str:
     return "; ".join(parts) or ("" if official == setting.allowed else UNNOTICED)
 
 
-def settings_by_row(reference: Reference) -> dict[Row, list[str]]:
+def settings_by_row(reference: Reference) -> dict[SettingRow, list[str]]:
     """Return the settings of a closed division or mini problem, each with the rounds in which it holds."""
-    rows: dict[Row, list[str]] = {}
+    rows: dict[SettingRow, list[str]] = {}
     for round_ in reference.rounds:
         for setting in reference.settings_of(round_, "closed"):
             rows.setdefault(row(setting), []).append(round_)
     return rows
 
 
-def differences() -> dict[Row, list[str]]:
+def differences() -> dict[SettingRow, list[str]]:
     """Return the settings that the profiles judge differently, each with the benchmarks in which they do."""
-    found: dict[Row, dict[str, tuple[str, ...]]] = {}
+    found: dict[SettingRow, dict[str, tuple[str, ...]]] = {}
     for name, reference in REFERENCES.items():
         for row_, rounds in settings_by_row(reference).items():
             if row_.allowed != row_.official or row_.examples not in ("", UNNOTICED):

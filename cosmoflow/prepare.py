@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, count, positive, run_command
-from common.datasets.build import USER_ERRORS, BuildError, DatasetPlan, Item, build_dataset, report
+from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item, build_dataset, report
 from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     args = _parser().parse_args(argv)
-    return run_command(lambda: args.run(args), USER_ERRORS)
+    return run_command(lambda: args.run(args), DATASET_ERRORS)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import CommandParser, run_command
-from common.datasets.build import USER_ERRORS, BuildError, DatasetPlan, Item, Workers, build_dataset, report
+from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item, Workers, build_dataset, report
 from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from common.files import whole_file
 from common.processes import in_processes
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _parser().parse_args(argv)
-    return run_command(lambda: args.run(args), (*USER_ERRORS, SnapshotError, StatsError))
+    return run_command(lambda: args.run(args), (*DATASET_ERRORS, SnapshotError, StatsError))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from common.command import CommandParser, positive, run_command
 from common.datasets.build import (
-    USER_ERRORS,
+    DATASET_ERRORS,
     BadItemError,
     BuildError,
     DatasetPlan,
@@ -184,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _parser().parse_args(argv)
-    return run_command(lambda: args.run(args), USER_ERRORS)
+    return run_command(lambda: args.run(args), DATASET_ERRORS)
 
 
 if __name__ == "__main__":

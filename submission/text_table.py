@@ -18,7 +18,7 @@ FORMULA: Final = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """What a table shows, and its columns; of each its heading, one line for the name and one for the unit.
 
     rows: cells that are safe to print, one for each column. numeric: which columns hold numbers. groups: what each row
@@ -31,15 +31,15 @@ class Table:
     numeric: tuple[bool, ...]
     groups: tuple[str, ...] = ()
 
-    def without_empty(self) -> Table:
+    def without_empty(self) -> TextTable:
         """Return the table without the columns in which no row has an entry."""
         kept = [at for at in range(len(self.headings)) if any(row[at] for row in self.rows)]
         headings = tuple(self.headings[at] for at in kept)
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
-        return Table(self.title, headings, rows, tuple(self.numeric[at] for at in kept), self.groups)
+        return TextTable(self.title, headings, rows, tuple(self.numeric[at] for at in kept), self.groups)
 
 
-def terminal_text(table: Table, width: int) -> str:
+def terminal_text(table: TextTable, width: int) -> str:
     """Return the table in lines of at most `width` letters: long text is cut in its middle, numbers never are.
 
     A table that is too wide even so has narrower gaps, and in the end wider lines.
@@ -78,7 +78,7 @@ def shortened(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def markdown_text(table: Table) -> str:
+def markdown_text(table: TextTable) -> str:
     """Return the table as Markdown, the group in a column; text from logs and descriptions is no markup there."""
     heads = [escaped(" ".join(filter(None, heading))) for heading in table.headings]
     rules = ["---:" if numeric else "---" for numeric in table.numeric]

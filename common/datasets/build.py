@@ -37,7 +37,7 @@ class BadItemError(ValueError):
     """An item cannot be built, whatever happens to the others; the message says what is wrong with its source."""
 
 
-USER_ERRORS: Final = (BuildError, JournalError, ManifestError, LaunchError, OSError)
+DATASET_ERRORS: Final = (BuildError, JournalError, ManifestError, LaunchError, OSError)
 """Errors that a command which builds data reports without a traceback."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.command import CommandParser, UsageError, count, positive, run_command
 from common.data.split import DatasetError
-from common.datasets.build import USER_ERRORS, DatasetPlan, Workers, build_dataset, report
+from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
 from common.datasets.manifest import NAME as MANIFEST
 from common.processes import usable_cores
 
@@ -60,13 +60,13 @@ class Synthesis(ABC):
             return
         print(f"no data in {folder}; generating the mini dataset", flush=True)
         args = self.parser().parse_args([str(folder)])
-        if run_command(lambda: self._generate(self._recipe(args), args), USER_ERRORS):
+        if run_command(lambda: self._generate(self._recipe(args), args), DATASET_ERRORS):
             raise DatasetError(f"{folder}: the mini dataset could not be generated; the errors are above")
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.parser().parse_args(argv)
-        return run_command(lambda: self._run(args), USER_ERRORS)
+        return run_command(lambda: self._run(args), DATASET_ERRORS)
 
     def _run(self, args: argparse.Namespace) -> int:
         """Generate the data, compare them with their manifest, and draw the picture; return the exit code."""

@@ -14,13 +14,13 @@ from common.distributed.dist import connect
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import read
 from common.training.precision import Precision
-from common.training.train_command import USER_ERRORS
+from common.training.train_command import TRAINING_ERRORS
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
     given = _arguments(benchmark.name, argv)
-    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), USER_ERRORS)
+    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), TRAINING_ERRORS)
 
 
 def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) -> int:

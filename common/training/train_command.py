@@ -37,7 +37,7 @@ from common.training.loop import Fit, Outcome, fit
 from common.training.precision import Precision
 from common.training.progress import Progress, duration
 
-USER_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
+TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors about what the user gave; the others are ours and come with a traceback."""
 NEWEST: Final = Path("newest")
 STOPPED: Final = 3
@@ -60,7 +60,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
                 keep_freed_memory()
             return _Training(benchmark, config, dist).run(given.resume)
 
-    return run_command(train, USER_ERRORS)
+    return run_command(train, TRAINING_ERRORS)
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:

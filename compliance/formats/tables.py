@@ -19,7 +19,7 @@ RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "energy")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ScoreTable:
     """A table: what it shows, its columns, its rows, and how many columns from the left hold text."""
 
     title: str
@@ -28,7 +28,7 @@ class Table:
     text_columns: int
 
 
-def score_tables(report: Report) -> list[Table]:
+def score_tables(report: Report) -> list[ScoreTable]:
     """Return the tables that have a row; columns without any entry are left out."""
     times, rates = [], []
     tolerated, rounds = report.tolerated, many_rounds(report)
@@ -83,9 +83,9 @@ def _rates(score: Throughput) -> tuple[str, ...]:
     )
 
 
-def _without_empty(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+def _without_empty(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> ScoreTable:
     kept = [at for at in range(len(columns)) if any(row[at] for row in rows)]
-    return Table(
+    return ScoreTable(
         title,
         tuple(columns[at] for at in kept),
         tuple(tuple(row[at] for at in kept) for row in rows),

@@ -21,7 +21,7 @@ from compliance.formats.findings import (
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.tables import Table, score_tables
+from compliance.formats.tables import ScoreTable, score_tables
 from compliance.formats.words import (
     clean,
     convergence_text,
@@ -173,7 +173,7 @@ def _ignored(report: Report) -> list[str]:
     ]
 
 
-def _table(table: Table, style: Style) -> list[str]:
+def _table(table: ScoreTable, style: Style) -> list[str]:
     widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
     lines = [_paint(table.title, "bold", style)]
     for row in (table.columns, *table.rows):

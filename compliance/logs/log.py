@@ -62,7 +62,7 @@ KEYS: Final = frozenset(
 """The keys that a rule or the recorder of reference runs asks for; other records are checked for form and dropped."""
 
 
-class Problem(NamedTuple):
+class FormProblem(NamedTuple):
     """Something wrong with the form of the file. `kind` is one of the words that `rules/form.py` knows."""
 
     kind: str
@@ -79,7 +79,7 @@ class Log:
     def __init__(self, path: str) -> None:
         self.path = path
         self.records: dict[str, list[Record]] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[FormProblem] = []
         self.personal: list[Mention] = []
         self.other_keys: set[str] = set()
         self.record_count = 0
@@ -131,7 +131,7 @@ class Log:
         """Note a problem; of each kind the first hundred are kept."""
         self._problem_counts[kind] += 1
         if self._problem_counts[kind] <= PROBLEMS_KEPT:
-            self.problems.append(Problem(kind, line, detail))
+            self.problems.append(FormProblem(kind, line, detail))
 
 
 class LogReader:

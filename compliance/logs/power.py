@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.reference import is_number
-from compliance.logs.log import EARLIEST_MS, LATEST_MS, Log, LogReader, Problem, read_with
+from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, shown
 
 START, STOP = "power_measurement_start", "power_measurement_stop"
@@ -65,7 +65,7 @@ class PowerLog:
 
     path: str
     of_node: bool = True
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FormProblem] = field(default_factory=list)
     records: int = 0
     starts: Spot = field(default_factory=Spot)
     stops: Spot = field(default_factory=Spot)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from compliance.model.finding import Finding, worst
-from compliance.model.package_files import Entry
+from compliance.model.package_files import PackageEntry
 from compliance.model.result_set import ResultSet
 from compliance.model.system import SystemDescription
 
@@ -28,11 +28,11 @@ class Package:
     descriptions: dict[str, SystemDescription] = field(default_factory=dict)
     strange: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    contents: list[Entry] = field(default_factory=list)
+    contents: list[PackageEntry] = field(default_factory=list)
     parameters: list[tuple[str, int, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def path(self, entry: Entry) -> str:
+    def path(self, entry: PackageEntry) -> str:
         """Return where an entry of the contents is."""
         return os.path.join(self.root, entry.path)
 

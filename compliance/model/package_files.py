@@ -16,7 +16,7 @@ MOST: Final = 100_000
 """Entries that are listed at most; published packages have some hundreds."""
 
 
-class Entry(NamedTuple):
+class PackageEntry(NamedTuple):
     """One name in a folder.
 
     path: below the package, with "/" between the parts. kind: file, folder, link, or other (a pipe, say).
@@ -39,9 +39,9 @@ class Entry(NamedTuple):
         return self.path.rpartition("/")[0]
 
 
-def contents_of(root: str) -> list[Entry]:
+def contents_of(root: str) -> list[PackageEntry]:
     """Return what is below the folder, in natural order of the names; what cannot be read is left out."""
-    found: list[Entry] = []
+    found: list[PackageEntry] = []
     folders = [""]
     while folders and len(found) < MOST:
         entries = _entries(root, folders.pop())
@@ -50,7 +50,7 @@ def contents_of(root: str) -> list[Entry]:
     return found
 
 
-def _entries(root: str, folder: str) -> list[Entry]:
+def _entries(root: str, folder: str) -> list[PackageEntry]:
     try:
         with os.scandir(os.path.join(root, folder)) as scan:
             items = sorted(scan, key=lambda item: natural(item.name))
@@ -59,10 +59,10 @@ def _entries(root: str, folder: str) -> list[Entry]:
         return []
 
 
-def _entry(item: os.DirEntry[str], path: str) -> Entry:
+def _entry(item: os.DirEntry[str], path: str) -> PackageEntry:
     status = item.stat(follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
-        return Entry(path, LINK, target=os.readlink(item.path))
+        return PackageEntry(path, LINK, target=os.readlink(item.path))
     if stat.S_ISDIR(status.st_mode):
-        return Entry(path, FOLDER)
-    return Entry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else Entry(path, OTHER)
+        return PackageEntry(path, FOLDER)
+    return PackageEntry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else PackageEntry(path, OTHER)

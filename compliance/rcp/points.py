@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from common.reference import FULL, ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.rcp.stats import bisected, min_acceptable_mean, olympic_mean
-from compliance.rcp.table import Entry, TableError, read_table
+from compliance.rcp.table import RecordedPoint, TableError, read_table
 
 Mode = Literal["official", "envelope"]
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ class ReferencePoint:
     interpolated: bool = False
 
     @classmethod
-    def from_runs(cls, entry: Entry, unit: str, required_runs: int) -> ReferencePoint:
+    def from_runs(cls, entry: RecordedPoint, unit: str, required_runs: int) -> ReferencePoint:
         """Return the point of a table entry; ValueError if it has too few runs for the statistics."""
         count, mean = len(entry.epochs), olympic_mean(entry.epochs)
         if mean is None:

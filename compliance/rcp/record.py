@@ -14,7 +14,7 @@ from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import counted_evaluations
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
-from compliance.rcp.table import Entry, Run, Table, TableError, is_digest, read_table, write_table
+from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, TableError, is_digest, read_table, write_table
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
 """Settings that say where a run was made; they are no hyperparameters."""
@@ -27,7 +27,7 @@ class LoggedRun(NamedTuple):
     benchmark: str
     variant: str
     batch_size: int
-    run: Run
+    run: RecordedRun
     hyperparameters: dict[str, Any]
 
 
@@ -51,7 +51,7 @@ def read_run(path: Path, name: str) -> LoggedRun:
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    run = Run(name, digest, epochs, _sources(log))
+    run = RecordedRun(name, digest, epochs, _sources(log))
     return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
 
 
@@ -100,13 +100,13 @@ def _report_left_out(path: Path | str, reason: str) -> None:
     print(f"left out {path}: {reason}", file=sys.stderr)
 
 
-def _add(entries: list[Entry], logged: LoggedRun, prefix: str | None) -> None:
+def _add(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) -> None:
     """Put a run into its point, which is made for the first run; ValueError if it does not belong there."""
     key = (logged.variant, logged.batch_size)
     index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
     if index is None:
         index, name = len(entries), f"{prefix or _prefix(logged)}_{logged.batch_size}"
-        entries.append(Entry(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
+        entries.append(RecordedPoint(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
     entry = entries[index]
     if entry.epochs and not entry.runs:
         raise ValueError(
@@ -128,7 +128,7 @@ def _prefix(logged: LoggedRun) -> str:
     return f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
 
 
-def _differences(entry: Entry, logged: dict[str, Any]) -> str:
+def _differences(entry: RecordedPoint, logged: dict[str, Any]) -> str:
     point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
     return "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged))
 
@@ -151,7 +151,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
     if not logged_runs or benchmark is None:
         raise ValueError(f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)")
     reference = REFERENCES[benchmark]
-    table = old or Table(benchmark, reference.epoch_unit, (), HEADER)
+    table = old or RcpTable(benchmark, reference.epoch_unit, (), HEADER)
     known = {run.sha256 for entry in table.entries for run in entry.runs}
     fresh = [logged for logged in logged_runs if logged.run.sha256 not in known]
     entries = list(table.entries)
@@ -165,7 +165,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
     _print_progress(entries, 2 * reference.runs)
 
 
-def _read_if_there(path: Path) -> Table | None:
+def _read_if_there(path: Path) -> RcpTable | None:
     return read_table(path) if path.exists() else None
 
 
@@ -176,7 +176,7 @@ def _only_benchmark(runs: Iterable[LoggedRun]) -> str | None:
     return names[0] if names else None
 
 
-def _print_progress(entries: Iterable[Entry], wanted: int) -> None:
+def _print_progress(entries: Iterable[RecordedPoint], wanted: int) -> None:
     for entry in entries:
         if not entry.runs:
             continue

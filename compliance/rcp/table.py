@@ -40,7 +40,7 @@ class TableError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """One reference run: the log, its sha256, when it converged (None: it did not), and the hash of its sources."""
 
     file: str
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordedPoint:
     """One point as it stands in the file; `epochs` ascending, in the unit of the table."""
 
     name: str
@@ -59,7 +59,7 @@ class Entry:
     hyperparameters: Mapping[str, Any] = field(hash=False)
     rounds: tuple[str, ...] = ()
     variant: str = FULL
-    runs: tuple[Run, ...] = ()
+    runs: tuple[RecordedRun, ...] = ()
 
     def holds_in(self, round_: str) -> bool:
         """Tell whether the point belongs to a round; a point without rounds belongs to all."""
@@ -67,12 +67,12 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RcpTable:
     """All points of one benchmark, and the comment at the top of the file."""
 
     benchmark: str
     unit: str
-    entries: tuple[Entry, ...]
+    entries: tuple[RecordedPoint, ...]
     header: str = ""
 
 
@@ -140,7 +140,7 @@ def _check_keys(where: str, found: Any, keys: Mapping[str, Expectation], optiona
             raise TableError(f"{where}, key {key!r}: expected {expected}, found {found[key]!r:.60}. Correct the value")
 
 
-def _read_entry(path: Path, index: int, found: dict[str, Any]) -> Entry:
+def _read_entry(path: Path, index: int, found: dict[str, Any]) -> RecordedPoint:
     where = f"{path}: point {index + 1} ({found.get('name', 'without name')})"
     _check_keys(where, found, _POINT_KEYS, optional=("rounds", "variant", "runs"))
     runs = found.get("runs", [])
@@ -155,18 +155,18 @@ def _read_entry(path: Path, index: int, found: dict[str, Any]) -> Entry:
             f"{where}, key 'batch_size': {found['batch_size']}, but hyperparameters.global_batch_size says "
             f"{logged}; correct the wrong one"
         )
-    return Entry(
+    return RecordedPoint(
         name=found["name"],
         batch_size=found["batch_size"],
         epochs=tuple(epochs),
         hyperparameters=found["hyperparameters"],
         rounds=tuple(found.get("rounds", ())),
         variant=found.get("variant", FULL),
-        runs=tuple(Run(**run) for run in runs),
+        runs=tuple(RecordedRun(**run) for run in runs),
     )
 
 
-def _check_distinct(path: Path, entries: tuple[Entry, ...]) -> None:
+def _check_distinct(path: Path, entries: tuple[RecordedPoint, ...]) -> None:
     """Raise TableError if two points claim the same batch size of one round and variant."""
     owner: dict[tuple[str, str, int], int] = {}
     for index, entry in enumerate(entries):
@@ -179,7 +179,7 @@ def _check_distinct(path: Path, entries: tuple[Entry, ...]) -> None:
                 raise TableError(f"{where}: {owned} by {by}; merge the two or give them different rounds")
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> RcpTable:
     """Return the checked content of a table file.
 
     Raises TableError if the file cannot be read, is no YAML, or breaks the format.
@@ -200,7 +200,7 @@ def read_table(path: Path) -> Table:
     entries = tuple(_read_entry(path, index, point) for index, point in enumerate(found["points"]))
     _check_distinct(path, entries)
     header = "".join(_leading_comment(text))
-    return Table(found["benchmark"], found["unit"], entries, header)
+    return RcpTable(found["benchmark"], found["unit"], entries, header)
 
 
 def _leading_comment(text: str) -> Iterator[str]:
@@ -227,7 +227,7 @@ def _word(text: str) -> str:
     return _flow([text])[1:-1]
 
 
-def render(table: Table) -> str:
+def render(table: RcpTable) -> str:
     """Return the text of a table file; reading and rendering it again gives the same text.
 
     Comments are kept only at the top of the file.
@@ -255,7 +255,7 @@ def render(table: Table) -> str:
     return table.header + "\n".join(lines) + "\n"
 
 
-def write_table(path: Path, table: Table) -> None:
+def write_table(path: Path, table: RcpTable) -> None:
     """Put the table at `path` in one step: readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")

@@ -85,7 +85,7 @@ class PruningAgrees(SetRule):
             yield self.found(results.folder, 0, message)
 
 
-class Normalization(SetRule):
+class NormalizedScore(SetRule):
     """The result converges no faster than the mean of the reference, so its score stands as it is."""
 
     id = "RCP03"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, Log, Problem
+from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
 from compliance.model.finding import Finding
 from compliance.rule import STRICT, Case, LogRule
@@ -13,7 +13,7 @@ FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
 
 
-def problems(log: Log, *kinds: str) -> list[Problem]:
+def problems(log: Log, *kinds: str) -> list[FormProblem]:
     """Return the problems of these kinds, by line."""
     return [problem for problem in log.problems if problem.kind in kinds]
 
@@ -200,7 +200,7 @@ class Times(LogRule):
             yield self.found(log.path, problem.line, message, "a JSON number of milliseconds")
 
     @staticmethod
-    def _what(problem: Problem) -> str:
+    def _what(problem: FormProblem) -> str:
         time_ms = float(problem.detail)
         if time_ms != time_ms or time_ms in (float("inf"), float("-inf")):
             return "not finite"

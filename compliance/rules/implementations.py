@@ -56,17 +56,17 @@ class Code:
         """Yield (benchmark, system) of each result that has a folder of its system."""
         return ((name, system) for name, system in self.results if system in self.folders.get(name, ()))
 
-    def links(self, benchmark: str, system: str) -> list[Link]:
+    def links(self, benchmark: str, system: str) -> list[SystemLink]:
         """Return the files <system>_<implementation>.json of a system."""
         names = _names(self.path(benchmark, system))
         return [
-            Link(self.path(benchmark, system, name), name.removeprefix(f"{system}_").removesuffix(".json"))
+            SystemLink(self.path(benchmark, system, name), name.removeprefix(f"{system}_").removesuffix(".json"))
             for name in names
             if name.startswith(f"{system}_") and name.endswith(".json")
         ]
 
 
-class Link(NamedTuple):
+class SystemLink(NamedTuple):
     """A file that names the implementation of a result; `implementation` as its own name says."""
 
     path: str
@@ -186,7 +186,7 @@ class LinkedImplementation(PackageRule):
                     yield self.found(link.path, 0, message, where)
                 yield from self._said(link)
 
-    def _said(self, link: Link) -> Iterator[Finding]:
+    def _said(self, link: SystemLink) -> Iterator[Finding]:
         description = read_description(link.path)
         if description.problem:
             yield self.found(link.path, description.line, f"the file {description.problem}", "a JSON object")

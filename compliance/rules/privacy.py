@@ -14,7 +14,7 @@ from compliance.logs.personal_data import Mention, Watch
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding
 from compliance.model.layout import RESULTS
 from compliance.model.package import Package
-from compliance.model.package_files import FILE, Entry
+from compliance.model.package_files import FILE, PackageEntry
 from compliance.rule import STRICT, Case, LogRule, PackageRule
 from compliance.rules.repository import few
 
@@ -90,7 +90,7 @@ class NoPersonalDataInFiles(PackageRule):
                 break
         yield from few(self._mentioned(package, texts))
 
-    def _mentioned(self, package: Package, texts: list[Entry]) -> Iterator[Finding]:
+    def _mentioned(self, package: Package, texts: list[PackageEntry]) -> Iterator[Finding]:
         for entry in texts:
             path = package.path(entry)
             for mention in _mentions(path):
@@ -101,7 +101,7 @@ def _told(mention: Mention) -> str:
     return f"personal data: the {mention.kind} {mention.text}"
 
 
-def _is_small_text(entry: Entry) -> bool:
+def _is_small_text(entry: PackageEntry) -> bool:
     """Tell whether it may be a text to look at; logs are looked at when they are read."""
     named = entry.path.startswith(f"{RESULTS}/") or CREDITS.match(entry.name)
     return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not named

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS
 from compliance.model.package import Package
-from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, Entry
+from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rule import STRICT, PackageRule
 
 REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
@@ -107,7 +107,7 @@ class PortableNames(PackageRule):
         yield from few(self._unportable(package))
 
     def _alike(self, package: Package) -> Iterator[Finding]:
-        same: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        same: dict[tuple[str, str], list[PackageEntry]] = defaultdict(list)
         for entry in package.contents:
             same[entry.folder, entry.name.casefold()].append(entry)
         for entries in same.values():
@@ -194,7 +194,7 @@ class NothingLeftOver(PackageRule):
                 yield self.found(package.path(entry), 0, f"left over: {KINDS[kind]}", "not in the package")
 
 
-def _left_over(entry: Entry) -> str:
+def _left_over(entry: PackageEntry) -> str:
     """Return which of `KINDS` it is, or ""."""
     found = LEFT_OVER.fullmatch(entry.name)
     kind = found.lastgroup if found else None

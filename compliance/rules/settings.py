@@ -68,7 +68,7 @@ class Submission(LogRule):
         return Check("a name", lambda value: isinstance(value, str) and value.strip() != "")
 
 
-class Benchmark(LogRule):
+class KnownBenchmark(LogRule):
     """The log names one benchmark of its round."""
 
     id = "SET02"

@@ -95,21 +95,21 @@ software, `init_datasets.sh` the data, `run_and_time.sh` makes one run and its l
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A file for the package. name: below the package's root. origin: where it comes from, for messages.
+class PackageFile:
+    """A file for the package. name: below the package's root. source: where it comes from, for messages.
 
     once: written by the first call only; people may edit it.
     """
 
     name: str
-    origin: str
+    source: str
     read: Callable[[], bytes]
     executable: bool = False
     once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class Implementation:
     """The implementation of one benchmark. root: where its files come from."""
 
     root: Path
@@ -131,11 +131,11 @@ class Code:
         """The folders that are copied whole; of the suite only the packages that the benchmark needs."""
         return [self.root / SHARED, self.root / self.benchmark] if self.ours else [self.root]
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[PackageFile]:
         """Yield the files, without caches and hidden ones. Raises AssemblyError as `files` does."""
         for name, path in self.files().items():
             executable = path.stat().st_mode & 0o100 != 0
-            yield Item(f"{self.folder}/{name}", str(path), path.read_bytes, executable)
+            yield PackageFile(f"{self.folder}/{name}", str(path), path.read_bytes, executable)
 
     def files(self) -> dict[str, Path]:
         """Return the files by their names below the folder; AssemblyError if some are missing, or are no code."""
@@ -194,9 +194,9 @@ def suite_hash(root: Path, benchmark: str) -> str | None:
     return source_hash((SHARED, benchmark), root) if suite_at(root, benchmark) else None
 
 
-def code_of(benchmark: str, name: str, sources: Path | None) -> Code:
+def code_of(benchmark: str, name: str, sources: Path | None) -> Implementation:
     """Return the implementation of a benchmark that lies in `sources`, by default the suite itself."""
-    return Code(sources or ROOT, benchmark, name)
+    return Implementation(sources or ROOT, benchmark, name)
 
 
 def system_folder(benchmark: str, system: str) -> str:
@@ -204,15 +204,17 @@ def system_folder(benchmark: str, system: str) -> str:
     return f"{BENCHMARKS}/{benchmark}/{system}"
 
 
-def system_items(code: Code, system: str, variant: str) -> Iterator[Item]:
+def system_items(code: Implementation, system: str, variant: str) -> Iterator[PackageFile]:
     """Yield the files that say how the code is set up and run on the system; variant: "mini" or "full"."""
     names = {"benchmark": code.benchmark, "system": system, "implementation": code.name}
     folder = system_folder(code.benchmark, system)
 
-    def made(name: str, text: str, executable: bool = False) -> Item:
+    def made(name: str, text: str, executable: bool = False) -> PackageFile:
         for key, value in (*names.items(), ("per_run", PER_RUN)):
             text = text.replace(f"@{key}@", value)
-        return Item(f"{folder}/{name}", "what assemble writes", partial(bytes, text.encode()), executable, once=True)
+        return PackageFile(
+            f"{folder}/{name}", "what assemble writes", partial(bytes, text.encode()), executable, once=True
+        )
 
     link = names | {"code": f"../{IMPLEMENTATIONS}/{code.name}"}
     yield made(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")

@@ -17,7 +17,14 @@ from compliance.model.layout import PRUNED, RESULTS, SYSTEMS, WEAK
 from compliance.model.system import read_description
 from compliance.rule import show
 from submission.assemble import provenance
-from submission.assemble.implementation import Code, Item, code_of, suite_hash, system_folder, system_items
+from submission.assemble.implementation import (
+    Implementation,
+    PackageFile,
+    code_of,
+    suite_hash,
+    system_folder,
+    system_items,
+)
 from submission.assemble.input_logs import AssemblyError, InputLog, input_logs, read_copy, refuse, refuse_mixture
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
@@ -85,19 +92,19 @@ class Packing:
             self.items += self._benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])
         self.items += results  # the last to be written: where a log is, its code is
 
-    def files_to_write(self) -> list[Item]:
+    def files_to_write(self) -> list[PackageFile]:
         """Return the files to be written: those that are not there yet.
 
         Raises AssemblyError if another file is in the place of one.
         """
-        new: list[Item] = []
+        new: list[PackageFile] = []
         for item in self.items:
             target = self.root / item.name
             if not os.path.lexists(target):
                 new.append(item)
             elif not (item.once or (target.is_file() and target.read_bytes() == item.read())):
                 raise AssemblyError(
-                    f"{target} is there and differs from {item.origin}; nothing was written. Compare the two, and "
+                    f"{target} is there and differs from {item.source}; nothing was written. Compare the two, and "
                     "remove one, or give another -o (other code: another --implementation)"
                 )
         return new
@@ -137,14 +144,14 @@ class Packing:
         self.known[name] = given.get(sha256) or parse_run(data, name)
         return sha256
 
-    def _system_item(self, platforms: set[str | None]) -> Item:
+    def _system_item(self, platforms: set[str | None]) -> PackageFile:
         others = sorted(show(platform) for platform in platforms - {self.system})
         if others:
             self.warnings.append(f"the logs say submission_platform {', '.join(others)}, the system is {self.system}")
         path = self.assembly.system
-        return Item(f"{SYSTEMS}/{self.system}.json", str(path), path.read_bytes)
+        return PackageFile(f"{SYSTEMS}/{self.system}.json", str(path), path.read_bytes)
 
-    def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[Item]:
+    def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
         """Yield the logs with their numbers: those that they have, else the next ones."""
         there = dict(self.hashes)
         for name, record in (self.earlier.logs if self.earlier else {}).items():
@@ -165,7 +172,7 @@ class Packing:
             name = known or f"{folder}/result_{self._number(folder)}.txt"
             self.known[name] = log.run
             self.fresh[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
-            yield Item(name, str(log.path), partial(_copy, log.path, redacted))
+            yield PackageFile(name, str(log.path), partial(_copy, log.path, redacted))
 
     def _number(self, folder: str) -> int:
         """Return a number for a log: after the highest in its folder, and after those that were given before."""
@@ -176,7 +183,7 @@ class Packing:
         self.numbers[folder] += 1
         return self.numbers[folder]
 
-    def _benchmark(self, logs: Sequence[InputLog]) -> Iterator[Item]:
+    def _benchmark(self, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
         """Yield what goes to benchmarks/ for the logs of one benchmark."""
         given, benchmark = self.assembly, str(logs[0].run.benchmark)
         if given.sources is None and not any(log.run.details.from_suite for log in logs):
@@ -198,7 +205,7 @@ class Packing:
                 f"{str(here)[:12]}…: check out the revision that the logs name, and give it as --sources"
             )
 
-    def _configurations(self, code: Code, logs: Sequence[InputLog]) -> Iterator[Item]:
+    def _configurations(self, code: Implementation, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
         """Yield config.yaml, and config_2.yaml and so on where logs state several; those that are there stay."""
         folder = system_folder(code.benchmark, self.system)
         texts = {path.read_bytes(): path.name for path in sorted((self.root / folder).glob("config*.yaml"))}
@@ -206,7 +213,7 @@ class Packing:
         for text, path in stated.items():
             names = ("config.yaml", *(f"config_{number}.yaml" for number in range(2, len(texts) + 3)))
             name = texts.setdefault(text, next(name for name in names if name not in texts.values()))
-            yield Item(f"{folder}/{name}", str(path), partial(bytes, text))
+            yield PackageFile(f"{folder}/{name}", str(path), partial(bytes, text))
 
 
 def _copy(path: Path, redacted: bool) -> bytes:

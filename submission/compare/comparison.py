@@ -21,7 +21,7 @@ CURVE_POINTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ComparisonLine:
     """One fact or measure; ABSENT on the side that does not say it, None for a measure that there is not."""
 
     what: str
@@ -40,7 +40,7 @@ class Section:
 
     title: str
     kind: Literal["facts", "measures"]
-    lines: tuple[Line, ...]
+    lines: tuple[ComparisonLine, ...]
     same: int = 0
 
 
@@ -82,13 +82,13 @@ def compare(benchmark: str, a: Side, b: Side) -> Comparison:
 def _facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:
     keys = list(dict.fromkeys((*a, *b)))
     shown = keys if everything else differing(a, b)
-    lines = tuple(Line(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in shown)
+    lines = tuple(ComparisonLine(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in shown)
     return Section(title, "facts", lines, len(keys) - len(shown))
 
 
 def _measures(title: str, a: dict[str, Any], b: dict[str, Any]) -> Section:
     """Return the section without what neither side has."""
-    lines = (Line(key, a.get(key), b.get(key)) for key in dict.fromkeys((*a, *b)))
+    lines = (ComparisonLine(key, a.get(key), b.get(key)) for key in dict.fromkeys((*a, *b)))
     return Section(title, "measures", tuple(line for line in lines if (line.a, line.b) != (None, None)))
 
 
@@ -224,7 +224,7 @@ def _curve_title(side: Side) -> str:
     return f"{key}, mean of the runs that got so far"
 
 
-def _curves(a: Side, b: Side) -> Iterator[Line]:
+def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
     """Yield the mean quality of both sides at up to so many epochs at which A was evaluated and B was training."""
     of_a, of_b = ([curve for curve in map(_curve, side.runs) if curve] for side in (a, b))
     if not of_a or not of_b:
@@ -233,7 +233,7 @@ def _curves(a: Side, b: Side) -> Iterator[Line]:
     last = min(max(curve[-1][0] for curve in curves) for curves in (of_a, of_b))
     epochs = sorted({epoch for curve in of_a for epoch, _ in curve if first <= epoch <= last})
     for epoch in _spread(epochs):
-        yield Line(f"{a.unit.removesuffix('s')} {epoch:,.10g}", _mean_at(of_a, epoch), _mean_at(of_b, epoch))
+        yield ComparisonLine(f"{a.unit.removesuffix('s')} {epoch:,.10g}", _mean_at(of_a, epoch), _mean_at(of_b, epoch))
 
 
 def _curve(run: Run) -> Curve:

@@ -10,9 +10,9 @@ from common.reference import is_number
 from compliance.formats.json import finite
 from compliance.formats.markdown import code
 from compliance.formats.words import clean, counted
-from submission.compare.comparison import Comparison, Line, Section
+from submission.compare.comparison import Comparison, ComparisonLine, Section
 from submission.compare.hyperparameters import ABSENT, Varied, same, yaml_text
-from submission.text_table import Table, markdown_text, shortened, terminal_text
+from submission.text_table import TextTable, markdown_text, shortened, terminal_text
 
 Cells = tuple[str, ...]
 
@@ -36,7 +36,7 @@ def table(comparisons: list[Comparison], width: int = UNLIMITED) -> str:
         for section in one.sections:
             head, *lines = _rows(section)
             rows += [("", "", "", ""), (head[0], "", "", head[3]), *(("  " + line[0], *line[1:]) for line in lines)]
-        blocks.append(terminal_text(Table(one.benchmark, headings, tuple(rows), NUMERIC), width))
+        blocks.append(terminal_text(TextTable(one.benchmark, headings, tuple(rows), NUMERIC), width))
         blocks.append("\n".join([_ending(one), *(f"  {clean(change)}" for change in one.changes)]))
     return "\n\n".join(blocks) + "\n"
 
@@ -49,7 +49,7 @@ def markdown(comparisons: list[Comparison], _: int = UNLIMITED) -> str:
         for section in one.sections:
             (title, *titles), *rows = _rows(section)
             headings = tuple((name, "") for name in ("", *titles))
-            blocks.append(markdown_text(Table(title, headings, tuple(rows), NUMERIC)))
+            blocks.append(markdown_text(TextTable(title, headings, tuple(rows), NUMERIC)))
         blocks.append(_ending(one))
         blocks += ["\n".join(f"- {code(change)}" for change in one.changes)] if one.changes else []
     return "\n\n".join(blocks) + "\n"
@@ -81,7 +81,7 @@ def _rows(section: Section) -> list[Cells]:
     return [tuple(map(clean, row)) for row in rows]
 
 
-def _measures(line: Line) -> Cells:
+def _measures(line: ComparisonLine) -> Cells:
     ratio = f"{line.ratio:.3f}" if line.ratio is not None else ""
     return (line.what, _measure(line.a), _measure(line.b), ratio)
 
@@ -100,7 +100,7 @@ def _measure(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _facts(line: Line) -> Cells:
+def _facts(line: ComparisonLine) -> Cells:
     if line.a is ABSENT or line.b is ABSENT:
         note = "only B" if line.a is ABSENT else "only A"
     else:
@@ -156,7 +156,7 @@ def _document(one: Comparison) -> dict[str, Any]:
     }
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: ComparisonLine) -> dict[str, Any]:
     sides = (("a", line.a), ("b", line.b))
     return {"what": line.what, **{name: _value(value) for name, value in sides if value is not ABSENT}}
 

@@ -15,7 +15,7 @@ from compliance.cli import add_rules_option, round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.words import clean
-from submission.report.write import NotOurs, write_report
+from submission.report.write import NotAReportError, write_report
 
 EXAMPLES: Final = """\
 examples:
@@ -34,7 +34,7 @@ the page cannot be written, 2 wrong use
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NotOurs))
+    return run_command(lambda: _run(given), (OSError, NotAReportError))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,7 +23,7 @@ from compliance.version import VERSION
 from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined
 from submission.report.provenance import package_provenance, provenance_of
-from submission.report.results_table import Line, filter_form, tables
+from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
 from submission.summary.rows import Row, rows
 
@@ -58,7 +58,7 @@ def render(report: Report, folder: str, title: str = "") -> str:
     site = Site(folder)
     context = Context(report, site)
     sets = [*result_sets(report), *single_logs(report)]
-    lines = [Line(f"result-{at}", results, _row(results, report)) for at, results in enumerate(sets, 1)]
+    lines = [ResultLine(f"result-{at}", results, _row(results, report)) for at, results in enumerate(sets, 1)]
     body = [
         element("a", "Skip to the results", href="#results", class_="skip"),
         _header(report, lines, title or _title(report)),
@@ -113,7 +113,7 @@ def _title(report: Report) -> str:
     return f"Results of {', '.join(names)}" if 0 < len(names) <= 3 else "MLPerf HPC results"
 
 
-def _header(report: Report, lines: Sequence[Line], title: str) -> Html:
+def _header(report: Report, lines: Sequence[ResultLine], title: str) -> Html:
     labels = labels_of(report, lines)
     rounds = ", ".join(dict.fromkeys(round_ for _, round_, _ in report.rounds))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
@@ -140,7 +140,7 @@ def _theme() -> Html:
     return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
 
 
-def labels_of(report: Report, lines: Sequence[Line]) -> list[str]:
+def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     """Return the labels that the whole page carries: INCOMPLETE, MINI."""
     short = any(line.incomplete for line in lines)
     known = [provenance_of(package.root)[0] for package in report.packages]
@@ -161,13 +161,13 @@ def single_logs(report: Report) -> Iterator[ResultSet]:
         yield results
 
 
-def _packages(report: Report, lines: Sequence[Line], context: Context) -> Iterator[Html]:
+def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> Iterator[Html]:
     """Yield each organisation with its results, then what belongs to no submission."""
     by_set = {id(line.results): line for line in lines}
     for package in report.packages:
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
         head = element("h2", package.organisation, " ", element("span", f"round {package.round}", class_="quiet"))
-        parts = [section(line, context) for line in sorted(inside, key=Line.place)]
+        parts = [section(line, context) for line in sorted(inside, key=ResultLine.place)]
         yield element("section", head, _package(package, context.site), *parts, class_="package")
     if by_set:
         head = element("h2", "Logs outside of a submission" if report.packages else "Logs")

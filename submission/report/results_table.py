@@ -21,7 +21,7 @@ TEXTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ResultLine:
     """A result: the id of its section, the set itself, its row of the summary."""
 
     name: str
@@ -45,7 +45,7 @@ class Line:
         return (self.row.round, self.row.scaling, self.row.benchmark, self.row.division, rank)
 
 
-def filtered(line: Line) -> dict[str, str]:
+def filtered(line: ResultLine) -> dict[str, str]:
     """Return the attributes by which report.js filters the row and the section of a result."""
     row = line.row
     words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
@@ -55,7 +55,7 @@ def filtered(line: Line) -> dict[str, str]:
     }
 
 
-def filter_form(lines: Sequence[Line]) -> Html:
+def filter_form(lines: Sequence[ResultLine]) -> Html:
     """Return the controls of the filter, hidden until report.js works; nothing for a single result."""
     if len(lines) < 2:
         return Html("")
@@ -71,7 +71,7 @@ def filter_form(lines: Sequence[Line]) -> Html:
     return element("form", *fields, count, id="filter", class_="filter", hidden=True)
 
 
-def tables(lines: Sequence[Line]) -> list[Html]:
+def tables(lines: Sequence[ResultLine]) -> list[Html]:
     """Return the tables that have a row: time to train, throughput."""
     # The header of the page says what is the same everywhere.
     said = (("Round", {line.row.round for line in lines}), ("Organisation", {line.row.organisation for line in lines}))
@@ -81,7 +81,7 @@ def tables(lines: Sequence[Line]) -> list[Html]:
         (STRONG, "Time to train", TIME_HEAD, _time_cells),
         (WEAK, "Throughput", RATE_HEAD, _rate_cells),
     ):
-        found = sorted((line for line in lines if line.row.scaling == scaling), key=Line.place)
+        found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.place)
         if found:
             rows = [(line, (*_names(line), *cells(line.row), _runs(line))) for line in found]
             shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
@@ -100,7 +100,7 @@ RATE_HEAD: Final = (
 REFERENCE: Final = "Reference"
 
 
-def _names(line: Line) -> tuple[object, ...]:
+def _names(line: ResultLine) -> tuple[object, ...]:
     row = line.row
     benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
     link = element("a", line.system, href=f"#{line.name}")
@@ -132,7 +132,7 @@ def _rate_cells(row: Row) -> tuple[object, ...]:
     )
 
 
-def _runs(line: Line) -> Html | str:
+def _runs(line: ResultLine) -> Html | str:
     return element("strong", line.incomplete, class_="label-word") if line.incomplete else str(line.row.runs)
 
 
@@ -165,7 +165,9 @@ def _rate(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _table(title: str, head: Sequence[str], rows: Sequence[tuple[Line, tuple[object, ...]]], same: set[str]) -> Html:
+def _table(
+    title: str, head: Sequence[str], rows: Sequence[tuple[ResultLine, tuple[object, ...]]], same: set[str]
+) -> Html:
     """Return the table without its empty columns and those named in `same`."""
     kept = [at for at in range(len(head)) if any(cells[at] != "" for _, cells in rows) and head[at] not in same]
     kinds = {at: "text" if at < TEXTS else "text long" if head[at] == REFERENCE else "number" for at in kept}

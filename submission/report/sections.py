@@ -30,7 +30,7 @@ from submission.report.charts import (
 from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined, table
 from submission.report.provenance import facts_table, shared_facts
-from submission.report.results_table import Line, filtered
+from submission.report.results_table import ResultLine, filtered
 from submission.report.score_text import how_scored, run_name, states
 
 LONGEST_VALUE: Final = 2000
@@ -45,7 +45,7 @@ class Context:
     site: Site
 
 
-def section(line: Line, context: Context) -> Html:
+def section(line: ResultLine, context: Context) -> Html:
     """Return the section of a result."""
     results, name = line.results, line.name
     curves, goal = curves_of(results), goal_of(results)
@@ -68,7 +68,7 @@ def section(line: Line, context: Context) -> Html:
     return element("section", head, *body, id=name, class_="result", **filtered(line))
 
 
-def _title(line: Line) -> list[object]:
+def _title(line: ResultLine) -> list[object]:
     row = line.row
     kind = " throughput" if row.scaling == WEAK else ""
     words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]

@@ -10,18 +10,18 @@ from compliance.model.report import Report
 from submission.report.page import GENERATOR, render
 
 
-class NotOurs(Exception):
+class NotAReportError(ValueError):
     """There is another file where the page should go."""
 
 
 def write_report(report: Report, output: Path, title: str = "") -> None:
     """Put the page of a report at `output`, in one step; a page that was there before is replaced.
 
-    The report is of a check with `details`. Raises NotOurs if a file that is no such page is there, OSError if the
+    The report is of a check with `details`. Raises NotAReportError if another file is there, OSError if the
     page cannot be written, ValueError for a report without details.
     """
     if os.path.lexists(output) and not _is_ours(output):
-        raise NotOurs(f"{output} is there and no page of this command; choose another name")
+        raise NotAReportError(f"{output} is there and no page of this command; choose another name")
     text = render(report, str(output.absolute().parent), title)
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as part:

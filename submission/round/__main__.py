@@ -13,11 +13,10 @@ from typing import Final
 from common.command import CommandParser, UsageError, count, positive, run_command
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
-from submission.report.write import NotOurs
 from submission.round.finish import PackageInputs
 from submission.round.make import make_round
 from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
-from submission.round.processes import ATTEMPTS, LockedError, Workers
+from submission.round.processes import ATTEMPTS, JobRunner
 from submission.round.scheduler import SCHEDULERS, Cluster, emit
 
 DESCRIPTION: Final = f"""\
@@ -41,14 +40,13 @@ BENCHMARK/attempts, package/ (complete systems/SYSTEM.json in it, and call again
 
 exit status: 0 the package passes the check, missing runs aside; 1 it does not, or there was an error; 2 wrong use;
 130 interrupted: call again to go on"""
-USER_ERRORS: Final = (ValueError, OSError, LockedError, NotOurs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _emit(given) if given.emit else _round(given, arguments), USER_ERRORS)
+    return run_command(lambda: _emit(given) if given.emit else _round(given, arguments), (ValueError, OSError))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,7 +111,7 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     plan = _plan(given)  # before there is a folder: what is wrong use leaves nothing
     # A batch system ends jobs with SIGTERM: the runs that are under way must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    verdict = make_round(plan, given.output, Workers(given.jobs, given.threads), given.data, inputs)
+    verdict = make_round(plan, given.output, JobRunner(given.jobs, given.threads), given.data, inputs)
     if verdict == INCOMPLETE:
         print(f"run the rest with: {_again(arguments)}", flush=True)
     return 1 if verdict == FAIL else 0

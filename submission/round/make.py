@@ -13,12 +13,14 @@ from common.files import whole_file
 from common.reference import MINI
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
-from submission.round.processes import Workers, sole_worker
+from submission.round.processes import JobRunner, sole_worker
 from submission.round.runs import CONFIG, Runs
 from submission.round.state import StateError, load_state
 
 
-def make_round(plan: Sequence[Series], output: Path, workers: Workers, data: Path | None, inputs: PackageInputs) -> str:
+def make_round(
+    plan: Sequence[Series], output: Path, runner: JobRunner, data: Path | None, inputs: PackageInputs
+) -> str:
     """Make what is missing of a round in the folder `output`; return the verdict on its package.
 
     data: where the folders with the data are, or are made; None: where the configurations say.
@@ -27,7 +29,7 @@ def make_round(plan: Sequence[Series], output: Path, workers: Workers, data: Pat
     setups = [_located(resolve(series), data) for series in plan]
     package = RoundPackage(output, setups, inputs)
     with sole_worker(output) as lock:
-        workers = replace(workers, lock=lock)
+        runner = replace(runner, lock=lock)
         state = load_state(output)
         for setup in setups:
             if setup.series.benchmark in state.runs:
@@ -37,9 +39,9 @@ def make_round(plan: Sequence[Series], output: Path, workers: Workers, data: Pat
             _keep(output / setup.series.benchmark / CONFIG, setup.text)
         state.save(output)
         for setup in setups:
-            _provide_data(setup, workers)
+            _provide_data(setup, runner)
         runs = Runs(output, state)
-        runs.make(workers)
+        runs.make(runner)
         return package.write(runs)
 
 
@@ -66,10 +68,10 @@ def _keep(path: Path, text: str) -> None:
         part.write_text(text)
 
 
-def _provide_data(setup: Setup, workers: Workers) -> None:
+def _provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the data of a mini problem, unless they are complete."""
     folder = setup.data_dir
     if setup.variant == MINI and not (folder / manifest.NAME).exists():
         print(f"{setup.series.benchmark}: no data in {folder}; generating the mini dataset", flush=True)
-        if workers.run([sys.executable, "-m", f"{setup.series.benchmark}.synthesize", str(folder)]):
+        if runner.run([sys.executable, "-m", f"{setup.series.benchmark}.synthesize", str(folder)]):
             raise StateError(f"the data of {setup.series.benchmark} could not be made in {folder}: see above")

@@ -30,7 +30,7 @@ GRACE_S: Final = 20.0
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
-class LockedError(RuntimeError):
+class LockedError(OSError):
     """Somebody else is at work in the folder; the message says who."""
 
 
@@ -81,7 +81,7 @@ class _Active:
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class JobRunner:
     """Runs jobs as processes.
 
     size: processes at a time. threads: of each; 0 shares the usable cores out. attempts: at each job. lock: file

@@ -16,7 +16,7 @@ from common.files import LOG_NAME
 from common.training.progress import duration
 from compliance.formats.words import clean
 from compliance.logs.run import Run
-from submission.round.processes import OUTPUT, Ended, Job, Workers, last_lines
+from submission.round.processes import OUTPUT, Ended, Job, JobRunner, last_lines
 from submission.round.state import State, finished_run, met_target
 
 CONFIG: Final = "config.yaml"
@@ -62,12 +62,12 @@ class Runs:
         """Return the logs of the finished runs, in order, and what they say."""
         return {self.place(*run) / LOG_NAME: self.finished[run] for run in self.all if run in self.finished}
 
-    def make(self, workers: Workers) -> None:
+    def make(self, runner: JobRunner) -> None:
         """All runs are finished, but for those of benchmarks of which one has crashed too often."""
         self.state.save(self.folder)
         jobs = {self._job(*run): run for run in self.all if run not in self.finished}
-        display = _Display(self, workers.size)
-        attempts = workers.run_all(list(jobs), lambda job, status: self._has_finished(jobs[job], status), display.tick)
+        display = _Display(self, runner.size)
+        attempts = runner.run_all(list(jobs), lambda job, status: self._has_finished(jobs[job], status), display.tick)
         try:
             with closing(attempts):
                 for ended in attempts:

@@ -15,7 +15,7 @@ from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.version import VERSION
 from submission.summary.rows import Difference, Row, rows
-from submission.text_table import Table, csv_text, markdown_text, terminal_text
+from submission.text_table import TextTable, csv_text, markdown_text, terminal_text
 
 SCHEMA: Final = 1
 """Of the JSON; members may be added under this number, none changes its meaning or goes."""
@@ -106,7 +106,7 @@ def csv_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> dict
 # -- what is shown -----------------------------------------------------------------------------------------
 
 
-def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[Table]:
+def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTable]:
     """Return a table for each round and kind of scaling of which there are results, and one of what changed."""
     tables = []
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
@@ -115,7 +115,7 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[Table]:
         cells = tuple((*_names(row), *_size(row), *_scores(row), *_ending(row)) for row in found)
         numeric = tuple(heading not in NAMES for heading in headings)
         groups = tuple(f"{_benchmark(row)}, {clean(row.division)}" for row in found)
-        tables.append(Table(f"Round {round_}. {TITLES[scaling]}", headings, cells, numeric, groups).without_empty())
+        tables.append(TextTable(f"Round {round_}. {TITLES[scaling]}", headings, cells, numeric, groups).without_empty())
     return tables + ([_difference_table(changes)] if changes else [])
 
 
@@ -138,7 +138,7 @@ def _csv_value(row: Row | Difference, member: str) -> object:
     return clean(value) if isinstance(value, str) else value
 
 
-def _difference_table(changes: Sequence[Difference]) -> Table:
+def _difference_table(changes: Sequence[Difference]) -> TextTable:
     cells = tuple(
         (
             clean(change.organisation),
@@ -151,7 +151,7 @@ def _difference_table(changes: Sequence[Difference]) -> Table:
     )
     headings = tuple((name, "") for name in ("organisation", "scaling", "before", "now", "speed-up"))
     groups = tuple(f"{_benchmark(change)}, {clean(change.division)}" for change in changes)
-    return Table(
+    return TextTable(
         "Best passing score, now and in the round before", headings, cells, (*(False,) * 2, *(True,) * 3), groups
     )
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from compliance.benchmarks import REFERENCES
 from compliance.rcp.judge import judge
 from compliance.rcp.points import ROOT, ReferencePoint, compare_hyperparameters, interpolate, load_points, prune
-from compliance.rcp.table import Entry, read_table, render
+from compliance.rcp.table import RecordedPoint, read_table, render
 
 
 def point(batch_size: int, epochs: list[float], required_runs: int = 5) -> ReferencePoint:
-    return ReferencePoint.from_runs(Entry(f"ref_{batch_size}", batch_size, tuple(epochs), {}), "epochs", required_runs)
+    return ReferencePoint.from_runs(
+        RecordedPoint(f"ref_{batch_size}", batch_size, tuple(epochs), {}), "epochs", required_runs
+    )
 
 
 def flat_points(means: dict[int, float]) -> list[ReferencePoint]:

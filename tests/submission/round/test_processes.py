@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from submission.round.processes import LockedError, Workers, sole_worker
+from submission.round.processes import JobRunner, LockedError, sole_worker
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
 
@@ -70,7 +70,7 @@ def begin(folder, counts, *stories):
 
 def make(folder, counts, *stories, **workers):
     runs = begin(folder, counts, *stories)
-    runs.make(Workers(**workers))
+    runs.make(JobRunner(**workers))
     return runs
 
 
@@ -169,7 +169,7 @@ def test_a_round_that_was_ended_goes_on(folder, number):
 def test_a_log_that_a_signal_ended_is_no_result(folder):
     """The round was killed together with its run, which had time to write its last record."""
     runs = begin(folder, {"cosmoflow": 1}, "weak")
-    runs.make(Workers())
+    runs.make(JobRunner())
     runs.state.runs["cosmoflow"][0].exit_status = None
     runs.state.save(folder)
     assert len(begin(folder, {"cosmoflow": 1}).finished) == 0

@@ -12,7 +12,7 @@ from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, table_text, terminal_summary
 from submission.summary.rows import differences, rows
-from submission.text_table import Table, shortened, terminal_text
+from submission.text_table import TextTable, shortened, terminal_text
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
 
@@ -126,7 +126,7 @@ def test_all_lines_fit_a_terminal(folder):
 
 def test_names_are_cut_in_the_middle():
     assert shortened("fugaku_8192_closed", 11) == "fugak…losed" and shortened("short", 5) == "short"
-    table = Table("t", (("name", ""), ("n", "")), (("a" * 50, "1" * 50),), (False, True))
+    table = TextTable("t", (("name", ""), ("n", "")), (("a" * 50, "1" * 50),), (False, True))
     assert terminal_text(table, 20).splitlines()[-1] == f"aaaa…aaa {'1' * 50}"
 
 

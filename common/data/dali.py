@@ -15,7 +15,7 @@ try:
     from nvidia.dali.pipeline import Pipeline
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 except ImportError as error:
-    raise ImportError(
+    raise ValueError(
         "data.pipeline=dali needs NVIDIA DALI: pip install nvidia-dali-cuda130, or nvidia-dali-cuda120 for a driver "
         "of CUDA 12; or set data.pipeline=native"
     ) from error

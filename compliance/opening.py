@@ -70,7 +70,7 @@ def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
 
 def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[Package, list[OpenedSet]]:
     package = Package(place.root, place.organisation, round_, options.profile, place.flat)
-    package.strange, package.missing, package.contents = place.strange, place.missing, contents_of(place.root)
+    package.unexpected, package.missing, package.contents = place.unexpected, place.missing, contents_of(place.root)
     for path in place.systems:
         description = read_description(path)
         package.descriptions[description.name] = description
@@ -125,11 +125,11 @@ def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | N
         options.profile,
         options.division,
         options.benchmark,
-        results.division,
-        results.benchmark,
-        options.allow_mini,
-        power,
-        options.details,
+        division_hint=results.division,
+        benchmark_hint=results.benchmark,
+        allow_mini=options.allow_mini,
+        power=power,
+        details=options.details,
     )
 
 

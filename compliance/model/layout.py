@@ -63,14 +63,14 @@ class SetPlace:
 
 @dataclass(slots=True)
 class PackagePlace:
-    """An organisation's folder. `strange`: folders that fit no layout, and what was expected there."""
+    """An organisation's folder. `unexpected`: folders that fit no layout, and what was expected there."""
 
     root: str
     organisation: str
     flat: bool = False
     sets: list[SetPlace] = field(default_factory=list)
     systems: list[str] = field(default_factory=list)
-    strange: list[tuple[str, str]] = field(default_factory=list)
+    unexpected: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     parameters: list[str] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ def _discover_folder(path: str, places: Places) -> None:
         package = _package(root)
         inside = os.path.realpath(path)
         package.sets = [place for place in package.sets if _within(os.path.realpath(place.folder), inside)]
-        package.strange = [pair for pair in package.strange if _within(os.path.realpath(pair[0]), inside)]
+        package.unexpected = [pair for pair in package.unexpected if _within(os.path.realpath(pair[0]), inside)]
         if package.sets:
             places.packages.append(package)
             return
@@ -181,7 +181,7 @@ def _read_results(results: str, place: PackagePlace) -> None:
             elif name in (STRONG, WEAK):
                 place.sets += [_set(benchmark, system, name) for benchmark in _subfolders(folder)]
             else:
-                place.strange.append((folder, "strong or weak"))
+                place.unexpected.append((folder, "strong or weak"))
                 place.sets += [_set(benchmark, system, STRONG) for benchmark in _subfolders(folder)]
 
 

@@ -15,7 +15,7 @@ from compliance.model.system import SystemDescription
 class Package:
     """One organisation's folder.
 
-    flat: results/<system>/<benchmark> as in round 0.7. strange: folders that fit no layout, with what was
+    flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
     expected there. contents: every file, folder and link below the root.
     """
 
@@ -26,7 +26,7 @@ class Package:
     flat: bool
     sets: list[ResultSet] = field(default_factory=list)
     descriptions: dict[str, SystemDescription] = field(default_factory=dict)
-    strange: list[tuple[str, str]] = field(default_factory=list)
+    unexpected: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     contents: list[PackageEntry] = field(default_factory=list)
     parameters: list[tuple[str, int, str]] = field(default_factory=list)

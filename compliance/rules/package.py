@@ -61,7 +61,7 @@ class Layout(PackageRule):
             more = ": the number of runs is 0" if results else ""
             found = self.found(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
             yield found._replace(incomplete=results and package.strict)
-        for folder, expected in package.strange:
+        for folder, expected in package.unexpected:
             message = f"layout: unexpected folder {os.path.basename(folder)!r}"
             yield self.found(folder, 0, message, expected)
         if not package.strict:

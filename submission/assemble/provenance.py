@@ -93,34 +93,40 @@ def record_package(
     earlier: what was recorded; it tells what the files do not. fresh: of the logs that were given just now, what was
     taken out of each. known: what logs say, by name; the others are read.
     """
-    files = {path.relative_to(root).as_posix(): path for path in files_below(root)}
-    files.pop(NAME, None)
-    bar = tqdm(sorted(files.items()), desc="hashing", unit=" files", disable=None, delay=2)
-    entries = {name: describe_file(path) for name, path in bar}
-    folders = sorted(root.glob(f"{BENCHMARKS}/*/{IMPLEMENTATIONS}/*/"))
-    sources = {path.relative_to(root).as_posix(): suite_hash(path, path.parent.parent.name) for path in folders}
+    entries = _describe(root)
+    sources = _sources(root)
+    runs = {name: known.get(name) or read_run(str(root / name)) for name in logs_of(root)}
     logs: dict[str, LogRecord] = {}
-    configurations: dict[str, dict[str, Any]] = {}
-    for name in logs_of(root):
-        run = known.get(name) or read_run(str(files[name]))
+    for name, run in runs.items():
         recorded = earlier.logs.get(name) if earlier and earlier.files.get(name) == entries[name] else None
-        redaction = fresh.get(name, recorded.redaction if recorded else None)
-        logs[name] = _record(run, sources, redaction)
-        configuration = run.details.configuration
-        if configuration is not None:
-            configurations[digest(configuration)] = configuration
+        logs[name] = _record(run, sources, fresh.get(name, recorded.redaction if recorded else None))
+    stated = [tree for run in runs.values() if (tree := run.details.configuration) is not None]
     missing = incomplete(logs)
     provenance = Provenance(
         organisation=root.name,
         complete=not missing,
         incomplete=missing,
         logs=logs,
-        configurations=dict(sorted(configurations.items())),
+        configurations=dict(sorted({digest(tree): tree for tree in stated}.items())),
         implementations=sources,
         files=entries,
     )
     # Of logs come whole numbers of any size and halves of surrogate pairs, which only the standard library writes.
     return json.dumps(msgspec.to_builtins(provenance), indent=1).encode() + b"\n"
+
+
+def _describe(root: Path) -> dict[str, ManifestEntry]:
+    """Return size and hash of each file of a package."""
+    files = {path.relative_to(root).as_posix(): path for path in files_below(root)}
+    files.pop(NAME, None)
+    bar = tqdm(sorted(files.items()), desc="hashing", unit=" files", disable=None, delay=2)
+    return {name: describe_file(path) for name, path in bar}
+
+
+def _sources(root: Path) -> dict[str, str | None]:
+    """Return the hash of the suite's sources in each folder of an implementation."""
+    folders = sorted(root.glob(f"{BENCHMARKS}/*/{IMPLEMENTATIONS}/*/"))
+    return {path.relative_to(root).as_posix(): suite_hash(path, path.parent.parent.name) for path in folders}
 
 
 def logs_of(root: Path) -> list[str]:

@@ -1,0 +1,44 @@
+"""The folder submission/: a command each, and what several commands share."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "submission"
+COMMANDS = sorted(path.parent.name for path in FOLDER.glob("*/__main__.py"))
+COMMAND_FILES = {"cli", "manifest"}
+"""Commands without inner parts."""
+
+
+def users_of(module):
+    """Return the names of the commands that import a module of submission/."""
+    found = set()
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == f"submission.{module}":
+                found.add(path.relative_to(FOLDER).parts[0].removesuffix(".py"))
+    return found - {module}
+
+
+def shared_modules():
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in {"__init__", *COMMAND_FILES})
+
+
+def test_each_folder_is_a_command():
+    folders = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == set(COMMANDS) and len(folders) > 5
+
+
+@pytest.mark.parametrize("module", shared_modules())
+def test_what_lies_beside_the_commands_is_shared(module):
+    assert len(users_of(module)) > 1, f"submission/{module}.py is for one command: move it into its folder"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_thin(command):
+    """Parser, main and what the command prints: whoever wants more of it imports the other modules."""
+    tree = ast.parse((FOLDER / command / "__main__.py").read_text())
+    assert not [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    assert public == ["main"]

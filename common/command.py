@@ -65,10 +65,10 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print("interrupted: finished work is kept; --help says how to continue", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"error: {error}{HELP_HINT}", file=sys.stderr)
+        print(f"error: {as_called(str(error))}{HELP_HINT}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return reader_has_gone()
     except expected as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {as_called(str(error))}", file=sys.stderr)
         return 1

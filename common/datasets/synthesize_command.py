@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.command import CommandParser, UsageError, count, positive, run_command
+from common.command import CommandParser, UsageError, as_called, count, positive, run_command
 from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
 from common.datasets.manifest import NAME as MANIFEST
@@ -81,7 +81,7 @@ class Synthesis(ABC):
             return 0
         code = self._generate(recipe, args)
         if not code:
-            print(f"next: {self.next_step(plan, args.output_dir)}")
+            print(as_called(f"next: {self.next_step(plan, args.output_dir)}"))
         return code
 
     def _recipe(self, args: argparse.Namespace) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, run_command
+from common.command import CommandParser, as_called, run_command
 from common.datasets.manifest import ManifestError
 from compliance.formats.words import clean
 from compliance.model.layout import STRONG, WEAK
@@ -74,7 +74,7 @@ def _show(assembly: Assembly, dry_run: bool) -> int:
     for name, runs in made.incomplete.items():
         print(clean(f"INCOMPLETE: {name}: {runs}"))
     if not dry_run:
-        print(clean(f"next: python -m compliance.check {made.root}{' --allow-mini' if made.mini else ''}"))
+        print(clean(as_called(f"next: python -m compliance.check {made.root}{' --allow-mini' if made.mini else ''}")))
     return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
 from submission.cli import COMMANDS, main, resolve, usage
 
@@ -71,7 +72,7 @@ def test_the_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
     [
         (["chekc"], "there is no command 'chekc'; did you mean 'check'?"),
         (["xyz"], "there is no command 'xyz'; mlperf-hpc --help"),
-        (["train"], "a benchmark is missing; usage: mlperf-hpc train {cosmoflow,deepcam,oc20}"),
+        (["train"], f"a benchmark is missing; usage: mlperf-hpc train {{{','.join(PACKAGES)}}}"),
         (["train", "cosmo", "mini"], "'cosmo' is not a benchmark; did you mean 'cosmoflow'?"),
         (["split", "oc20"], "usage: mlperf-hpc split {deepcam}"),
     ],

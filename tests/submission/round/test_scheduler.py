@@ -64,7 +64,7 @@ def calls(command):
 def test_slurm_jobs_are_submitted_resumed_and_packaged(cluster, capsys):
     text = emitted(
         capsys, "--emit", "slurm", "--benchmarks", "cosmoflow", "oc20", "--nodes", "4", "--ranks-per-node", "2",
-        "--gpus-per-node", "2", "--set", "submission.org=Ex's Lab", "-o", "runs/r1",
+        "--gpus-per-node", "2", "--set", "submission.org=Ex's Lab", "-o", "runs/r1", "--sources", "our code",
     )  # fmt: skip
     assert bash(text) == 0
     assert calls("sbatch") == ["sbatch --parsable"] * 2 + ["sbatch --parsable --dependency=afterany:1:2"]
@@ -85,7 +85,8 @@ def test_slurm_jobs_are_submitted_resumed_and_packaged(cluster, capsys):
     ]
     assert "--set system_name=our_cluster number_of_nodes=4 submitter=A Lab division= status=cloud" in packaging[1]
     system = "--system runs/r1/our_cluster.json"
-    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system}" in packaging[2]
+    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --sources our code" in packaging[2]
+    assert "cosmoflow.train config " in packaging[0]
 
 
 def test_pbs_jobs_are_submitted_and_resumed(cluster, capsys):

@@ -1,4 +1,4 @@
-"""`python -m common.export CHECKPOINT WEIGHTS.safetensors`: the weights of a run, for other tools."""
+"""`python -m common.export RUN WEIGHTS.safetensors`: the weights of a run, for other tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from common.command import CommandParser
 from common.files import whole_file
-from common.training.checkpoint import CheckpointError, read
+from common.training.checkpoint import CheckpointError, find, read
 
 DESCRIPTION = """\
 Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.
@@ -22,7 +22,7 @@ def export(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
     if weights.exists():
         raise CheckpointError(f"{weights}: the file exists already; name another")
-    content = read(checkpoint)
+    content = read(find(checkpoint))
     state = content["state"]
     metadata = {
         "benchmark": content["benchmark"],
@@ -39,7 +39,9 @@ def export(checkpoint: Path, weights: Path) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = CommandParser(prog="python -m common.export", description=DESCRIPTION)
-    parser.add_argument("checkpoint", type=Path, help="a file in the checkpoints/ folder of a run")
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
+    )
     parser.add_argument("weights", type=Path, help="the file to write, such as cosmoflow.safetensors")
     given = parser.parse_args(argv)
     try:

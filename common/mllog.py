@@ -6,6 +6,7 @@ file that starts with the records up to the checkpoint; the old file keeps all i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -120,11 +121,14 @@ class ResultLog:
         return self._file.tell()
 
     def close(self) -> None:
-        """Close the file; a log whose run never started is renamed, so that the next run can use the name."""
+        """Write no more; a log whose run never started is removed, and so is its folder if nothing else is in it."""
         if "_file" in self.__dict__:
             self._file.close()
-            if not self.holds(constants.RUN_START):
-                self.path.rename(_unused_name(self.path))
+            if self.holds(constants.RUN_START):
+                return
+            self.path.unlink()
+        with contextlib.suppress(OSError):  # something else is in it
+            self.path.parent.rmdir()
 
     def _write(self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any]) -> None:
         record(self._mllog, key, value, metadata)

@@ -57,12 +57,8 @@ class CosmoFlow(nn.Module):
     def __init__(self, config: ModelConfig, sample_shape: tuple[int, int, int, int]) -> None:
         super().__init__()
         self.config = config
+        check_sides(config, sample_shape)
         *sides, channels = sample_shape
-        if min(sides) < 2**config.conv_layers:
-            raise ValueError(
-                f"samples of {' x '.join(map(str, sides))} voxels are too small for model.conv_layers = "
-                f"{config.conv_layers}, each of which halves them; expected at least {2**config.conv_layers} a side"
-            )
         sizes = [channels, *(config.conv_size << layer for layer in range(config.conv_layers))]
         # "same" puts the padding of an even kernel at the far side, as Keras does.
         self.convs = nn.ModuleList(
@@ -104,6 +100,16 @@ def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
     # Asking for the indices keeps autocast on a CPU from pooling in float32, which halves the speed and gains nothing.
     pooled_BCDHW: Tensor = F.max_pool3d(x_BCDHW, 2, return_indices=True)[0]
     return F.leaky_relu(pooled_BCDHW, SLOPE, inplace=True)
+
+
+def check_sides(config: ModelConfig, sample_shape: tuple[int, int, int, int]) -> None:
+    """Raise ValueError for samples (D, H, W, C) with a side that the blocks would halve to nothing."""
+    *sides, _ = sample_shape
+    if min(sides) < 2**config.conv_layers:
+        raise ValueError(
+            f"data.sample_shape is {list(sample_shape)}, too small for model.conv_layers = {config.conv_layers}, each "
+            f"of which halves the sides; expected at least {2**config.conv_layers} a side, or fewer layers"
+        )
 
 
 def build(config: ModelConfig, sample_shape: tuple[int, int, int, int], seed: int) -> CosmoFlow:

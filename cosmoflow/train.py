@@ -36,6 +36,9 @@ class Config(RunConfig):
     model: ModelConfig = field(default_factory=ModelConfig)
     schedule: EpochSchedule = field(default_factory=EpochSchedule)
 
+    def __post_init__(self) -> None:
+        model.check_sides(self.model, self.data.sample_shape)
+
 
 class CosmoFlow(SampleProblem[Batch]):
     """Predict four cosmological parameters of a universe from its matter distribution."""

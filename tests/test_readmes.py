@@ -2,8 +2,10 @@
 
 import argparse
 import importlib
+import os
 import re
 import shlex
+import subprocess
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import get_type_hints
@@ -30,9 +32,15 @@ SECTIONS = {
 }
 
 
+def blocks(page):
+    return re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
 def commands(page):
-    """The words after -m of each command in the page's blocks of code, split as the shell would."""
-    for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+    """The words after -m of each command in the page's blocks of code but scripts, split as the shell would."""
+    for block in blocks(page):
+        if block.startswith("#!"):
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if "-m" in words:
@@ -45,7 +53,7 @@ class ParsedError(Exception):
 
 @pytest.mark.parametrize("words", [words for page in PAGES for words in commands(page)], ids=" ".join)
 def test_commands_can_be_typed(words, monkeypatch, capsys):
-    module, *arguments = [word for word in words if word != "$resume"]
+    module, *arguments = words
     monkeypatch.chdir(ROOT)
     for name in re.findall(r"\$(\w+)", " ".join(arguments)):
         monkeypatch.setenv(name, "folder")
@@ -64,6 +72,30 @@ def test_commands_can_be_typed(words, monkeypatch, capsys):
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     with pytest.raises(ParsedError):
         main(arguments)
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_job_scripts_start_and_resume_the_trainer(name, resumed, tmp_path, monkeypatch, capsys):
+    """The script is run as printed, by a shell whose srun only tells its arguments."""
+    (script,) = (block for block in blocks(ROOT / name / "README.md") if block.startswith("#!"))
+    (tmp_path / "job.sh").write_text(script)
+    (tmp_path / "srun").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "srun").chmod(0o755)
+    if resumed:
+        (tmp_path / "before" / "checkpoints").mkdir(parents=True)
+        (tmp_path / "before" / "checkpoints" / "epoch-0001-step-0000000.pt").touch()
+    for variable, value in {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SCRATCH": "/s"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("TMPDIR", "/t")
+    command = ["bash", "job.sh", *(["before"] if resumed else [])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = done.stdout.splitlines()
+    module, *arguments = words[words.index("-m") + 1 :]
+    assert module == f"{name}.train" and ("--resume" in arguments) == resumed
+    assert importlib.import_module(module).main([*arguments, "--print-config"]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "data_dir: /s/" in shown and f"output_dir: {'before' if resumed else f'runs/{name}-7'}" in shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")

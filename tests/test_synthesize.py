@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("lmdb")
 import cosmoflow.synthesize
 import deepcam.synthesize
 import oc20.synthesize
+from cosmoflow.simulation.recipe import PRESETS
 
 SMALL = {
     cosmoflow.synthesize: "--grid 8 --particles 8 --train 4 --validation 2".split(),
@@ -82,3 +84,14 @@ def test_help_teaches_and_its_examples_are_understood(synthesize, capsys):
     for line in lines:
         command = line.partition(start)[2]
         synthesize.SYNTHESIS.parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+
+
+def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypatch, capsys):
+    """Training is under way: no command to give next is told."""
+    small = replace(PRESETS["mini"], grid=8, particles=8, train=4, validation=2)
+    monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "presets", {"mini": small})
+    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data")
+    said = capsys.readouterr().out
+    assert said.startswith(f"no data in {tmp_path / 'data'}; generating the mini dataset") and "next:" not in said
+    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data")
+    assert capsys.readouterr().out == ""

@@ -3,7 +3,9 @@
 import csv
 import itertools
 import os
+import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from typing import Final
 import pytest
 import torch
 
+import common.export
 import compliance
 import cosmoflow.evaluate
 import cosmoflow.synthesize
@@ -27,6 +30,8 @@ import deepcam.train
 import oc20.evaluate
 import oc20.synthesize
 import oc20.train
+import submission.assemble.__main__
+import submission.system.__main__
 from common.config import load
 from common.datasets import manifest
 from tests.conformance import official
@@ -80,7 +85,7 @@ submission: {org: Example University, platform: test_n1}
     files="*.tfrecord",
     wrong=(
         ("data.sample_shape=[32, 32, 32, 4]", "data.sample_shape is 32"),
-        ("model.conv_layers=5", "too small for model.conv_layers"),
+        ("model.conv_layers=5", "override 'model.conv_layers=5': data.sample_shape is [16, 16, 16, 4], too small"),
     ),
     staged=("staging.inflate=true", "data.verify_crc=true"),
     full="--train 2 --validation 1",
@@ -267,23 +272,40 @@ def test_a_killed_run_goes_on_with_the_same_curve(run, start):
     assert Path("killed/result_0.txt.interrupted-1").read_text() == interrupted
 
 
-def test_a_checkpoint_is_evaluated(case, run, data, capsys):
+def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
+    """Each is run as printed; the system description that packing needs is looked at elsewhere."""
+    run("train.epochs=2")
+    commands = re.findall(r"^(?:\w+ it:)? +python -m (\S+) (.*?)(?:   \(.*)?$", capsys.readouterr().out, re.MULTILINE)
+    names = ["compliance.check", f"{case.name}.evaluate", "common.export", "submission.system", "submission.assemble"]
+    assert [name for name, _ in commands] == names
+    arguments = {name: shlex.split(given) for name, given in commands}
+    assert case.evaluate.main(arguments[f"{case.name}.evaluate"]) == 1
+    said = capsys.readouterr().out.splitlines()[-1]
+    quality = f"{case.quality} {curve('run')[-1][1]:.6g}"
+    assert f"epoch-0002-step-0000000.pt: {quality} on 7 validation samples, after 2 epochs; target " in said
+    assert common.export.main(arguments["common.export"]) == 0 and Path(f"run/{case.name}.safetensors").exists()
+    compliance.check(arguments["compliance.check"])
+    assert submission.system.__main__.main(arguments["submission.system"]) == 0
+    assert submission.assemble.__main__.main([*arguments["submission.assemble"], "--dry-run"]) in (0, 1)
+
+
+def test_evaluation_finds_the_checkpoint_and_says_where_it_looked(case, run, data, capsys):
     run("train.epochs=2")
     checkpoint = "run/checkpoints/epoch-0002-step-0000000.pt"
     assert case.evaluate.main([checkpoint, f"data.data_dir={data}"]) == 1
-    said = capsys.readouterr().out.splitlines()[-1]
-    quality = f"{case.quality} {curve('run')[-1][1]:.6g}"
-    assert said.startswith(f"{quality} on 7 validation samples, after 2 epochs; target ")
     assert case.evaluate.main([checkpoint]) == 1
     assert f"{case.name}/train is no folder" in capsys.readouterr().err
     assert case.evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
+    Path("empty").mkdir()
+    assert case.evaluate.main(["empty"]) == 1 and "empty: holds no checkpoint" in capsys.readouterr().err
 
 
 def test_a_resumed_run_keeps_its_settings(run, capsys):
     run("train.epochs=1")
     assert run("train.epochs=2", "schedule.base_lr=0.5", "--resume") == 1
     assert "when the checkpoint was written and is 0.5 now" in capsys.readouterr().err
-    assert run("train.epochs=2", "data.workers=1", "--resume") == 1 and len(curve("run")) == 2
+    assert run("train.epochs=2", "--resume", "data.workers=1") == 1 and len(curve("run")) == 2
+    assert run("--resume", "run", "train.epochs=3") == 1 and len(curve("run")) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -376,6 +398,10 @@ def test_damaged_data_have_a_clear_error(case, run, copy, capsys, damage):
     ("argument", "code", "message"),
     [
         ("optim.momntum=0.5", 2, "did you mean optim.momentum"),
+        ("optim.lr=3", 2, "override 'optim.lr=3': unknown key optim.lr; did you mean schedule.base_lr?"),
+        ("schedule.base_lr=-1", 2, "override 'schedule.base_lr=-1': schedule: base_lr is -1"),
+        ("train.accumulation=6", 2, "accumulation is 6, more parts than the 5 samples of a step"),
+        ("train.target=-3", 2, "override 'train.target=-3': train: target is -3"),
         ("data.train_samples=25", 1, ", and the configuration asks for 25"),
         ("submission.org=''", 1, "submission.org is empty"),
         ("--resume", 1, "no checkpoint to resume from"),
@@ -385,8 +411,16 @@ def test_wrong_values_have_a_clear_error(run, capsys, argument, code, message):
     assert run(argument) == code
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error
+    assert not Path("run").exists()
     # The mistake fixed, the same output_dir will do.
     assert run("train.epochs=1") == 1 and curve("run")
+
+
+def test_without_a_configuration_only_that_is_missing(case, capsys):
+    with pytest.raises(SystemExit):
+        case.train.main([])
+    error = capsys.readouterr().err
+    assert "no configuration is named" in error and "override" not in error.splitlines()[-1]
 
 
 def test_wrong_values_of_a_benchmark_have_a_clear_error(case, run, capsys):

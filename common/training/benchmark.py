@@ -12,6 +12,7 @@ train, at the same place; all others may be made by one rank alone.
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +64,13 @@ class TrainConfig:
         for name in ("epochs", "global_batch_size", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.accumulation > self.global_batch_size:
+            raise ValueError(
+                f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
+                "(global_batch_size); lower it"
+            )
+        if self.target is not None and not 0 < self.target < math.inf:
+            raise ValueError(f"target is {self.target}; expected a number above 0, or null for the benchmark's own")
         if self.eval_ranks < 0:
             raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:

@@ -21,6 +21,8 @@ from common.distributed.dist import Dist
 from common.files import whole_file
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
+FOLDER: Final = "checkpoints"
+"""The folder of the checkpoints in that of a run."""
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 
 
@@ -87,6 +89,7 @@ class Checkpoints:
         path = self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
         generators = self.dist.gather_objects(_generators(self.dist.device))
         problem = None
+        earlier = self.files() if self.dist.is_main else []
         if self.dist.is_main:
             content = {
                 "format": FORMAT,
@@ -96,6 +99,8 @@ class Checkpoints:
                 "state": state,
             }
             problem = _write(path, content)
+            if problem and earlier:
+                problem += f"; {earlier[-1]} is still there"
         problem = self.dist.broadcast_object(problem)
         if problem:
             raise CheckpointError(problem)
@@ -106,20 +111,39 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """Return the complete checkpoints of the run, oldest first."""
-        return sorted(path for path in self.folder.glob("*.pt") if NAME.fullmatch(path.name))
+        return complete(self.folder)
 
-    def load(self, path: Path | None = None) -> Saved:
-        """Return what a checkpoint holds, by default the newest; CheckpointError if there is none or it is unusable."""
-        if path is None:
-            files = self.files()
-            if not files:
-                raise CheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
-            path = files[-1]
-        content = read(path, self.benchmark)
+    def load(self, place: Path | None = None) -> Saved:
+        """Return what a checkpoint holds, by default the newest; CheckpointError if there is none or it is unusable.
+
+        place: a file, or the folder of a run.
+        """
+        if place is None and not self.files():
+            raise CheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
+        content = read(find(place or self.folder), self.benchmark)
         generators = content["generators"]
         # With another number of ranks the run goes on with the same samples and other dropout masks.
         mine = generators[self.dist.rank] if len(generators) == self.dist.world_size else {}
         return Saved(Position(*content["position"]), content["state"], mine)
+
+
+def complete(folder: Path) -> list[Path]:
+    """Return the complete checkpoints in a folder, oldest first."""
+    return sorted(path for path in folder.glob("*.pt") if NAME.fullmatch(path.name))
+
+
+def find(place: Path) -> Path:
+    """Return the checkpoint that a path stands for: the file, or the newest complete one of a run's folder.
+
+    Raises CheckpointError if a folder holds none, or nothing is there.
+    """
+    if place.is_file():
+        return place
+    files = complete(place / FOLDER) or complete(place)
+    if not files:
+        there = "holds no checkpoint" if place.is_dir() else "no such checkpoint"
+        raise CheckpointError(f"{place}: {there}; expected a file, or the folder of a run that has {FOLDER}/")
+    return files[-1]
 
 
 def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
@@ -158,7 +182,7 @@ def _write(path: Path, content: dict[str, Any]) -> str | None:
             file.flush()
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        return f"{path}: the checkpoint cannot be written ({error}); earlier checkpoints are still there"
+        return f"{path}: the checkpoint cannot be written ({error})"
     return None
 
 

@@ -12,7 +12,7 @@ from common.command import CommandParser, run_command
 from common.config import rebuild
 from common.distributed.dist import connect
 from common.training.benchmark import Benchmark
-from common.training.checkpoint import read
+from common.training.checkpoint import find, read
 from common.training.precision import Precision
 from common.training.train_command import TRAINING_ERRORS
 
@@ -24,6 +24,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
 
 
 def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) -> int:
+    checkpoint = find(checkpoint)
     content = read(checkpoint, benchmark.name)
     config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
     with connect(config.dist) as dist:
@@ -35,7 +36,7 @@ def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) 
         target = problem.reference.target
         if dist.is_main:
             print(
-                f"{target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
+                f"{checkpoint}: {target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
                 f"{content['position'][0]} epochs; target {target.range_text}: "
                 f"{'met' if target.met(quality) else 'not met'}"
             )
@@ -49,10 +50,11 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
 Evaluate a checkpoint on the whole validation set, with the configuration that is in it. torchrun, mpirun and srun
 share the work among ranks, as in training.
 
+  python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
   python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
-  python -m {name}.evaluate CHECKPOINT data.data_dir=/data/{name}     where the data are on this machine""",
+  python -m {name}.evaluate RUN data.data_dir=/data/{name}          where the data are on this machine""",
         epilog="Exit status: 0 the target is met, 1 it is not or there was an error, 2 wrong use.",
     )
-    parser.add_argument("checkpoint", type=Path, help="a file in the checkpoints/ folder of a run")
+    parser.add_argument("checkpoint", type=Path, metavar="RUN", help="the folder of a run, or a checkpoint in it")
     parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the checkpoint's")
     return parser.parse_args(argv)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from common import mllog
-from common.command import CommandParser, run_command
+from common.command import CommandParser, as_called, run_command
 from common.config import leaves, load, to_dict, to_yaml
 from common.datasets.prepare_command import variant_and_digest
 from common.distributed.device import keep_freed_memory
@@ -31,7 +33,7 @@ from common.reference import MINI, Target
 from common.staging.stage import Staged, StagingError
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem, RunConfig
-from common.training.checkpoint import CheckpointError, Checkpoints, Saved
+from common.training.checkpoint import FOLDER, CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.loop import Fit, Outcome, fit
 from common.training.precision import Precision
@@ -39,7 +41,9 @@ from common.training.progress import Progress, duration
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors about what the user gave; the others are ours and come with a traceback."""
-NEWEST: Final = Path("newest")
+RESUME: Final = "--resume"
+OUTPUT_DIR: Final = ""
+"""What `--resume` alone stands for: the run in output_dir."""
 STOPPED: Final = 3
 """Exit code of a run that a signal stopped."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
@@ -73,6 +77,7 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   {module} mini                         the mini problem, on a laptop
   {module} mini train.seed=7            with a value of the configuration changed
   {module} mini --resume                go on with the run that was interrupted
+  {module} mini --resume runs/seed7     go on with this one, or from this checkpoint
   torchrun --nproc-per-node 2 -m {name}.train mini
   mpirun -n 2 {module} mini
   srun -n 512 {module} config           the full problem, on a cluster""",
@@ -81,21 +86,36 @@ In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboar
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; go on with --resume.
 Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong use, 3 stopped by a signal.""",
     )
-    parser.add_argument("config", help="name of a configuration, or YAML file; --print-config shows all its keys")
+    # With nargs="?" the message about a missing one is ours: argparse would call the overrides missing, too.
+    parser.add_argument(
+        "config", nargs="?", help="name of a configuration, or YAML file; --print-config shows all its keys"
+    )
     parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the file's")
     parser.add_argument(
         "--list-configs", action=ListConfigs, const=name, help="print the names of configurations and stop"
     )
     parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and stop")
     parser.add_argument(
-        "--resume",
+        RESUME,
         nargs="?",
-        const=NEWEST,
-        type=Path,
-        metavar="CHECKPOINT",
-        help="go on from a checkpoint (the newest)",
+        const=OUTPUT_DIR,
+        metavar="RUN",
+        help="go on with the run in output_dir, or in this folder, or from this checkpoint",
     )
-    return parser.parse_intermixed_args(argv)
+    given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
+    if given.config is None:
+        parser.error("no configuration is named; --list-configs shows those that come with the suite")
+    return given
+
+
+def _apart(argv: Sequence[str]) -> list[str]:
+    """Return the arguments so that `--resume` does not take an override, section.key=value, for its path."""
+    apart: list[str] = []
+    for word in argv:
+        if apart and apart[-1] == RESUME and "=" in word and not Path(word).exists():
+            apart[-1] = f"{RESUME}={OUTPUT_DIR}"
+        apart.append(word)
+    return apart
 
 
 class _Training:
@@ -117,9 +137,9 @@ class _Training:
                 f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
                 "there: take all ranks of a node, or staging.mode=none"
             )
-        self.checkpoints = Checkpoints(config.output_dir / "checkpoints", benchmark.name, config.checkpoint, self.dist)
+        self.checkpoints = Checkpoints(config.output_dir / FOLDER, benchmark.name, config.checkpoint, self.dist)
 
-    def run(self, resume: Path | None) -> int:
+    def run(self, resume: str | None) -> int:
         """Train, or evaluate for those who train; return the exit code."""
         return self._serve() if self.evaluates else self._run(resume)
 
@@ -131,10 +151,10 @@ class _Training:
             serve(problem, Precision(self.config.precision, self.dist.device), self.link)
         return 0
 
-    def _run(self, resume: Path | None) -> int:
+    def _run(self, resume: str | None) -> int:
         saved = None
         if resume is not None:
-            saved = self.checkpoints.load(None if resume == NEWEST else resume)
+            saved = self.checkpoints.load(Path(resume) if resume else None)
             _check_unchanged(self.benchmark.config, saved.state["config"], self.resolved)
         self._say(f"{self.benchmark.name}: {_ranks(self.all_ranks, self.config.train.eval_ranks)}")
         if self.dist.is_main and self.config.variant == MINI:
@@ -241,8 +261,22 @@ class _Training:
         how = "reached" if outcome.target_met else "NOT reached"
         epochs = len(outcome.history)
         self._say(f"target {target.range_text} {how} after {epochs} epochs, {duration(seconds)}; log: {log}")
-        self._say(f"check it: python -m compliance.check{' --allow-mini' if mini else ''} {log}")
+        for line in self._next_steps(mini):
+            self._say(as_called(line))
         return 0 if outcome.target_met else 1
+
+    def _next_steps(self, mini: bool) -> Iterator[str]:
+        """Yield what to do with the run, as commands."""
+        folder, name, data = self.config.output_dir, self.benchmark.name, self.config.data.data_dir
+        run = shlex.quote(str(folder))
+        # A checkpoint keeps only the last part of an absolute path.
+        where = f" {shlex.quote(f'data.data_dir={data}')}" if shown_path(data) != str(data) else ""
+        yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
+        if self.checkpoints.files():
+            yield f"evaluate it: python -m {name}.evaluate {run}{where}"
+            yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
+        yield "pack it:     python -m submission.system -o system.json   (and fill in what it does not know)"
+        yield f"             python -m submission.assemble {run} -o submission --system system.json"
 
     def _say(self, text: str) -> None:
         if self.dist.is_main:

@@ -139,13 +139,15 @@ def test_failing_before_the_first_record_leaves_no_file(log):
     assert not log.path.exists()
 
 
-def test_the_log_of_a_run_that_never_started_makes_way_for_the_next(log, tmp_path):
+def test_a_run_that_never_started_leaves_no_log_and_no_folder_of_its_own(log, tmp_path):
     header(log)
-    before = log.path.read_bytes()
+    (tmp_path / "notes").write_text("mine")
     log.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt.interrupted-1"]
-    assert (tmp_path / "result_0.txt.interrupted-1").read_bytes() == before
-    open_log(log.path, is_main=True).event("seed", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+    log = open_log(tmp_path / "new" / "result_0.txt", is_main=True)
+    log.event("seed", 1)
+    log.close()
+    assert not (tmp_path / "new").exists()
 
 
 def test_other_ranks_write_nothing(tmp_path):

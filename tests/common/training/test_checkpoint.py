@@ -96,8 +96,13 @@ def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(CheckpointError, match=r"No space left.*earlier checkpoints are still there"):
+    with pytest.raises(CheckpointError, match=r"No space left.*epoch-0001-step-0000000\.pt is still there"):
         checkpoints.save(Position(2, 0), STATE)
+    first.rename(checkpoints.folder / "away")
+    with pytest.raises(CheckpointError, match=r"No space left") as error:
+        checkpoints.save(Position(2, 0), STATE)
+    assert "still there" not in str(error.value)
+    (checkpoints.folder / "away").rename(first)
     monkeypatch.undo()
     assert list(checkpoints.folder.iterdir()) == [first]
     assert checkpoints.load().position == Position(1, 0)

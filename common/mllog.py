@@ -126,7 +126,7 @@ class ResultLog:
             self._file.close()
             if self.holds(constants.RUN_START):
                 return
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something else is in it
             self.path.parent.rmdir()
 

@@ -257,8 +257,7 @@ CLOSED_RUN: Final = (
         *("data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
         *("staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
     ),
-    *free("training_rules.adoc#data-state-at-start-of-run", "data.format"),
-    *free("training_rules.adoc#graph-execution", "data.workers", "data.prefetch", "data.cache", "optim.fused"),
+    *free("training_rules.adoc#graph-execution", "optim.fused"),
     *free("training_rules.adoc#training-data-order", "train.tail"),
     *free("training_rules.adoc#numerical-formats", "precision.dtype"),
     *free("training_rules.adoc#random-numbers", "train.seed"),
@@ -268,6 +267,8 @@ CLOSED_RUN: Final = (
     ),
 )
 """What the closed division asks of the keys that all benchmarks have; a benchmark adds its own."""
+CLOSED_READING: Final = free("training_rules.adoc#graph-execution", "data.workers", "data.prefetch", "data.cache")
+"""The same for the keys of how samples are read, see `common.data.split.Reading`."""
 
 
 @dataclass(frozen=True, slots=True)

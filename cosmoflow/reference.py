@@ -7,6 +7,7 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     ANY,
+    CLOSED_READING,
     CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
@@ -58,6 +59,8 @@ FACTORS = Check("factors with 0 < v < 1", lambda value: all(0 < factor < 1 for f
 
 CLOSED = (
     *CLOSED_RUN,
+    *CLOSED_READING,
+    *free("training_rules.adoc#data-state-at-start-of-run", "data.format"),
     *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
     Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
     *fixed("training_rules.adoc#data-representation", {"data.sample_shape": [128, 128, 128, 4]}),

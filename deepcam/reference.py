@@ -8,6 +8,7 @@ import math
 from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
+    CLOSED_READING,
     CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
@@ -147,6 +148,8 @@ CLASS_WEIGHTS = tuple(frequency**-0.125 for frequency in CLASS_FREQUENCIES)
 
 CLOSED = (
     *CLOSED_RUN,
+    *CLOSED_READING,
+    *free("training_rules.adoc#data-state-at-start-of-run", "data.format"),
     *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
     Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
     *fixed(

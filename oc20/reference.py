@@ -8,6 +8,7 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     ANY,
+    CLOSED_READING,
     CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
@@ -53,6 +54,8 @@ ENERGY_STD_EV = 2.887317180633545
 
 CLOSED = (
     *CLOSED_RUN,
+    *CLOSED_READING,
+    *free("training_rules.adoc#data-state-at-start-of-run", "data.format"),
     *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
     Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
     *fixed(

@@ -13,16 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.config import key
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The network.
+    """The network."""
 
-    channels: of each convolution. layers: convolutions; all but the last halve the plate.
-    """
-
-    channels: int = 16
-    layers: int = 3
+    channels: int = key(16, "of each convolution", unit="channels")
+    layers: int = key(3, "convolutions; all but the last halve the plate", unit="layers")
 
     def __post_init__(self) -> None:
         for name in ("channels", "layers"):

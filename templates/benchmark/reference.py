@@ -7,16 +7,24 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     ANY,
+    CLOSED_READING,
+    CLOSED_RUN,
     COUNT,
     NOT_NEGATIVE,
+    Closed,
     Dataset,
     ExampleRun,
     Reference,
     Setting,
     Target,
+    closed_samples,
     each,
+    equals,
+    fixed,
+    free,
     list_of,
     mini_of,
+    null_or,
     number,
     one_of,
     since,
@@ -35,14 +43,36 @@ EXAMPLE = {
     "opt_learning_rate_decay_factor": 0.3,
 }
 
+TARGET = Target("eval_error", 0.05, lower_is_better=True)
+TRAIN_SAMPLES = dict.fromkeys(ROUNDS, (65_536,))
+EVAL_SAMPLES = dict.fromkeys(ROUNDS, (8_192,))
+RULES = "newbenchmark/README.md"
+
+CLOSED = (
+    *CLOSED_RUN,
+    *CLOSED_READING,
+    *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
+    Closed("train.target", null_or(equals(TARGET.value)), RULES),
+    *fixed(RULES, {"data.side": 64, "model.channels": 16, "model.layers": 3}),
+    *fixed(RULES, {"optim.name": "adamw", "optim.weight_decay": 0.0, "optim.betas": [0.9, 0.999], "optim.eps": 1e-8}),
+    *free(RULES, "optim.momentum", "optim.max_grad_norm"),  # adamw has neither
+    *fixed(RULES, {"schedule.kind": "piecewise"}),
+    *free(
+        RULES,
+        *("schedule.base_lr", "schedule.scaling", "schedule.base_batch_size", "schedule.warmup_epochs"),
+        *("schedule.decay", "schedule.cosine_epochs"),
+    ),
+)
+"""What the closed division asks of each key of the configuration: one value, a condition, or nothing."""
+
 REFERENCE = Reference(
     name="newbenchmark",
     rounds=ROUNDS,
-    target=Target("eval_error", 0.05, lower_is_better=True),
+    target=TARGET,
     runs=5,
     dataset=Dataset(
-        train_samples=dict.fromkeys(ROUNDS, (65_536,)),
-        eval_samples=dict.fromkeys(ROUNDS, (8_192,)),
+        train_samples=TRAIN_SAMPLES,
+        eval_samples=EVAL_SAMPLES,
         source="generated plates of 64 x 64 cells",
         counts_checked=False,
     ),
@@ -57,7 +87,8 @@ REFERENCE = Reference(
     ),
     epoch_unit="epochs",
     points="newbenchmark/rcps.yaml",
-    cite="newbenchmark/README.md",
+    cite=RULES,
+    closed=CLOSED,
     example=ExampleRun(epochs=10, settings=dict.fromkeys(ROUNDS, EXAMPLE)),
     staging=("staging.mode=memory",),
 )

@@ -14,6 +14,7 @@ import torch
 from common.data.npy import located
 from torch import Tensor
 
+from common.config import PLACE, REQUIRED, key
 from common.data.arrays import ArrayError
 from common.data.split import DatasetError, Split
 from newbenchmark.data.files import FIELD, LABEL
@@ -21,22 +22,15 @@ from newbenchmark.data.files import FIELD, LABEL
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which samples, and how they are read.
+    """Which samples, and how they are read."""
 
-    data_dir: has the folders train and validation.
-    train_samples, eval_samples: the first N by file name; null: all.
-    side: cells of a plate.
-    workers: threads that read. prefetch: batches that are read ahead of their use.
-    cache: keep what was read in memory; for small sets.
-    """
-
-    data_dir: Path
-    train_samples: int | None = None
-    eval_samples: int | None = None
-    side: int = 64
-    workers: int = 2
-    prefetch: int = 4
-    cache: bool = False
+    data_dir: Path = key(REQUIRED, "has the folders train and validation", PLACE)
+    train_samples: int | None = key(None, "train on the first N by file name; null: all", unit="samples")
+    eval_samples: int | None = key(None, "evaluate the first N by file name; null: all", unit="samples")
+    side: int = key(64, "side of a plate", unit="cells")
+    workers: int = key(2, "threads that read samples", PLACE)
+    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
+    cache: bool = key(False, "keep what was read in memory; for small sets", PLACE)
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "side", "workers", "prefetch"):

@@ -113,7 +113,7 @@ submission: {org: Example University, platform: test_n1}
     wrong=(
         ("data.height=64", "(48, 64, 16)"),
         ("data.width=72", "width is 72; expected a multiple of 16"),
-        ("batchnorm_group_size=2", "do not fall into groups of 2"),
+        ("batchnorm_group_size=2", "cannot form groups of 2"),
         ("train.accumulation=5", "set train.tail=drop"),
         ("data.format=npy", "set data.format"),
     ),
@@ -402,7 +402,7 @@ def test_damaged_data_have_a_clear_error(case, run, copy, capsys, damage):
         ("schedule.base_lr=-1", 2, "override 'schedule.base_lr=-1': schedule: base_lr is -1"),
         ("train.accumulation=6", 2, "accumulation is 6, more parts than the 5 samples of a step"),
         ("train.target=-3", 2, "override 'train.target=-3': train: target is -3"),
-        ("data.train_samples=25", 1, ", and the configuration asks for 25"),
+        ("data.train_samples=25", 1, "the configuration asks for 25"),
         ("submission.org=''", 1, "submission.org is empty"),
         ("--resume", 1, "no checkpoint to resume from"),
     ],

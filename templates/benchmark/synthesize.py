@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.datasets.build import Item, Plan
+from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given
 from common.reference import MINI
 from newbenchmark.data import files
@@ -68,7 +68,7 @@ class Synthesize(Synthesis):
         """Return the fields of a preset that the arguments replace."""
         return given(args, "side", "train", "validation")
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> Plan:
+    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return what is to be made: an item per plate."""
         items = []
         for code, (split, plates) in enumerate(zip(SPLITS, (recipe.train, recipe.validation), strict=True)):
@@ -83,13 +83,13 @@ class Synthesize(Synthesis):
             **asdict(recipe),
         }
         size = 4 * recipe.side**2
-        return Plan("newbenchmark", variant, facts, tuple(items), Generator(recipe, args.seed), size, "plates")
+        return DatasetPlan("newbenchmark", variant, facts, tuple(items), Generator(recipe, args.seed), size, "plates")
 
     def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw the first plates."""
         draw(recipe, seed, path)
 
-    def next_step(self, plan: Plan, folder: Path) -> str:
+    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command that trains on the data."""
         config = "mini" if plan.variant == MINI else "config"
         return f"python -m newbenchmark.train newbenchmark/{config}.yaml data.data_dir={folder}"

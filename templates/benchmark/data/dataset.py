@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common.data.npy import located
 from torch import Tensor
 
 from common.config import PLACE, REQUIRED, key
-from common.data.arrays import ArrayError
+from common.data.arrays import ArrayError, npy_array
 from common.data.split import DatasetError, Split
 from newbenchmark.data.files import FIELD, LABEL
 
@@ -63,7 +62,7 @@ class Dataset(Split):
         """Read a sample from its files; DatasetError for another shape or type, or a damaged file."""
         for path, array in zip(self.paths(index), into, strict=True):
             try:
-                stored = located(path)
+                stored = npy_array(path)
                 if (stored.shape, stored.dtype) != (array.shape, array.dtype):
                     expected = f"expected {array.dtype} {array.shape}; is data.side right?"
                     raise DatasetError(f"{path}: found {stored.dtype} {stored.shape}, {expected}")

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from common.data import npy
+from common.data.arrays import write_npy
 
 FIELD: Final = "_field.npy"
 LABEL: Final = "_label.npy"
@@ -13,5 +13,5 @@ LABEL: Final = "_label.npy"
 
 def write(stem: Path, field: np.ndarray, label: np.ndarray) -> None:
     """Write a sample; each file appears whole or not at all."""
-    npy.write(stem.with_name(stem.name + FIELD), field)
-    npy.write(stem.with_name(stem.name + LABEL), label)
+    write_npy(stem.with_name(stem.name + FIELD), field)
+    write_npy(stem.with_name(stem.name + LABEL), label)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from common.datasets.build import ProductionError
+from common.datasets.build import BuildError
 from newbenchmark.simulation.diffusion import CELL_MM, physical
 from newbenchmark.simulation.recipe import Recipe
 
@@ -15,12 +15,12 @@ PLATES: Final = 4
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
     """Draw the first training plates into a file.
 
-    Raises ProductionError without matplotlib, or for a file that cannot be written.
+    Raises BuildError without matplotlib, or for a file that cannot be written.
     """
     try:
         from matplotlib.figure import Figure  # an optional package
     except ImportError as error:
-        raise ProductionError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(3 * PLATES, 3.3), layout="constrained")
     extent = (0, recipe.side * CELL_MM, 0, recipe.side * CELL_MM)
     for i, axes in enumerate(figure.subplots(1, PLATES)):
@@ -31,4 +31,4 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
-        raise ProductionError(f"{path}: the picture cannot be written: {error}") from error
+        raise BuildError(f"{path}: the picture cannot be written: {error}") from error

@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("benchmarks", nargs="+", metavar="BENCHMARK", help="packages with a train.py and reference.py")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     given = parser.parse_args(argv)
-    text = page(map(_benchmark, given.benchmarks))
+    text = page(map(_benchmark, sorted(given.benchmarks)))
     if given.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
         print(f"{PAGE} is out of date; run `make docs`", file=sys.stderr)
         return 1

@@ -26,7 +26,7 @@ WRONG = {
         ("--particles 7", "even number of particles"),
         ("--length -5", "length_mpc_h must be positive"),
         ("--train 0 --validation 0", "at least one"),
-        ("--format hdf5 --compress gzip", "raw universes are not compressed"),
+        ("--format hdf5 --compress gzip", "raw universes cannot be compressed"),
     ],
     deepcam.synthesize: [
         ("--width 143", "even width"),

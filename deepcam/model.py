@@ -22,9 +22,9 @@ from common.config import key
 from deepcam.data.snapshot import CLASSES
 
 SIDE_UNIT: Final = 16
-"""Both sides of a snapshot must be divisible by this: the deepest features are that much coarser."""
+"""Both sides of a snapshot must be divisible by this: the deepest features are coarser by this factor."""
 CHANNEL_UNIT: Final = 8
-"""Scaled channel counts are multiples of this, as those of the reference are and as fast kernels want them."""
+"""Scaled channel counts are multiples of this, as in the reference and as fast kernels need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Xception(nn.Module):
         c32, c64, c128, c256, c728, c1024, c1536, c2048 = map(
             config.channels, (32, 64, 128, 256, 728, 1024, 1536, 2048)
         )
-        # Without the third block's stride, what follows is dilated twice as wide, so that it sees equally far.
+        # Without the third block's stride, later layers are dilated twice as wide, for the same receptive field.
         third_stride, dilation = (2, 1) if config.output_stride == 16 else (1, 2)
         self.low_level = config.low_level
         self.stem = nn.Sequential(
@@ -132,7 +132,7 @@ class Xception(nn.Module):
 
 
 class Block(nn.Module):
-    """Separable convolutions through these channel counts, around which a skip connection leads.
+    """Separable convolutions with these channel counts, bypassed by a skip connection.
 
     Unlike in the original Xception, no ReLU comes first: the input is activated already, and the output is not.
 
@@ -160,7 +160,7 @@ class Block(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """Atrous spatial pyramid pooling: looks at the deep features at several scales and as a whole; 256 channels."""
+    """Atrous spatial pyramid pooling of the deep features at several scales and as a whole; 256 channels."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Pyramid(nn.Module):
             size = 1 if rate == 1 else 3
             branch = nn.Conv2d(deep, c256, size, padding="same", dilation=rate, bias=False)
             self.branches.append(nn.Sequential(*activated(branch)))
-        # Instead of batch normalisation, for which one number per sample and channel would be too few.
+        # Not batch normalisation, for which one number per sample and channel would be too few.
         self.pooled = nn.Conv2d(deep, c256, 1, bias=False)
         self.pooled_scale = nn.Parameter(torch.ones(c256, 1, 1))
         self.pooled_shift = nn.Parameter(torch.zeros(c256, 1, 1))
@@ -188,7 +188,7 @@ class Pyramid(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Joins what the pyramid says with the low-level features, by learned upsampling, to logits for each grid point."""
+    """The decoder: joins the pyramid and the low-level features by learned upsampling to logits for each grid point."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class Decoder(nn.Module):
 
 
 class Depthwise(nn.Conv2d):
-    """A 3 x 3 convolution of each channel for itself."""
+    """A depthwise 3 x 3 convolution."""
 
     def __init__(self, channels: int, stride: int, dilation: int) -> None:
         super().__init__(
@@ -239,7 +239,7 @@ class Depthwise(nn.Conv2d):
 
 
 def separable(before: int, after: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
-    """Return a 3 x 3 convolution of each channel for itself, then a 1 x 1 convolution across channels."""
+    """Return a depthwise 3 x 3 convolution, followed by a 1 x 1 convolution across channels."""
     return nn.Sequential(Depthwise(before, stride, dilation), nn.Conv2d(before, after, 1, bias=False))
 
 
@@ -255,7 +255,7 @@ def activated(convolution: nn.Module) -> list[nn.Module]:
 
 
 def initialise(model: DeepLab, generator: torch.Generator) -> None:
-    """The weights are those that training starts from.
+    """Set the weights from which training starts.
 
     "reference": kernels of Xception and of the pyramid's branches are normal with deviation sqrt(2 / fan_in). The
     decoder, and what pools and merges, keep torch's default, uniform within 1 / sqrt(fan_in): the reference has an
@@ -281,7 +281,7 @@ def initialise(model: DeepLab, generator: torch.Generator) -> None:
 
 
 def build(config: ModelConfig, channels: int, seed: int) -> DeepLab:
-    """Return the network on the CPU with its starting weights drawn from `seed`.
+    """Return the network on the CPU with initial weights drawn from `seed`.
 
     Kernels are stored channels last. Leaves torch's own generator alone.
     """

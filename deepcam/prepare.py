@@ -1,4 +1,4 @@
-"""The command line that brings DeepCAM's data into formats that are read faster, and checks data by their manifest."""
+"""The command that converts DeepCAM's data to formats that are read faster, and checks data by their manifest."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from common.datasets.prepare_command import DatasetLayout, add_worker_options, v
 from common.files import whole_file
 from common.processes import in_processes
 from deepcam.data import snapshot, stats
-from deepcam.data.conversion import BLOCK, FORMATS, Format, Single, compare, verify_singles
+from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare, verify_singles
 from deepcam.data.snapshot import CHANNELS, SnapshotError
 from deepcam.data.stats import StatsError
 from deepcam.split import SPLITS
 
 DESCRIPTION: Final = """\
-Converts the DeepCAM data, and checks data that are there. `python -m deepcam.split` and `python -m deepcam.summarize`
-come before, where the download has no train, validation and test, or no stats.h5.
+Convert the DeepCAM data, and check existing data. If the download has no folders train, validation and test, run
+`python -m deepcam.split` first; if it has no stats.h5, `python -m deepcam.summarize`.
 """
 EXAMPLES: Final = """\
 examples:
   python -m deepcam.prepare convert All-Hist npy --format npy
   srun -N 8 --ntasks-per-node 4 python -m deepcam.prepare convert All-Hist single --format hdf5-single
   python -m deepcam.prepare manifest All-Hist      once, after a download
-  python -m deepcam.prepare verify npy             are all files there and unchanged?
+  python -m deepcam.prepare verify npy             are all files present and unchanged?
 
-Each has its own help, as in: python -m deepcam.prepare convert --help
+Each subcommand has its own help, as in: python -m deepcam.prepare convert --help
 """
 CONVERT_HELP: Final = """\
-Converts the snapshots INPUT_DIR/{train,validation,test}/data*.h5, and copies INPUT_DIR/stats.h5 (test may be missing).
+Convert the snapshots INPUT_DIR/{train,validation,test}/data*.h5, and copy INPUT_DIR/stats.h5 (test may be missing).
 
   npy           OUTPUT_DIR/train/data-X.npy  float32 (H, W, C), and label-X.npy  uint8 (H, W), for each data-X.h5
   hdf5-single   OUTPUT_DIR/train.h5  one file per split: data (N, H, W, C), labels (N, H, W), names (N), and
-                OUTPUT_DIR/checksums  what the samples must hold. All processes write to the same file: on a parallel
-                file system have it spread over many servers, as by `lfs setstripe -c -1 OUTPUT_DIR` on Lustre.
+                OUTPUT_DIR/checksums  of the samples. All processes write to the same file: on a parallel file system
+                stripe it over many servers, as by `lfs setstripe -c -1 OUTPUT_DIR` on Lustre.
 
-Stop it at any time: the same command goes on where it stopped, also with other numbers of workers and tasks. Damaged
-snapshots are left out (in blocks of 16 with hdf5-single) and listed at the end; fix them and give the command again.
-With npy they may be removed instead; one big file must then be made in another folder. The manifest, with sizes and
-checksums, is written when nothing is left to do.
+You can stop at any time: the same command resumes, also with other numbers of workers and tasks. Damaged snapshots are
+skipped (in blocks of 16 with hdf5-single) and listed at the end; fix them and run the command again. With npy you may
+remove them instead; with hdf5-single that needs another OUTPUT_DIR. The manifest, with sizes and checksums, is written
+once everything is done.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
@@ -60,7 +60,7 @@ LAYOUT: Final = DatasetLayout("deepcam.prepare", SPLITS, files=(stats.NAME,), in
 
 @dataclass(frozen=True)
 class Converter:
-    """Makes an item: the copy of stats.h5, or what its format says."""
+    """Makes an item: the copy of stats.h5, or an item of the format."""
 
     format: Format
 
@@ -73,9 +73,9 @@ class Converter:
 
 
 def conversion(source: Path, format_name: str) -> DatasetPlan:
-    """The plan of `convert`: an item for stats.h5, and for each snapshot or block of snapshots.
+    """Return the plan of `convert`: an item for stats.h5, and for each snapshot or block of snapshots.
 
-    BuildError, StatsError when the input is not complete.
+    BuildError or StatsError if the input is incomplete.
     """
     splits = find_splits(source)
     stats.read(source / stats.NAME)
@@ -89,7 +89,7 @@ def conversion(source: Path, format_name: str) -> DatasetPlan:
         "source_digest": source_digest,
     }
     data_bytes = float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]))
-    if isinstance(format, Single):  # a row once written stays that of its sample
+    if isinstance(format, SingleFileFormat):  # a row must stay that of its sample
         listed = "\n".join(f"{split}/{path.name}" for split, paths in splits.items() for path in paths)
         facts["samples"] = {split: len(paths) for split, paths in splits.items()}
         facts["names_sha256"] = hashlib.sha256(listed.encode()).hexdigest()
@@ -102,7 +102,7 @@ def conversion(source: Path, format_name: str) -> DatasetPlan:
 
 
 def find_splits(folder: Path) -> dict[str, list[Path]]:
-    """The snapshots of each split, sorted by name. BuildError without any for training or validation."""
+    """Return the snapshots of each split, sorted by name; BuildError if there are none for training or validation."""
     found = {
         split: [folder / split / name for name in snapshot.find(folder / split)]
         for split in SPLITS
@@ -111,7 +111,7 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
     for split in ("train", "validation"):
         if not found.get(split):
             raise BuildError(
-                f"no data*.h5 in {folder / split}: expected the published snapshots, split: python -m deepcam.split"
+                f"no data*.h5 in {folder / split}: expected published snapshots in splits; run python -m deepcam.split"
             )
     return {split: paths for split, paths in found.items() if paths}
 
@@ -132,14 +132,14 @@ def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
 
 
 def convert(args: argparse.Namespace) -> int:
-    """All items of this task are made, and compared on request; returns the exit code."""
+    """Make all items of this task, and compare them if asked to; return the exit code."""
     workers, plan, folder = workers_of(args), conversion(args.input_dir, args.format), args.output_dir
     code = report(build_dataset(plan, folder, workers), plan, folder)
     return code or (_compared(plan, folder, workers) if args.verify else 0)
 
 
 def _compared(plan: DatasetPlan, folder: Path, workers: Workers) -> int:
-    """The samples of this task have been read again and compared with their snapshots; returns the exit code."""
+    """Read the samples of this task again and compare them with their snapshots; return the exit code."""
     assert isinstance(plan.make, Converter)
     mine = [item for item in plan.items[workers.task :: workers.tasks] if item.name != stats.NAME]
     comparing = partial(compare, plan.make.format, folder)
@@ -160,17 +160,21 @@ def _parser() -> argparse.ArgumentParser:
     made = commands.add_parser("convert", help="published snapshots to other formats")
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
-    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="has train, validation, stats.h5")
-    made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
-    made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
-    made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
+    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train, validation, stats.h5")
+    made.add_argument(
+        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+    )
+    made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
+    made.add_argument(
+        "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
+    )
     add_worker_options(made)
     LAYOUT.add_commands(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     args = _parser().parse_args(argv)
     return run_command(lambda: args.run(args), (*DATASET_ERRORS, SnapshotError, StatsError))
 

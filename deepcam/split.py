@@ -1,7 +1,8 @@
-"""The command line that splits the published snapshots into training, validation and test, as the reference does.
+"""The command that splits the published snapshots into training, validation and test, as the reference does.
 
-Its rule: the sorted names data*.h5, shuffled by NumPy's generator of old (MT19937) with the seed 12345; the first 80 %
-are for training, the next 10 % for validation, the rest for tests (mlcommons/hpc, deepcam/src/utils/split_data.py).
+The rule: the sorted names data*.h5 are shuffled by NumPy's legacy generator (MT19937) with the seed 12345; the first
+80 % are for training, the next 10 % for validation, the rest for tests (mlcommons/hpc,
+deepcam/src/utils/split_data.py).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ SEED: Final = 12345
 PUBLISHED: Final = 151_583
 """Snapshots of the published dataset: they give 121,266 for training, 15,158 for validation and 15,159 for tests."""
 DESCRIPTION: Final = """\
-Splits the snapshots of SOURCE_DIR (data*.h5) into OUTPUT_DIR/train, validation and test, as the reference does: by a
+Split the snapshots of SOURCE_DIR (data*.h5) into OUTPUT_DIR/train, validation and test, as the reference does: by a
 shuffle with a fixed seed, 80 : 10 : 10. The same names give the same split, on every machine.
 
-The three folders get symbolic links, relative ones: move SOURCE_DIR and OUTPUT_DIR together, or delete the links and
-split again. A second call finds everything in place; a stopped call goes on. Folders that hold anything else than the
-links of this split are refused.
+The three folders get relative symbolic links: move SOURCE_DIR and OUTPUT_DIR together, or delete the links and split
+again. An interrupted call resumes, and a second call changes nothing. Folders with anything but the links of this split
+are refused.
 """
 EXAMPLES: Final = """\
 examples:
@@ -37,7 +38,7 @@ examples:
 
 
 def split(names: Sequence[str]) -> dict[str, list[str]]:
-    """The names of each split in the reference's order, whatever the order of `names`."""
+    """Return the names of each split in the reference's order, for any order of `names`."""
     order = sorted(names)
     np.random.RandomState(SEED).shuffle(order)
     train, validation = int(0.8 * len(order)), int(0.1 * len(order))
@@ -46,12 +47,12 @@ def split(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def link(source: Path, output: Path) -> dict[str, list[str]]:
-    """The folders of the splits below `output` hold relative links to the snapshots in `source`; returns their names.
+    """Link the snapshots in `source` from the folders of the splits below `output`, relatively; return their names.
 
-    BuildError, and nothing changed, when there are no snapshots or a folder holds anything else.
+    BuildError, with nothing changed, if there are no snapshots or a folder has anything else.
     """
     if not source.is_dir():
-        raise BuildError(f"{source} is not a folder: expected the one with all data-*.h5")
+        raise BuildError(f"{source} is not a folder: expected the folder with all data-*.h5")
     names = [name for name in os.listdir(source) if name.startswith("data") and name.endswith(".h5")]
     if not names:
         raise BuildError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
@@ -69,36 +70,36 @@ def link(source: Path, output: Path) -> dict[str, list[str]]:
 
 
 def _linked(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
-    """The names that the folder holds, all of them links that belong there."""
+    """Return the names in the folder; BuildError unless all are links that belong there."""
     found = set(os.listdir(folder)) if folder.is_dir() else set()
     expected = set(names)
     for name in sorted(found):
         path = folder / name
         if name not in expected or not path.is_symlink() or path.resolve() != (source / name).resolve():
             raise BuildError(
-                f"{path} is no link of this split of {source}; nothing was changed. If snapshots were added or "
-                f"taken away, or a folder was moved, since the links were made, delete {', '.join(SPLITS)} in "
-                f"{folder.parent} and split again; else name another folder"
+                f"{path} is not a link of this split of {source}; nothing was changed. If snapshots were added or "
+                f"removed, or a folder was moved, since the links were made, delete {', '.join(SPLITS)} in "
+                f"{folder.parent} and split again; else choose another folder"
             )
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = CommandParser(
         "python -m deepcam.split",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
     parser.add_argument("source_dir", type=Path, metavar="SOURCE_DIR", help="all snapshots in one folder")
-    parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="gets train, validation and test")
+    parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where to make train, validation and test")
     args = parser.parse_args(argv)
 
     def run() -> int:
         parts = link(args.source_dir, args.output_dir)
         print(f"{args.output_dir}: " + ", ".join(f"{len(names):,} for {side}" for side, names in parts.items()))
         if (total := sum(map(len, parts.values()))) != PUBLISHED:
-            print(f"note: the published dataset has {PUBLISHED:,} snapshots, and {total:,} are here")
+            print(f"note: found {total:,} snapshots; the published dataset has {PUBLISHED:,}")
         return 0
 
     return run_command(run, (BuildError, OSError))

@@ -1,4 +1,4 @@
-"""The command line that makes stats.h5, by which the channels are scaled to [0, 1], from the training snapshots."""
+"""The command that computes stats.h5, by which channels are scaled to [0, 1], from the training snapshots."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from deepcam.data.stats import Stats, StatsError
 WAIT_S: Final = 24 * 3600.0
 """How long a rank waits for the slowest: the published data are 8.8 TB."""
 TOLERANCE: Final = 1e-3
-"""Of means, in parts of a channel's largest value: the reference adds up in float32."""
-MEND: Final = "nothing was written: if this file belongs to other snapshots, delete it and call again"
+"""Of means, relative to a channel's largest value: the reference sums in float32."""
+KEPT: Final = "nothing was written: if the file belongs to other snapshots, delete it and run the command again"
 DESCRIPTION: Final = """\
-Reads DATA_DIR/train/data-*.h5 and writes DATA_DIR/stats.h5: their count, and per channel the mean, the mean of the
-squares, the smallest and the largest value; all pixels count alike, as in the reference.
+Read DATA_DIR/train/data-*.h5 and write DATA_DIR/stats.h5: their count, and per channel the mean, the mean of the
+squares, the smallest and the largest value; all pixels have equal weight, as in the reference.
 
-Under srun, mpirun or torchrun the ranks share the files; the numbers are the same for any number of ranks. A stats.h5
-that is there is compared with the new numbers and stays as it is; other numbers are an error.
+Under srun, mpirun or torchrun the ranks share the files; the numbers are the same for any number of ranks. An existing
+stats.h5 is compared with the new numbers and not changed; a difference is an error.
 """
 EXAMPLES: Final = """\
 examples:
@@ -39,10 +39,10 @@ examples:
 
 
 def summarize(folder: Path, dist: Dist) -> Stats:
-    """`folder`/stats.h5 holds the statistics of the snapshots in `folder`/train; returns them. A collective call.
+    """Write the statistics of the snapshots in `folder`/train to `folder`/stats.h5 and return them: a collective call.
 
-    BuildError on all ranks, and nothing written, when there are no snapshots, when some cannot be used (they are
-    named), when a channel is constant, and when stats.h5 holds other numbers. One that is damaged is replaced.
+    BuildError on all ranks, with nothing written, if there are no snapshots, some are unusable (the message names
+    them), a channel is constant, or stats.h5 has other numbers. A damaged stats.h5 is replaced.
     """
     train = folder / "train"
     names = dist.broadcast_object(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
@@ -52,14 +52,14 @@ def summarize(folder: Path, dist: Dist) -> Stats:
     mean, sqmean = table[:, :2].mean(axis=0)
     result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))
     if constant := [CHANNELS[i].name for i in np.flatnonzero(result.minval == result.maxval)]:
-        raise BuildError(f"{train}: the same value everywhere cannot be scaled to [0, 1]: {', '.join(constant)}")
+        raise BuildError(f"{train}: constant channels cannot be scaled to [0, 1]: {', '.join(constant)}")
     if problem := dist.broadcast_object(_settled(folder / stats.NAME, result) if dist.is_main else None):
         raise BuildError(problem)
     return result
 
 
 def measure(data_HWC: np.ndarray) -> np.ndarray:
-    """Mean, mean of the squares, smallest and largest value of each channel of a float32 array, as float64 (4, C)."""
+    """Return mean, mean square, minimum and maximum of each channel of a float32 array, as float64 (4, C)."""
     height, width, channels = data_HWC.shape
     total, squares = np.zeros((2, channels))
     for row_WC in data_HWC:  # so that the copy in float64 stays in the cache
@@ -73,7 +73,7 @@ def measure(data_HWC: np.ndarray) -> np.ndarray:
 
 
 def _table(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
-    """The measures of all snapshots in the order of their names, float64 (N, 4, C), on all ranks."""
+    """Return the measures of all snapshots, sorted by name, float64 (N, 4, C), on all ranks."""
     mine = names[dist.rank :: dist.world_size]
     with ThreadPoolExecutor(max(1, usable_cores() // dist.local_size)) as pool:
         measured = pool.map(_measured, [train / name for name in mine])
@@ -89,7 +89,7 @@ def _table(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
 
 
 def _measured(path: Path) -> np.ndarray | str:
-    """The measures of a snapshot, or what is wrong with it."""
+    """Return the measures of a snapshot, or an error message."""
     try:
         with snapshot.opened(path) as file:
             height, width = (*snapshot.hdf5_array(file, snapshot.DATA).shape, 0, 0)[:2]
@@ -99,43 +99,43 @@ def _measured(path: Path) -> np.ndarray | str:
         return str(error)
     measures = measure(data_HWC)
     if not np.isfinite(measures).all():
-        return f"{path}: `{snapshot.DATA}` holds values that are no finite numbers; fetch it again"
+        return f"{path}: `{snapshot.DATA}` has values that are not finite; fetch it again"
     return measures
 
 
 def _settled(path: Path, result: Stats) -> str:
-    """The file holds these statistics; what differs where it holds others."""
+    """Write the statistics to the file; if it has others, return the first difference."""
     try:
         there = stats.read(path)
     except StatsError:
         stats.write(path, result)
         return ""
     if there.count != result.count:
-        return f"{path} is of {there.count:,} snapshots, and {result.count:,} are here; {MEND}"
+        return f"{path} is from {there.count:,} snapshots, but {result.count:,} were found; {KEPT}"
     largest = np.maximum(np.abs(result.minval), np.abs(result.maxval))
     allowed = {"mean": TOLERANCE * largest, "sqmean": TOLERANCE * largest**2}
     for name in stats.VECTORS:
         old, new = getattr(there, name), getattr(result, name)
         for i in np.flatnonzero(np.abs(old - new) > allowed.get(name, 0.0)):
-            return f"{path}: {name} of {CHANNELS[i].name} is {old[i]:g}, and of the snapshots {new[i]:g}; {MEND}"
+            return f"{path}: {name} of {CHANNELS[i].name} is {old[i]:g}, but {new[i]:g} in the snapshots; {KEPT}"
     return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = CommandParser(
         "python -m deepcam.summarize",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
-    parser.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train; gets stats.h5")
+    parser.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="folder with train, where to write stats.h5")
     folder: Path = parser.parse_args(argv).data_dir
 
     def run() -> int:
         with connect(DistConfig(device="cpu", timeout_s=WAIT_S)) as dist:
             try:
                 result = summarize(folder, dist)
-            except BuildError as error:  # on all ranks; one is enough to tell it
+            except BuildError as error:  # on all ranks; one of them reports it
                 if dist.is_main:
                     print(f"error: {error}", file=sys.stderr)
                 return 1

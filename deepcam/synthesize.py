@@ -1,4 +1,4 @@
-"""The command line that makes weather from physics, in the published format: data for a laptop, and for tests."""
+"""The command that generates weather from physics, in the published format: data for a laptop, and for tests."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
 from deepcam.summarize import summarize
 
 DESCRIPTION: Final = """\
-Makes weather from physics on a planet of its own: waves, storms and plumes of vapour with winds, pressure, temperature
-and humidity in balance, 16 channels as published. Labels are what a detector of tropical cyclones and atmospheric
-rivers finds in these channels. Without options it makes the data of the mini problem: 512 + 64 + 64 snapshots of
+Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
+temperature and humidity in balance, 16 channels as published. A detector of tropical cyclones and atmospheric rivers
+makes the labels from these channels. Without options, generate the mini dataset: 512 + 64 + 64 snapshots of
 96 x 144 x 16, and stats.h5.
 
-The same arguments give the same data, whatever the number of workers. Stop it at any time: the same command goes on
-where it stopped. A folder with other data is refused.
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
 """
 EXAMPLES: Final = """\
 examples:
   python -m deepcam.synthesize data/deepcam-mini            the mini problem, half a minute on two cores
-  python -m deepcam.synthesize data/deepcam-mini --verify   again: nothing to make, checksums compared
+  python -m deepcam.synthesize data/deepcam-mini --verify   again: reuse everything, compare checksums
   python -m deepcam.synthesize data/seed7 --seed 7          the mini problem with other weather
   python -m deepcam.synthesize data/full --preset full-size
                                                             10 snapshots of 768 x 1152, as large as the published ones
-  python -m deepcam.synthesize --plot                       no data: maps of the first snapshots in weather.png
+  python -m deepcam.synthesize --plot                       no data, only maps of the first snapshots in weather.png
 """
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Makes one snapshot; the source of an item is the number of its split and its own."""
+    """Generates one snapshot; an item's source is the index of its split and its own index."""
 
     recipe: Recipe
     seed: int
@@ -55,7 +55,7 @@ class Generator:
 
 
 def synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
-    """The plan of a synthetic dataset, one item per snapshot."""
+    """Return the plan of a synthetic dataset, one item per snapshot."""
     items = []
     for code, number in enumerate(recipe.samples.values()):
         for i in range(number):
@@ -69,7 +69,7 @@ def synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
 
 
 def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
-    """What a manifest says about synthetic data: everything that the content depends on."""
+    """Return the facts for the manifest: everything that the content depends on."""
     sources = hashlib.sha256()
     for module in (planet, detection, snapshot_generator, weather):
         sources.update(Path(str(module.__file__)).read_bytes())
@@ -99,7 +99,10 @@ class Synthesize(Synthesis):
         made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
         made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
         made.add_argument(
-            "--size", type=float, metavar="X", help="of storms on the map: the planet is X times smaller than the Earth"
+            "--size",
+            type=float,
+            metavar="X",
+            help="size of storms on the map: the planet is X times smaller than the Earth",
         )
         for split in SPLITS:
             made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
@@ -117,7 +120,7 @@ class Synthesize(Synthesis):
         draw(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
-        """Return the command to give next: train."""
+        """Return the next command: train."""
         if plan.variant == MINI:
             return f"python -m deepcam.train mini data.data_dir={folder}"
         height, width, _ = plan.facts["sample_shape"]

@@ -40,10 +40,10 @@ class Config(RunConfig):
     model: ModelConfig = field(default_factory=ModelConfig)
     schedule: StepSchedule = field(default_factory=StepSchedule)
     batchnorm_group_size: int = key(
-        1, "so many consecutive ranks normalise with the statistics of all their samples together", unit="ranks"
+        1, "number of consecutive ranks that share the statistics of batch normalisation", unit="ranks"
     )
     class_weights: tuple[float, ...] = key(
-        CLASS_WEIGHTS, "of background, cyclones and rivers in the loss; the reference's by default"
+        CLASS_WEIGHTS, "weights of background, cyclones and rivers in the loss; default: the reference's"
     )
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class DeepCam(SampleProblem[Batch]):
         self.shuffle = Shuffle(len(train_set), config.train.global_batch_size, shards, shard_seed)
         self.normalize = Normalization(stats.read(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
-            train_set.read(0)  # wrong shapes are found before the run begins
+            train_set.read(0)  # so that wrong shapes are found before the run starts
         network = model.build(config.model, len(config.data.channels), seed).to(dist.device)
         self.model = batchnorm.share(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
@@ -102,11 +102,11 @@ class DeepCam(SampleProblem[Batch]):
         return self.shuffle.order(self.seed, epoch)
 
     def names(self) -> dict[str, Any]:
-        """Return the files below the data's folder, each with the number of its sample."""
+        """Return the files below the data's folder, each with the index of its sample."""
         return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[0]
 
     def counts(self) -> dict[str, int]:
-        """Return how many samples there must be in each folder."""
+        """Return the number of samples that each folder must have."""
         return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
 
     def augmented(self, batch: Batch, epoch: int) -> Batch:
@@ -129,15 +129,16 @@ class DeepCam(SampleProblem[Batch]):
 
 
 def _check_shares(config: Config, samples: int, dist: Dist) -> None:
-    """Raise ValueError if batch normalisation would get no samples of its own on some rank, in some step."""
+    """Raise ValueError if a rank would have no samples for batch normalisation in some step."""
     parts = dist.world_size * config.train.accumulation
     size = config.train.global_batch_size
     tail = samples % size if config.train.tail == "keep" else 0
     if size < parts or 0 < tail < parts:
         raise ValueError(
-            f"{samples:,} training samples in global batches of {size} leave {'a last one' if size >= parts else ''} "
-            f"with fewer than one sample for each of {dist.world_size} rank(s) and {config.train.accumulation} part(s) "
-            "of a step, and batch normalisation needs some: set train.tail=drop, or change train.global_batch_size"
+            f"{'the last of the ' if size >= parts else ''}global batches of {size} of {samples:,} training samples "
+            f"would have fewer than one sample for each of {dist.world_size} rank(s) and {config.train.accumulation} "
+            "part(s) of a step, but batch normalisation needs one: set train.tail=drop, or change "
+            "train.global_batch_size"
         )
 
 

@@ -1,1 +1,1 @@
-"""The files of DeepCAM's datasets, and the dataset that training reads."""
+"""DeepCAM's data: file formats and their conversion, statistics, and the dataset that training reads."""

@@ -1,4 +1,4 @@
-"""Random symmetries of a planet's weather, which differs by neither longitude nor hemisphere. For the open division."""
+"""Augment snapshots by symmetries of the planet (longitude and hemisphere), for the open division."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 from deepcam.data.snapshot import CHANNELS
 
 NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT"))
-"""Channels whose sign says north or south."""
+"""Channels whose sign distinguishes north from south."""
 
 
 def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Each snapshot rolled round the planet by any longitude, and mirrored at the equator or not; its labels alike.
+    """Return each snapshot with its labels, rolled around the planet and, with even odds, mirrored at the equator.
 
-    x_BHWC: values as in the files, not normalised; any device, it stays as it is. y_BHW: labels. seeds: uint64 (B,),
-    random bits per sample, which decide alone. channels: their numbers, in the order of the last axis.
-    Mirrored winds blow to the other pole, and turn the other way around a low, as they do on the other hemisphere.
-    Mountains and seasons are not symmetric: a mirrored snapshot is like the real ones, not one of them.
+    x_BHWC: values as in the files, not normalised; any device, not modified. y_BHW: labels. seeds: uint64 (B,), the
+    only source of randomness. channels: their numbers, in the order of the last axis.
+    Mirrored winds blow to the other pole, and turn the other way around a low, as on the other hemisphere. Mountains
+    and seasons are not symmetric: a mirrored snapshot is similar to real ones, but not one of them.
     """
     height, width = y_BHW.shape[1:]
     device = x_BHWC.device
-    # The low half of the bits is a fraction of a turn, the highest one heads or tails.
+    # The low half of the bits is a fraction of a turn; the highest bit decides about mirroring.
     turns = torch.from_numpy(((seeds & np.uint64(0xFFFFFFFF)) * np.uint64(width) >> np.uint64(32)).astype(np.int64))
     mirrored = torch.from_numpy((seeds >> np.uint64(63)).astype(np.int64)).to(device)
     columns_BW = (torch.arange(width, device=device) - turns.to(device)[:, None]) % width

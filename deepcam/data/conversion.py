@@ -1,6 +1,6 @@
-"""How published snapshots become files of other formats: pairs of npy files, or one HDF5 file per split.
+"""Convert published snapshots to pairs of npy files, or to one HDF5 file per split.
 
-Both keep the data as they are, and labels as uint8.
+Both keep the data unchanged, and labels as uint8.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from deepcam.data import npy, single_file, snapshot
 from deepcam.data.snapshot import SnapshotError
 
 BLOCK: Final = 16
-"""Samples per item of a big file: their bytes begin and end at a page, so that no page has two writers."""
+"""Samples per item of a single file: their bytes start and end at page boundaries, so that no page has two writers."""
 CHECKSUMS: Final = "checksums"
-"""Folder with the records of big files: a text file per block, with the SHA-256 of each sample's data and labels."""
+"""Folder with the records of single files: a text file per block, with the SHA-256 of each sample's data and labels."""
 
 
 class Stored(NamedTuple):
-    """A sample in a new file, and the snapshot from which it was made."""
+    """A converted sample, and the snapshot from which it was made."""
 
     source: Path
     data_HWC: StoredArray
@@ -38,28 +38,28 @@ class Stored(NamedTuple):
 
 
 class Format(Protocol):
-    """How items are made, and where their samples are then; picklable."""
+    """How items are made, and where their samples are stored; picklable."""
 
     @property
     def shape_HWC(self) -> tuple[int, int, int]:
-        """Of a sample."""
+        """The shape of a sample."""
 
     def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
-        """The work on the snapshots of a split."""
+        """Yield the items of a split."""
 
     def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
-        """What all items need is there. BuildError where something else is in its place."""
+        """Create what all items need; BuildError if something else is in its place."""
 
     def make(self, item: Item, folder: Path) -> None:
-        """The item is there. BadItemError for snapshots that cannot be used."""
+        """Make an item; BadItemError for unusable snapshots."""
 
     def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
-        """The samples of an item that is there. ArrayError, BadItemError or OSError where they cannot be found."""
+        """Yield the samples of a finished item; ArrayError, BadItemError or OSError if they cannot be found."""
 
 
 @dataclass(frozen=True)
-class Npy:
-    """A snapshot is an item, and its path the source."""
+class NpyFormat:
+    """A pair of npy files per snapshot; an item's source is the path of its snapshot."""
 
     shape_HWC: tuple[int, int, int]
 
@@ -81,8 +81,8 @@ class Npy:
 
 
 @dataclass(frozen=True)
-class Single:
-    """A block of rows in the file of a split is an item, its file the record; the source: split, first row, paths."""
+class SingleFileFormat:
+    """One HDF5 file per split; an item is a block of rows, its file the record, its source: split, first row, paths."""
 
     shape_HWC: tuple[int, int, int]
 
@@ -97,11 +97,13 @@ class Single:
         for split, paths in splits.items():
             path, names = folder / f"{split}.h5", tuple(path.name for path in paths)
             if not path.exists() and split in recorded:
-                raise BuildError(f"{path} is gone, though a part of it was written: delete {folder} and begin anew")
+                raise BuildError(
+                    f"{path} is missing although parts of it were written: delete {folder} and start again"
+                )
             single_file.create(path, names, self.shape_HWC)
             found = single_file.locate(path)
             if found.names != names or found.data_NHWC.shape[1:] != self.shape_HWC:
-                raise BuildError(f"{path} holds other samples; nothing was changed. Name another folder")
+                raise BuildError(f"{path} has other samples; nothing was changed. Choose another folder")
 
     def make(self, item: Item, folder: Path) -> None:
         lines, errors = [], []
@@ -127,11 +129,14 @@ class Single:
             yield Stored(path, file.data_NHWC.row(row), file.labels_NHW.row(row))
 
 
-FORMATS: Final[Mapping[str, Callable[[tuple[int, int, int]], Format]]] = {"npy": Npy, "hdf5-single": Single}
+FORMATS: Final[Mapping[str, Callable[[tuple[int, int, int]], Format]]] = {
+    "npy": NpyFormat,
+    "hdf5-single": SingleFileFormat,
+}
 
 
 def read(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Data, float32 (H, W, C), and labels, uint8 (H, W), of a published snapshot; errors as of `snapshot.read`."""
+    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `snapshot.read`."""
     data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
     labels_HW: np.ndarray = np.empty(shape_HWC[:2], np.uint8)
     snapshot.read(path, data_HWC, labels_HW)
@@ -139,7 +144,7 @@ def read(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.nd
 
 
 def compare(format: Format, folder: Path, item: Item) -> list[str]:
-    """A line for each sample of an item that is not, value by value, as in the snapshot from which it was made."""
+    """Return a line for each sample of an item that differs from the snapshot from which it was made."""
     problems = []
     try:
         for stored in format.stored(item, folder):
@@ -147,23 +152,25 @@ def compare(format: Format, folder: Path, item: Item) -> list[str]:
                 found = np.empty_like(expected)
                 place.read(found)
                 if not np.array_equal(found.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
-                    problems.append(f"{place.path}: not as in {stored.source}; {_mend(folder / item.files[0])}")
+                    problems.append(
+                        f"{place.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
+                    )
     except (ArrayError, BadItemError, OSError) as error:
         problems.append(str(error))
     return problems
 
 
 def verify_singles(folder: Path, manifest: Manifest, workers: int) -> list[str]:
-    """What differs between the big files of a folder and the records of their checksums: a line per sample.
+    """Return the differences between the single files of a folder and their recorded checksums: a line per sample.
 
-    Nothing is found where the manifest has no records.
+    Without records in the manifest there are none.
     """
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
     with ThreadPoolExecutor(workers) as pool:
         found = pool.map(lambda name: _differences(folder, PurePosixPath(name)), records)
         bar = tqdm(found, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
         problems = [line for lines in bar for line in lines]
-    return list(dict.fromkeys(problems))  # a file that is gone is told once
+    return list(dict.fromkeys(problems))  # report a missing file once
 
 
 def _differences(folder: Path, record: PurePosixPath) -> list[str]:
@@ -179,13 +186,13 @@ def _differences(folder: Path, record: PurePosixPath) -> list[str]:
                 for _, block in array.row(row).blocks():
                     digest.update(block.data)
             if digest.hexdigest() != expected or file.names[row : row + 1] != (name,):
-                problems.append(f"{path}, row {row}: not the recorded {name}; {_mend(folder / record)}")
+                problems.append(f"{path}, row {row}: not the recorded {name}; {_how_to_fix(folder / record)}")
     except (ArrayError, SnapshotError, OSError) as error:
         problems.append(str(error))
     return problems
 
 
-def _mend(path: Path) -> str:
+def _how_to_fix(path: Path) -> str:
     return f"delete {path} and convert again"
 
 

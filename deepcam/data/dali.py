@@ -1,6 +1,6 @@
-"""Batches read by NVIDIA DALI from npy files, copied to the GPU by it where there is one.
+"""Read batches by NVIDIA DALI from npy files, and copy them to the GPU if there is one.
 
-The first sample is read by the native pipeline too, so that wrong files have a clear error; the labels of the others
+The first sample is also read by the native pipeline, so that wrong files have a clear error; the labels of the others
 are not checked.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.data.dali import dali_batches  # first: it says what to install
+from common.data.dali import dali_batches  # first: its error says what to install
 from common.data.prefetch import Read
 from deepcam.data.dataset import Dataset
 

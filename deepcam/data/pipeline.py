@@ -1,4 +1,4 @@
-"""Read batches by the pipeline that the configuration names: threads of our own, or NVIDIA DALI."""
+"""Read batches by the configured pipeline: the suite's own threads, or NVIDIA DALI."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from deepcam.data.dataset import Dataset
 
 
 def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
-    """Yield a batch for each array of indices, read ahead by threads; to be closed if it is not used up.
+    """Yield a batch for each array of indices, read ahead by threads; close it if it is not exhausted.
 
-    x: float32 (B, H, W, C), as in the files. y: uint8 (B, H, W). What is wrong with a file is raised when its batch is
-    due: see `Dataset.read`.
+    x: float32 (B, H, W, C), as in the files. y: uint8 (B, H, W). An error of a file is raised when its batch is due:
+    see `Dataset.read`.
     """
     if dataset.config.pipeline == "dali":
         from deepcam.data import dali  # an optional package, and it takes a second to import

@@ -1,10 +1,10 @@
-"""All snapshots of a split in one HDF5 file, which many processes write at the same time.
+"""All snapshots of a split in one HDF5 file, which many processes write concurrently.
 
     data      float32 (N, 768, 1152, 16)   sample, latitude, longitude, channel
     labels    uint8 (N, 768, 1152)
     names     N strings                    the files from which the samples come
 
-`data` and `labels` lie in one piece and begin at a page: a sample is read and written at its place, without HDF5.
+`data` and `labels` are contiguous and start at a page: a sample is read and written in place, without HDF5.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ NAMES: Final = "names"
 
 
 @dataclass(frozen=True)
-class Single:
-    """The names of the samples in the order of the rows, and where the arrays lie."""
+class SingleFile:
+    """The names of the samples in the order of the rows, and the arrays in the file."""
 
     names: tuple[str, ...]
     data_NHWC: StoredArray
     labels_NHW: StoredArray
 
 
-def locate(path: Path) -> Single:
-    """What a file holds. SnapshotError if it is damaged or has another form; OSError if it cannot be read."""
+def locate(path: Path) -> SingleFile:
+    """Locate the arrays of a file; SnapshotError if it is damaged or malformed, OSError if it cannot be read."""
     with snapshot.opened(path) as file:
         data, labels = _array(file, DATA, 4), _array(file, LABELS, 3)
         with snapshot.naming(f"{path}: `{NAMES}`"):
@@ -49,25 +49,25 @@ def locate(path: Path) -> Single:
     if data.shape[:3] != labels.shape or len(names) != labels.shape[0]:
         raise SnapshotError(
             f"{path}: `{DATA}` has the shape {data.shape}, `{LABELS}` {labels.shape}, and there are {len(names):,} "
-            f"names, where equal numbers were expected; make the file anew by deepcam.prepare"
+            f"names; expected equal numbers; make the file again by deepcam.prepare"
         )
-    return Single(names, data, labels)
+    return SingleFile(names, data, labels)
 
 
 def _array(file: Any, key: str, axes: int) -> StoredArray:
     found = snapshot.hdf5_array(file, key)
     if not isinstance(found, StoredArray) or len(found.shape) != axes:
         raise SnapshotError(
-            f"{file.filename}: `{key}` has the shape {found.shape}; expected {axes} axes, in one piece and not "
-            f"compressed; make the file anew by deepcam.prepare"
+            f"{file.filename}: `{key}` has the shape {found.shape}; expected {axes} axes, contiguous and "
+            f"uncompressed; make the file again by deepcam.prepare"
         )
     return found
 
 
 def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None:
-    """The file is there, with room for these samples that takes no space until it is written.
+    """Create the file with empty, sparse arrays for these samples.
 
-    A file that is there, perhaps made by another process at this moment, stays as it is.
+    An existing file, which another process may be creating at this moment, is left unchanged.
     """
     if path.exists():
         return
@@ -77,21 +77,21 @@ def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None
             file[NAMES] = np.array(names, "S")
             plan = h5p.create(h5p.DATASET_CREATE)
             plan.set_layout(h5d.CONTIGUOUS)
-            plan.set_obj_track_times(False)  # so that equal data make equal files
-            plan.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # a place in the file now ...
-            plan.set_fill_time(h5d.FILL_TIME_NEVER)  # ... but no values
+            plan.set_obj_track_times(False)  # so that equal data give equal files
+            plan.set_alloc_time(h5d.ALLOC_TIME_EARLY)  # allocate space in the file now ...
+            plan.set_fill_time(h5d.FILL_TIME_NEVER)  # ... but write no values
             for key, kind, shape in ((DATA, "<f4", shape_HWC), (LABELS, "u1", shape_HWC[:2])):
                 space = h5s.create_simple((len(names), *shape))
                 h5d.create(file.id, key.encode(), h5t.py_create(np.dtype(kind)), space, plan)
         with contextlib.suppress(FileExistsError):
-            os.link(new, path)  # unlike a renaming it replaces nothing
+            os.link(new, path)  # unlike a rename, it replaces nothing
     finally:
         new.unlink(missing_ok=True)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
-    """Yield what puts values, of the right type and in C order, to a place in the file; at the end they are on disk."""
+    """Yield a function that writes values of the right type in C order to a place in the file; sync at the end."""
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def put(place: StoredArray, values: np.ndarray) -> None:
@@ -101,6 +101,6 @@ def writing(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
 
     try:
         yield put
-        os.fsync(file)  # some file systems tell only now that they are full
+        os.fsync(file)  # some file systems report only now that they are full
     finally:
         os.close(file)

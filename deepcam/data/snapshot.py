@@ -1,10 +1,10 @@
-"""Snapshots of the climate as published, one HDF5 file each.
+"""Published snapshots of the climate, one HDF5 file each.
 
     climate/data       float32 (768, 1152, 16)   latitude, longitude, channel: see CHANNELS
     climate/labels_0   int32 (768, 1152)         class of each pixel: see CLASSES; readers take any type of number
 
-The published files hold more (labels_1, *_stats), which the benchmark does not use. `climate/data` and `labels_0` lie
-in one piece as a rule: then the file is read without HDF5, whose library does one thing at a time for all threads.
+The published files have more (labels_1, *_stats), which the benchmark does not use. `climate/data` and `labels_0` are
+usually contiguous: then they are read without HDF5, whose library serialises all threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WIDTH: Final = 1152
 DATA: Final = "climate/data"
 LABELS: Final = "climate/labels_0"
 NAME: Final = re.compile(r"data-\d{4}-\d{2}-\d{2}-\d{2}-\d+\.h5")
-"""Year, month, day, number of the time step in the day, number of the simulation."""
+"""Year, month, day, index of the time step in the day, number of the simulation."""
 
 
 class Channel(NamedTuple):
@@ -60,32 +60,32 @@ CHANNELS: Final = (
 )
 CLASSES: Final = ("background", "tropical cyclone", "atmospheric river")
 HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
-"""What h5py raises for damaged files, by the place of the damage."""
+"""Errors that h5py raises for damaged files, depending on where the damage is."""
 
 
 class SnapshotError(BadItemError):
-    """A file holds no usable snapshot; the message names file and key, what was expected and how to fix it."""
+    """A file has no usable snapshot; the message names file and key, what was expected and how to fix it."""
 
 
 def find(folder: Path) -> list[str]:
-    """The names of the snapshots in a folder, sorted; OSError if it cannot be listed."""
+    """Return the sorted names of the snapshots in a folder; OSError if it cannot be listed."""
     return sorted(name for name in os.listdir(folder) if name.startswith("data") and name.endswith(".h5"))
 
 
 def write(path: Path, data_HWC: np.ndarray, labels_HW: np.ndarray) -> None:
-    """The file holds this snapshot, whole, in the published layout and in one piece."""
+    """Write a snapshot in the published layout, contiguous, whole or not at all."""
     with whole_file(path) as part, h5py.File(part, "w") as file:
         file.create_dataset(DATA, data=data_HWC, dtype="<f4")
         file.create_dataset(LABELS, data=labels_HW, dtype="<i4")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a snapshot goes.
+class SnapshotBuffer:
+    """The arrays into which a snapshot is read.
 
     data_HWC: float32. labels_HW: uint8. Both in C order.
-    channels: numbers of the wanted ones, in the order of the last axis of `data_HWC`; None: there are no others.
-    direct: around the kernel's cache, see `StoredArray.blocks`.
+    channels: numbers of the channels along the last axis of `data_HWC`; None: all channels of the file.
+    direct: read past the kernel's cache, see `StoredArray.blocks`.
     """
 
     data_HWC: np.ndarray
@@ -94,14 +94,14 @@ class Target:
     direct: bool = False
 
     def take_data(self, found: Any, name: str) -> None:
-        """`data_HWC` holds the values of a StoredArray or of an h5py.Dataset; `name` is for errors."""
+        """Read a StoredArray or an h5py.Dataset into `data_HWC`; `name` is for errors."""
         height, width, channels = self.data_HWC.shape
         if self.channels is not None and len(found.shape) == 3:
             channels = max(found.shape[2], 1 + max(self.channels))
         if found.shape != (height, width, channels):
             raise _wrong_shape(name, found.shape, (height, width, channels))
         if found.dtype != np.dtype("<f4"):
-            raise SnapshotError(f"{name} has the type {found.dtype} where float32 was expected; write it anew")
+            raise SnapshotError(f"{name} has the type {found.dtype} where float32 was expected; write it again")
         with naming(name):
             if self.channels is None and isinstance(found, StoredArray):
                 found.read(self.data_HWC, self.direct)
@@ -113,11 +113,11 @@ class Target:
                     np.take(block, self.channels, axis=-1, out=self.data_HWC[rows], mode="clip")
 
     def take_labels(self, found: Any, name: str) -> None:
-        """`labels_HW` holds the values of a StoredArray or of an h5py.Dataset, which are numbers of classes."""
+        """Read a StoredArray or an h5py.Dataset of class numbers into `labels_HW`."""
         if found.shape != self.labels_HW.shape:
             raise _wrong_shape(name, found.shape, self.labels_HW.shape)
         if found.dtype.kind not in "biuf":
-            raise SnapshotError(f"{name} has the type {found.dtype} where numbers were expected; write it anew")
+            raise SnapshotError(f"{name} has the type {found.dtype} where numbers were expected; write it again")
         with naming(name):
             for rows, block in _blocks(found, self.direct):
                 labels = self.labels_HW[rows]
@@ -126,8 +126,8 @@ class Target:
                 if labels.max(initial=0) >= len(CLASSES) or not np.array_equal(labels, block):
                     wrong = block[~np.isin(block, range(len(CLASSES)))].flat[0]
                     raise SnapshotError(
-                        f"{name} holds the label {wrong}; expected 0, 1 or 2: {', '.join(CLASSES)}; fetch it again, or "
-                        "leave this snapshot out"
+                        f"{name} has the label {wrong}; expected 0, 1 or 2: {', '.join(CLASSES)}; fetch it again, or "
+                        "remove this snapshot"
                     )
 
 
@@ -138,38 +138,38 @@ def read(
     channels: Sequence[int] | None = None,
     direct: bool = False,
 ) -> None:
-    """`data_HWC` and `labels_HW` hold the snapshot of a file; for all arguments see `Target`.
+    """Read the snapshot of a file into `data_HWC` and `labels_HW`; for all arguments see `SnapshotBuffer`.
 
-    SnapshotError for a damaged file, a missing dataset, another type or shape, and for labels that are no class;
+    SnapshotError for a damaged file, a missing dataset, a wrong type or shape, and invalid labels;
     FileNotFoundError and other OSErrors if the file cannot be read.
     """
-    read_into(path, Target(data_HWC, labels_HW, channels, direct))
+    read_into(path, SnapshotBuffer(data_HWC, labels_HW, channels, direct))
 
 
-def read_into(path: Path, target: Target) -> None:
-    """`target` holds the snapshot of a file; errors as of `read`."""
+def read_into(path: Path, buffer: SnapshotBuffer) -> None:
+    """Read the snapshot of a file into `buffer`; errors as in `read`."""
     with opened(path) as file:
-        target.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
-        target.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")
+        buffer.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
+        buffer.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """An open HDF5 file, closed at the end of the `with`. SnapshotError if it is none."""
+    """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one."""
     try:
-        file = h5py.File(path, "r", locking=False)  # nobody writes to it, and not every file system knows locks
+        file = h5py.File(path, "r", locking=False)  # nobody writes to it, and not all file systems support locks
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno:
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # HDF5 says it in many lines
-        raise SnapshotError(f"{path}: no readable HDF5 file ({error}); fetch it again") from error
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # shorter than HDF5's message
+        raise SnapshotError(f"{path}: not a readable HDF5 file ({error}); fetch it again") from error
     with file:
         yield file
 
 
 def hdf5_array(file: Any, key: str) -> Any:
-    """The dataset of an open file: a StoredArray if it lies in one piece, else the h5py.Dataset.
+    """Return the dataset of an open file: a StoredArray if it is contiguous, else the h5py.Dataset.
 
-    SnapshotError if the file has none of this name.
+    SnapshotError if the file has no dataset of this name.
     """
     name = f"{file.filename}: `{key}`"
     with naming(name):
@@ -191,13 +191,13 @@ def _blocks(found: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
 def _wrong_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:
     return SnapshotError(
         f"{name} has the shape {found} where {expected} was expected: set data.height, data.width and data.channels "
-        "to what the files hold"
+        "to match the files"
     )
 
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors about content name the file and the key; those of the system are raised as they are."""
+    """Turn errors about content into a SnapshotError that names file and key; system errors pass unchanged."""
     try:
         yield
     except SnapshotError:

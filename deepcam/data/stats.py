@@ -1,9 +1,9 @@
-"""What the channels of the training snapshots look like together: `stats.h5`, beside the folders of the splits.
+"""The statistics of the training snapshots' channels: `stats.h5`, beside the folders of the splits.
 
 climate/count    number of snapshots
 climate/mean     float64 (16,)   mean over all pixels, each of equal weight
 climate/sqmean   float64 (16,)   mean of the squares
-climate/minval   float32 (16,)   with maxval all that the benchmark uses
+climate/minval   float32 (16,)   the benchmark uses only minval and maxval
 climate/maxval   float32 (16,)
 """
 
@@ -24,12 +24,12 @@ GROUP: Final = "climate"
 
 
 class StatsError(ValueError):
-    """A file holds no usable statistics; the message names file and key and says how to fix it."""
+    """A file has no usable statistics; the message names file and key and says how to fix it."""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """count: snapshots. The others: float64, a value per channel."""
+    """The statistics of `count` snapshots; all others are float64, a value per channel."""
 
     count: int
     mean: np.ndarray
@@ -42,7 +42,7 @@ VECTORS: Final = tuple(field.name for field in fields(Stats) if field.name != "c
 
 
 def write(path: Path, stats: Stats) -> None:
-    """The file holds the statistics, whole."""
+    """Write the statistics, whole or not at all."""
     with whole_file(path) as part, h5py.File(part, "w") as file:
         file[f"{GROUP}/count"] = stats.count
         for name in VECTORS:
@@ -51,13 +51,13 @@ def write(path: Path, stats: Stats) -> None:
 
 
 def read(path: Path) -> Stats:
-    """Return the statistics of a file, which may be of any type of number.
+    """Return the statistics of a file, in any numeric type.
 
-    StatsError if it is missing or damaged, or if a channel has no range that it could be scaled by.
+    StatsError if it is missing or damaged, or if a channel has an empty range.
     """
     if not path.exists():
         raise StatsError(
-            f"{path} is missing: `python -m deepcam.summarize {path.parent}` makes it from the training snapshots"
+            f"{path} is missing: make it from the training snapshots by `python -m deepcam.summarize {path.parent}`"
         )
     try:
         with h5py.File(path, "r", locking=False) as file:
@@ -66,12 +66,12 @@ def read(path: Path) -> Stats:
     except HDF5_ERRORS as error:
         if isinstance(error, StatsError):
             raise
-        raise StatsError(f"{path}: no readable HDF5 file with numbers ({error}); {_anew(path)}") from error
+        raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
     for channel, low, high in zip(CHANNELS, vectors["minval"], vectors["maxval"], strict=True):
         if not low < high:  # NaN compares false
             raise StatsError(
-                f"{path}: {channel.name} goes from {low:g} to {high:g} (minval, maxval), so that it cannot be scaled; "
-                + _anew(path)
+                f"{path}: {channel.name} has minval {low:g} and maxval {high:g}; expected minval < maxval; "
+                + _how_to_fix(path)
             )
     return Stats(count, **vectors)
 
@@ -80,12 +80,12 @@ def _numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:
     key = f"{GROUP}/{name}"
     found = file.get(key)
     if not isinstance(found, h5py.Dataset):
-        raise StatsError(f"{path}: `{key}` is missing; {_anew(path)}")
+        raise StatsError(f"{path}: `{key}` is missing; {_how_to_fix(path)}")
     values = np.asarray(found[()], np.float64)
     if values.size != np.prod(shape, dtype=int):
-        raise StatsError(f"{path}: `{key}` has the shape {found.shape} where {shape} was expected; {_anew(path)}")
+        raise StatsError(f"{path}: `{key}` has the shape {found.shape} where {shape} was expected; {_how_to_fix(path)}")
     return values.reshape(shape)
 
 
-def _anew(path: Path) -> str:
-    return f"make it anew by `python -m deepcam.summarize {path.parent}`"
+def _how_to_fix(path: Path) -> str:
+    return f"make it again by `python -m deepcam.summarize {path.parent}`"

@@ -1,1 +1,1 @@
-"""The weather of the mini problem: physics, labels, recipe and pictures."""
+"""The synthetic weather: physics, labels, recipes and pictures."""

@@ -1,4 +1,4 @@
-"""A picture of weather: maps of some channels with the outlines of cyclones and rivers."""
+"""Plot weather: maps of some channels with the outlines of cyclones and rivers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NUMBER: Final = {channel.name: number for number, channel in enumerate(CHANNELS)
 
 
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
-    """The picture is in the file: the first training snapshots in columns, channels in rows, labels as outlines.
+    """Plot the first training snapshots into a file: snapshots in columns, channels in rows, labels as outlines.
 
-    BuildError without matplotlib, or for a file that it cannot write.
+    BuildError without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
     except ImportError as error:
-        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     planet = Planet(recipe.height, recipe.width, recipe.size)
     made = [recipe.simulate(seed, 0, i) for i in range(SNAPSHOTS)]
     figure = Figure(figsize=(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8), layout="constrained")
@@ -48,11 +48,11 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
-        raise BuildError(f"cannot write the picture {path}: {error}") from error
+        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
-    """What a map shows, and its caption."""
+    """Return the values of a map, and its caption."""
     if name == "WIND":
         return np.hypot(fields[..., NUMBER["U850"]], fields[..., NUMBER["V850"]]), "wind at 850 hPa in m/s"
     values = fields[..., NUMBER[name]]
@@ -64,7 +64,7 @@ def _layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _map(axes: Any, planet: Planet, layer: np.ndarray, labels: np.ndarray, colours: dict[str, Any]) -> Any:
-    """The layer is drawn with coasts and outlines; returns the image."""
+    """Draw a layer with coasts and outlines; return the image."""
     image = axes.imshow(layer, origin="lower", extent=(0, 360, -90, 90), aspect="auto", **colours)
     places = planet.lon[0] + 180 / planet.width, planet.lat[:, 0]  # of the cells in the picture
     axes.contour(*places, planet.land, levels=[0.5], colors="black", linewidths=0.6)

@@ -1,4 +1,4 @@
-"""Which weather a dataset has: presets, names of snapshots, and the simulation of each from its seed."""
+"""The recipes of synthetic weather: presets, names of snapshots, and the simulation of each from its seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STRIDE_DAYS: Final = 79  # shares no factor with DAYS: a year visits each day on
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which weather there is: cells of the grid, the Earth's radius by the planet's, and snapshots per split."""
+    """The weather of a dataset: cells of the grid, the Earth's radius over the planet's, and snapshots per split."""
 
     height: int
     width: int
@@ -50,7 +50,7 @@ class Recipe:
         return {split: getattr(self, split) for split in SPLITS}
 
     def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Snapshot i of a split: its channels, float32 (height, width, 16), and its labels, uint8 (height, width)."""
+        """Return channels, float32 (height, width, 16), and labels, uint8 (height, width), of snapshot i of a split."""
         rng = np.random.default_rng([seed, split, i])
         return snapshot_generator.simulate(_planet(self.height, self.width, self.size), day_of(i), rng)
 
@@ -60,7 +60,7 @@ def _planet(height: int, width: int, size: float) -> Planet:
     return Planet(height, width, size)
 
 
-# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
+# The mini problem is fixed: any change gives other data and invalidates all reference runs.
 PRESETS: Final = {
     "mini": Recipe(96, 144, size=3.0, train=512, validation=64, test=64),
     "full-size": Recipe(snapshot.HEIGHT, snapshot.WIDTH, size=1.0, train=8, validation=1, test=1),
@@ -68,11 +68,11 @@ PRESETS: Final = {
 
 
 def day_of(i: int) -> int:
-    """The day of the year, from 1, of snapshot i of a split."""
+    """Return the day of the year, from 1, of snapshot i of a split."""
     return i * STRIDE_DAYS % DAYS + 1
 
 
 def name_of(split: int, i: int) -> str:
-    """The file of snapshot i of a split. A split is a simulation of its own, so that no name comes twice."""
+    """Return the file of snapshot i of a split. Each split has its own simulation number, so that names are unique."""
     day = date(1981, 1, 1) + timedelta(days=day_of(i) - 1)  # not a leap year
     return f"{SPLITS[split]}/data-{FIRST_YEAR + i // DAYS:04d}-{day:%m-%d}-{i % STEPS:02d}-{split + 1}.h5"

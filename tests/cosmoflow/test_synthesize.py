@@ -84,7 +84,7 @@ def test_raw_universes_become_the_same_samples_through_prepare(tmp_path):
     assert read_manifest(out / "manifest.json").variant == "synthetic"
 
 
-def test_a_second_call_makes_nothing_and_mends_what_is_missing(tmp_path, capsys):
+def test_a_second_call_makes_nothing_and_restores_what_is_missing(tmp_path, capsys):
     out = tmp_path / "out"
     assert synthesize_to(out) == 0
     before = contents(out)

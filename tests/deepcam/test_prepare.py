@@ -173,7 +173,7 @@ def test_a_full_disk_stops_the_work_and_keeps_what_is_finished(source, tmp_path,
     assert contents(out) == contents(whole)
 
 
-def test_verify_names_what_is_changed_and_says_how_to_mend_it(source, tmp_path, capsys):
+def test_verify_names_what_is_changed_and_says_how_to_fix_it(source, tmp_path, capsys):
     out = tmp_path / "out"
     assert convert(source, out, "hdf5-single") == 0
     assert prepare.main(["verify", str(out)]) == 0
@@ -190,7 +190,7 @@ def test_verify_names_what_is_changed_and_says_how_to_mend_it(source, tmp_path, 
     assert f"train.h5, row 17: not the recorded {name_of(17)}; delete {record}" in error
     assert "stats.h5: 0 bytes" in error and error.count("test.h5") == 1
     assert convert(source, out, "hdf5-single") == 1
-    assert "test.h5 is gone, though a part of it was written" in capsys.readouterr().err
+    assert "test.h5 is missing although parts of it were written" in capsys.readouterr().err
     (out / "test.h5").write_bytes(right["test.h5"])
     record.unlink()
     assert convert(source, out, "hdf5-single") == 0
@@ -205,7 +205,7 @@ def test_values_are_compared_with_their_snapshots(source, tmp_path, capsys, form
         file["climate/data"][0, 0, 0] = np.nan
     assert convert(source, out, form, "--verify") == 1
     told = capsys.readouterr()
-    assert "1 samples differ" in told.out and f"not as in {source / 'train' / name_of(5)}; delete" in told.err
+    assert "1 samples differ" in told.out and f"differs from {source / 'train' / name_of(5)}; delete" in told.err
 
 
 def test_nothing_is_mixed_or_overwritten(source, tmp_path, capsys):
@@ -221,7 +221,7 @@ def test_nothing_is_mixed_or_overwritten(source, tmp_path, capsys):
     shutil.rmtree(big / "checksums")
     (big / "manifest.json").unlink()
     assert convert(source, big, "hdf5-single") == 1
-    assert f"{big / 'train.h5'} holds other samples" in capsys.readouterr().err
+    assert f"{big / 'train.h5'} has other samples" in capsys.readouterr().err
     assert convert(source, npy, "npy") == 0  # where each sample has files of its own, more may come
     assert "generated 1 items" in capsys.readouterr().out
 

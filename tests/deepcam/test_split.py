@@ -86,7 +86,7 @@ def test_what_else_is_there_stays_untouched(tmp_path, capsys, spoil):
 
 def test_a_source_without_snapshots_is_told(tmp_path, capsys):
     assert split.main([str(tmp_path / "nowhere"), str(tmp_path)]) == 1
-    assert "expected the one with all data-*.h5" in capsys.readouterr().err
+    assert "expected the folder with all data-*.h5" in capsys.readouterr().err
     assert split.main([str(tmp_path), str(tmp_path)]) == 1
     assert "expected snapshots like" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stop:

@@ -113,9 +113,9 @@ def spoil_shape(path):
 @pytest.mark.parametrize(
     "spoil, message",
     [
-        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "no readable HDF5 file"),
-        (spoil_labels, "holds the label 3"),
-        (spoil_values, "no finite numbers"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "not a readable HDF5 file"),
+        (spoil_labels, "has the label 3"),
+        (spoil_values, "not finite"),
         (spoil_shape, "`climate/data` has the shape (7,)"),
     ],
     ids=["truncated", "labels", "values", "shape"],
@@ -138,14 +138,17 @@ def test_statistics_that_are_there_are_checked_and_kept(data, capsys):
     before = file.read_bytes(), file.stat().st_mtime_ns
     assert call(folder) == 0
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
-    file.write_bytes(before[0][:100])  # damaged: made anew
+    file.write_bytes(before[0][:100])  # damaged: made again
     assert call(folder) == 0 and file.read_bytes() == before[0]
 
     wrong = {name: getattr(right, name).copy() for name in stats.VECTORS}
     wrong["maxval"][4] += 1
     for other, message in [
         (stats.Stats(right.count, **wrong), "maxval of VBOT is"),
-        (stats.Stats(3, **{name: getattr(right, name) for name in stats.VECTORS}), "is of 3 snapshots, and 2 are here"),
+        (
+            stats.Stats(3, **{name: getattr(right, name) for name in stats.VECTORS}),
+            "is from 3 snapshots, but 2 were found",
+        ),
     ]:
         stats.write(file, other)
         before = file.read_bytes()

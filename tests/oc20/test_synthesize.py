@@ -163,7 +163,7 @@ def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
     assert len(compact.Shard(tmp_path / "one" / "train" / "data.0001.bin")) == 2
 
 
-def test_a_second_call_makes_nothing_and_mends_what_is_missing(tmp_path, capsys):
+def test_a_second_call_makes_nothing_and_restores_what_is_missing(tmp_path, capsys):
     out = tmp_path / "out"
     assert synthesize_to(out) == 0
     before = contents(out)

@@ -77,7 +77,7 @@ def test_many_files_in_several_threads(tmp_path):
     for i in range(300):
         (tmp_path / f"{i:03}").write_bytes(b"%d" % i)
     manifest = Manifest(benchmark="b", files={f"{i:03}": describe_file(tmp_path / f"{i:03}") for i in range(300)})
-    (tmp_path / "manifest.json").touch()  # is no part of itself
+    (tmp_path / "manifest.json").touch()  # not part of the dataset
     for i in (7, 250):
         (tmp_path / f"{i:03}").unlink()
     assert verify_files(tmp_path, manifest, workers=3) == ["007: missing", "250: missing"]

@@ -124,7 +124,7 @@ def test_gzip_files_are_inflated_and_others_left_alone(run, source, tmp_path, co
 
 
 def fail_after(monkeypatch, count):
-    """Let reading from shared storage fail after so many files, as a killed run would end."""
+    """Let reading from shared storage fail after N files, as a killed run would end."""
     read, done = SharedStorage.read_into, []
 
     def read_or_fail(self, piece, view):

@@ -137,7 +137,7 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
     assert [(e.epoch, e.loss, e.quality) for e in outcome.history] == [(e.epoch, e.loss, e.quality) for e in expected]
     events = [re.search(r'"key": "(\w+)".*"epoch_num": (\d+)', line) for line in late.log.path.open()]
     last = len(expected)
-    # The next epoch had begun when the target was met, and ended with it.
+    # The next epoch had started when the target was met, and ended with it.
     assert [(key, int(epoch)) for key, epoch in (event.groups() for event in events)][-5:] == [
         *((key, last) for key in ("tracked_stats", "eval_start")),
         ("epoch_start", last + 1),

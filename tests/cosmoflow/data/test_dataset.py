@@ -65,7 +65,7 @@ def test_files_are_read_from_where_staging_put_them(tmp_path, kind):
         samples.read(3)
 
 
-def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
+def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(tmp_path):
     with pytest.raises(DatasetError, match=r"train is not a folder.*cosmoflow.synthesize"):
         dataset(tmp_path / "train")
     (tmp_path / "train").mkdir()

@@ -55,7 +55,9 @@ X_ENTRY = entry(b"x", field(1, field(1, X_BYTES)))
 Y_ENTRY = entry(b"y", field(2, field(1, Y_BYTES)))
 Y_UNPACKED = entry(b"y", field(2, b"".join(field(1, Y_BYTES[i : i + 4], wire=5) for i in range(0, 16, 4))))
 INTEGERS = entry(b"seed", field(3, field(1, b"\x07\x83\x01")))
-STRANGE = field(9, b"\x85\x01", wire=0) + field(10, bytes(8), wire=1) + field(11, bytes(4), wire=5) + field(12, b"abc")
+UNKNOWN_FIELDS = (
+    field(9, b"\x85\x01", wire=0) + field(10, bytes(8), wire=1) + field(11, bytes(4), wire=5) + field(12, b"abc")
+)
 
 
 def assert_sample(sample):
@@ -99,7 +101,7 @@ def test_a_written_sample_is_read_back(tmp_path, options):
         field(1, X_ENTRY + Y_UNPACKED),
         field(1, INTEGERS + X_ENTRY + entry(b"name", field(1, field(1, b"univ"))) + Y_ENTRY + INTEGERS),
         field(1, entry(b"a very long name" * 50, field(1, b"")) + X_ENTRY + Y_ENTRY),
-        STRANGE + field(1, STRANGE + X_ENTRY + Y_ENTRY) + STRANGE,
+        UNKNOWN_FIELDS + field(1, STRANGE + X_ENTRY + Y_ENTRY) + STRANGE,
     ],
     ids=["y first", "unpacked", "other features", "long name", "unknown fields"],
 )

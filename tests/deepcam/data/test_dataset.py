@@ -99,9 +99,9 @@ def test_one_file_for_all_samples_cannot_be_dealt_to_nodes(tmp_path):
         to_stage([samples], "shard")
 
 
-def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(tmp_path):
+def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(tmp_path):
     folder = tmp_path / "train"
-    with pytest.raises(DatasetError, match=r"train is no folder.*deepcam.split.*deepcam.synthesize"):
+    with pytest.raises(DatasetError, match=r"train is not a folder.*deepcam.split.*deepcam.synthesize"):
         dataset(folder)
     with pytest.raises(DatasetError, match=r"train.h5 is missing.*deepcam.prepare convert --format hdf5-single"):
         dataset(folder, format="hdf5-single")
@@ -136,7 +136,7 @@ def test_damaged_npy_files_are_named(tmp_path):
         samples.read(0)
     data.write_bytes(good)
     np.save(label, SAMPLES[0][1] - 1)
-    with pytest.raises(SnapshotError, match=rf"{label.name} holds the label -1; expected 0, 1 or 2"):
+    with pytest.raises(SnapshotError, match=rf"{label.name} has the label -1; expected 0, 1 or 2"):
         samples.read(0)
 
 
@@ -145,7 +145,7 @@ def test_a_big_file_that_is_damaged_is_named(tmp_path):
     (path,) = samples.paths(6)
     with h5py.File(path, "a") as file:
         file["labels"][6, 0, 0] = 9
-    with pytest.raises(SnapshotError, match=r"train.h5, row 6 of `labels` holds the label 9"):
+    with pytest.raises(SnapshotError, match=r"train.h5, row 6 of `labels` has the label 9"):
         samples.read(6)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(SnapshotError, match=r"train.h5.*ends after"):
@@ -159,7 +159,7 @@ def test_a_big_file_that_is_damaged_is_named(tmp_path):
         ({"eval_samples": 0}, "eval_samples is 0"),
         ({"height": 100}, "height is 100; expected a multiple of 16"),
         ({"channels": ()}, "at least one"),
-        ({"channels": (3, 3)}, "none twice"),
+        ({"channels": (3, 3)}, "each once"),
         ({"channels": (0, 16)}, "from 0 to 15"),
         ({"pipeline": "dali"}, "format=npy"),
         ({"pipeline": "dali", "format": "npy", "cache": True}, "cache=false"),
@@ -251,7 +251,7 @@ def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_o
 
 
 def test_batches_that_the_shards_cannot_share_are_refused():
-    with pytest.raises(ValueError, match=r"batch size 10 is no multiple of the 4 shards.*data.shuffle=global"):
+    with pytest.raises(ValueError, match=r"batch size is 10; expected a multiple of the 4 shards.*data.shuffle=global"):
         Shuffle(64, 10, 4)
 
 

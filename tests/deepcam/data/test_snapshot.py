@@ -86,7 +86,7 @@ def test_labels_that_are_no_class_are_refused(path, value, kind, shown):
     labels = Y.astype(kind)
     labels[3, 4] = value
     change(path, LABELS, labels)
-    with pytest.raises(SnapshotError, match=rf"14-03-2.h5: `climate/labels_0` holds the label {shown}; expected 0, 1"):
+    with pytest.raises(SnapshotError, match=rf"14-03-2.h5: `climate/labels_0` has the label {shown}; expected 0, 1"):
         read(path)
 
 
@@ -167,25 +167,27 @@ def test_statistics_of_other_types_are_read(stats_path, kind):
     assert found.count == 7 and np.array_equal(found.minval, STATS.minval)
 
 
-def test_unusable_statistics_are_refused_with_the_way_to_mend_them(stats_path):
-    anew = r"python -m deepcam.summarize "
+def test_unusable_statistics_are_refused_with_the_way_to_fix_them(stats_path):
+    command = r"python -m deepcam.summarize "
     with h5py.File(stats_path, "a") as file:
         file["climate/maxval"][3] = file["climate/minval"][3]
-    with pytest.raises(StatsError, match=rf"stats.h5: UBOT goes from .* cannot be scaled.*{anew}"):
+    with pytest.raises(StatsError, match=rf"stats.h5: UBOT has minval .*; expected minval < maxval.*{command}"):
         stats.read(stats_path)
     change(stats_path, "climate/maxval", np.full(16, np.nan))
-    with pytest.raises(StatsError, match=r"TMQ goes from .* to nan"):
+    with pytest.raises(StatsError, match=r"TMQ has minval .* and maxval nan"):
         stats.read(stats_path)
     change(stats_path, "climate/maxval", np.ones(15))
-    with pytest.raises(StatsError, match=rf"`climate/maxval` has the shape \(15,\) where \(16,\).*{anew}"):
+    with pytest.raises(StatsError, match=rf"`climate/maxval` has the shape \(15,\) where \(16,\).*{command}"):
         stats.read(stats_path)
     with h5py.File(stats_path, "a") as file:
         del file["climate/maxval"]
-    with pytest.raises(StatsError, match=rf"`climate/maxval` is missing; .*{anew}"):
+    with pytest.raises(StatsError, match=rf"`climate/maxval` is missing; .*{command}"):
         stats.read(stats_path)
     stats_path.write_bytes(b"damage")
-    with pytest.raises(StatsError, match=rf"stats.h5: no readable HDF5 file.*{anew}"):
+    with pytest.raises(StatsError, match=rf"stats.h5: not a readable HDF5 file.*{command}"):
         stats.read(stats_path)
     stats_path.unlink()
-    with pytest.raises(StatsError, match=rf"stats.h5 is missing: `{anew}{stats_path.parent}` makes it"):
+    with pytest.raises(
+        StatsError, match=rf"stats.h5 is missing: make it from the training snapshots by `{command}{stats_path.parent}`"
+    ):
         stats.read(stats_path)

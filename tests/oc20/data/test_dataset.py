@@ -77,7 +77,7 @@ def test_files_with_many_samples_cannot_be_dealt_to_nodes(slabs, tmp_path):
         to_stage([dataset(write(tmp_path, slabs))], "shard")
 
 
-def test_what_a_folder_lacks_is_named_with_the_way_to_mend_it(slabs, tmp_path):
+def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
     folder = tmp_path / "train"
     with pytest.raises(DatasetError, match=r"train is no folder.*oc20.synthesize"):
         dataset(folder)

@@ -101,7 +101,7 @@ def test_a_written_sample_is_read_back(tmp_path, options):
         field(1, X_ENTRY + Y_UNPACKED),
         field(1, INTEGERS + X_ENTRY + entry(b"name", field(1, field(1, b"univ"))) + Y_ENTRY + INTEGERS),
         field(1, entry(b"a very long name" * 50, field(1, b"")) + X_ENTRY + Y_ENTRY),
-        UNKNOWN_FIELDS + field(1, STRANGE + X_ENTRY + Y_ENTRY) + STRANGE,
+        UNKNOWN_FIELDS + field(1, UNKNOWN_FIELDS + X_ENTRY + Y_ENTRY) + UNKNOWN_FIELDS,
     ],
     ids=["y first", "unpacked", "other features", "long name", "unknown fields"],
 )

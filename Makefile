@@ -51,7 +51,7 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 
 docs: $(VENV)/.training-installed ## write docs/reference/rules.md and the other generated pages
 	$(PY) -m compliance.docs
-	$(PY) -m common.training.config_docs $(patsubst %/train.py,%,$(wildcard */train.py))
+	$(PY) -m common.training.config_docs
 
 bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
 	$(PY) bench/checker.py

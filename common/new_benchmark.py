@@ -30,6 +30,7 @@ next:
   python -m {name}.train {name}/mini.yaml
   python -m compliance.check --allow-mini runs/{name}-mini/result_0.txt
   python -m compliance.docs                           writes the new benchmark into docs/reference
+  python -m common.training.config_docs               and the keys of its configuration
   python -m pytest -m "not slow"                      the guards, and its own tests in tests/{name}
 then replace its parts by yours: docs/guide/new-benchmark.md
 """

@@ -39,7 +39,7 @@ LIGHT = (
 )
 """Modules that need no torch, neither do what they import."""
 COMPUTED = {
-    "common/training/config_docs.py": "the command line names the benchmarks",
+    "common/training/config_docs.py": "it takes every package with a train.py",
     "compliance/own_rules.py": "a user names the modules",
     "submission/cli.py": "the table of commands names them",
 }

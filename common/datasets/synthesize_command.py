@@ -60,7 +60,8 @@ class Synthesis(ABC):
             return
         print(f"no data in {folder}; generating the mini dataset", flush=True)
         args = self.parser().parse_args([str(folder)])
-        if run_command(lambda: self._generate(self._recipe(args), args), DATASET_ERRORS):
+        recipe = self._recipe(args)
+        if run_command(lambda: self._generate(self.plan(recipe, args), recipe, args), DATASET_ERRORS):
             raise DatasetError(f"{folder}: the mini dataset could not be generated; the errors are above")
 
     def main(self, argv: Sequence[str] | None = None) -> int:
@@ -79,7 +80,7 @@ class Synthesis(ABC):
             print(f"drew {args.plot}")
         if plan is None:
             return 0
-        code = self._generate(recipe, args)
+        code = self._generate(plan, recipe, args)
         if not code:
             print(as_called(f"next: {self.next_step(plan, args.output_dir)}"))
         return code
@@ -87,9 +88,9 @@ class Synthesis(ABC):
     def _recipe(self, args: argparse.Namespace) -> Any:
         return replace(self.presets[args.preset], **self.changes(args))
 
-    def _generate(self, recipe: Any, args: argparse.Namespace) -> int:
+    def _generate(self, plan: DatasetPlan, recipe: Any, args: argparse.Namespace) -> int:
         """Generate the data of a recipe and compare them with their manifest; return the exit code."""
-        plan, folder = self.plan(recipe, args), args.output_dir
+        folder = args.output_dir
         outcome = build_dataset(plan, folder, Workers(args.workers or usable_cores()))
         code = report(outcome, plan, folder, checksum=args.verify)
         if not code:

@@ -1,4 +1,4 @@
-"""`python -m common.training.config_docs BENCHMARK...`: the page of the trainers' configuration, key by key."""
+"""`python -m common.training.config_docs`: the page of the trainers' configuration, key by key."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from common.config import REQUIRED, Leaf, leaves
+from common.provenance import ROOT
 from common.reference import ROUNDS, Reference
 from common.training.benchmark import Benchmark
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "config.md"
+PAGE: Final = ROOT / "docs" / "reference" / "config.md"
 INTRODUCTION: Final = """\
 # Configuration of the trainers
 
@@ -96,10 +97,9 @@ def _benchmark(name: str) -> tuple[Benchmark, Reference]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; return 0, or with --check 1 if it is out of date."""
     parser = argparse.ArgumentParser(prog="python -m common.training.config_docs", description="Write docs/reference.")
-    parser.add_argument("benchmarks", nargs="+", metavar="BENCHMARK", help="packages with a train.py and reference.py")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     given = parser.parse_args(argv)
-    text = page(map(_benchmark, sorted(given.benchmarks)))
+    text = page(map(_benchmark, sorted(path.parent.name for path in ROOT.glob("*/train.py"))))
     if given.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
         print(f"{PAGE} is out of date; run `make docs`", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config import ConfigError, load, to_dict, to_yaml
+from common.config import PLACE, REQUIRED, ConfigError, key, leaves, load, to_dict, to_yaml
 
 
 @dataclass(frozen=True)
@@ -224,3 +224,49 @@ def test_what_is_written_reads_back_the_same(tmp_path_factory, config):
     path = tmp_path_factory.getbasetemp() / "written.yaml"
     path.write_text(to_yaml(config), encoding="utf-8", newline="")
     assert load(Config, path) == config
+
+
+def test_a_key_that_does_not_say_what_it_means_is_refused():
+    @dataclass(frozen=True)
+    class Inner:
+        rate: float = key(0.1, "the rate", unit="1/s")
+
+    @dataclass(frozen=True)
+    class Outer:
+        where: Path = key(REQUIRED, "a folder", PLACE)
+        inner: Inner = field(default_factory=Inner)
+
+    where, rate = leaves(Outer)
+    assert (where.name, where.default, where.key.role) == ("where", REQUIRED, PLACE)
+    assert (rate.name, rate.default, rate.key.unit, rate.of({"inner": {"rate": 3}})) == ("inner.rate", 0.1, "1/s", 3)
+
+    @dataclass(frozen=True)
+    class Silent(Outer):
+        more: int = 0
+
+    with pytest.raises(TypeError, match=r"Silent\.more does not say what it means"):
+        list(leaves(Silent))
+
+
+def test_a_value_out_of_range_is_blamed_on_its_override(tmp_path):
+    @dataclass(frozen=True)
+    class Section:
+        low: int = 0
+        high: int = 9
+
+        def __post_init__(self):
+            if self.low > self.high:
+                raise ValueError(f"low is {self.low}, above high = {self.high}")
+
+    @dataclass(frozen=True)
+    class Top:
+        name: str = ""
+        section: Section = field(default_factory=Section)
+
+    path = tmp_path / "x.yaml"
+    path.write_text("section: {low: 1}")
+    with pytest.raises(ConfigError, match=r"^override 'section\.low=10': section: low is 10, above high = 9$"):
+        load(Top, path, ["name=a", "section.low=10"])
+    path.write_text("section: {low: 10}")
+    with pytest.raises(ConfigError, match=r"^\S+x\.yaml: section: low is 10"):
+        load(Top, path, ["name=low"])

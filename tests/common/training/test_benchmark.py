@@ -76,7 +76,8 @@ def test_what_closed_fixes_is_not_free(name, override):
     assert found == {override.split("=")[0]}
 
 
-def test_the_page_of_keys_is_up_to_date(monkeypatch):
+def test_the_page_of_keys_is_up_to_date():
     pytest.importorskip("torch")
-    monkeypatch.chdir(ROOT)
-    assert config_docs.main(["--check", *PACKAGES]) == 0, "run `make docs`"
+    assert config_docs.main(["--check"]) == 0, "run `make docs`"
+    text = config_docs.PAGE.read_text()
+    assert all(f"\n## {name}\n" in text for name in PACKAGES)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
@@ -15,10 +14,8 @@ from compliance.logs.log import Log, read_log
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, run_of, variant_of
 from compliance.model.finding import SKIPPED, Finding
+from compliance.model.layout import PowerPlace
 from compliance.rule import STRICT, Case, LogRule, rules_of
-
-if TYPE_CHECKING:
-    from compliance.model.layout import PowerPlace
 
 HEADER = ("init_start", "submission_benchmark")
 """Records that begin a log: after a run_start they begin another run."""

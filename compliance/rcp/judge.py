@@ -32,10 +32,10 @@ from compliance.rcp.points import (
 from compliance.rcp.stats import min_acceptable_mean, olympic_mean, t_quantile
 
 __all__ = [
-    "Case",
     "Mode",
     "ReferencePoint",
     "Verdict",
+    "VerdictCase",
     "compare_hyperparameters",
     "judge",
     "load_points",
@@ -46,7 +46,7 @@ __all__ = [
     "t_quantile",
 ]
 
-Case = Literal[
+VerdictCase = Literal[
     "exact",
     "interpolated",
     "smaller batch",
@@ -72,7 +72,7 @@ class Verdict:
     """
 
     passed: bool
-    case: Case
+    case: VerdictCase
     official_message: str
     message: str
     point: ReferencePoint | None = None
@@ -84,7 +84,7 @@ class Verdict:
 class _Match:
     """What a result is compared with, and a sentence that says why."""
 
-    case: Case
+    case: VerdictCase
     point: ReferencePoint
     introduction: str
 

@@ -31,7 +31,7 @@ class LoggedRun(NamedTuple):
     hyperparameters: dict[str, Any]
 
 
-def read_run(path: Path, name: str) -> LoggedRun:
+def read_reference_run(path: Path, name: str) -> LoggedRun:
     """Return what a reference run's log says, to be known as `name`; ValueError if that is too little."""
     log = read_log(str(path))
     for problem in log.problems:
@@ -86,7 +86,7 @@ def _read_runs(folder: Path) -> list[LoggedRun]:
     found: dict[str, LoggedRun] = {}
     for path in sorted(folder.rglob("result_*.txt")) if folder.is_dir() else [folder]:
         try:
-            logged = read_run(path, str(path.relative_to(folder)) if folder.is_dir() else path.name)
+            logged = read_reference_run(path, str(path.relative_to(folder)) if folder.is_dir() else path.name)
         except ValueError as error:
             _report_left_out(path, str(error))
             continue

@@ -216,7 +216,7 @@ def _rate(run: Run) -> float | None:
 
 # -- curves ------------------------------------------------------------------------------------------------
 
-Curve = list[tuple[float, float]]
+Points = list[tuple[float, float]]
 
 
 def _curve_title(side: Side) -> str:
@@ -236,7 +236,7 @@ def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
         yield ComparisonLine(f"{a.unit.removesuffix('s')} {epoch:,.10g}", _mean_at(of_a, epoch), _mean_at(of_b, epoch))
 
 
-def _curve(run: Run) -> Curve:
+def _curve(run: Run) -> Points:
     """Return (epoch, quality), ascending; of several evaluations of an epoch the last counts."""
     return sorted({one.epoch: one.value for one in run.details.evaluations if one.epoch is not None}.items())
 
@@ -248,12 +248,12 @@ def _spread(epochs: Sequence[float]) -> Iterable[float]:
     return [epochs[round(at * (len(epochs) - 1) / (CURVE_POINTS - 1))] for at in range(CURVE_POINTS)]
 
 
-def _mean_at(curves: Iterable[Curve], epoch: float) -> float | None:
+def _mean_at(curves: Iterable[Points], epoch: float) -> float | None:
     found = [value for value in (_at(curve, epoch) for curve in curves) if value is not None]
     return fmean(found) if found else None
 
 
-def _at(curve: Curve, epoch: float) -> float | None:
+def _at(curve: Points, epoch: float) -> float | None:
     """Return the quality at an epoch, between two evaluations on the line between them; None outside."""
     if not curve[0][0] <= epoch <= curve[-1][0]:
         return None

@@ -155,7 +155,7 @@ def test_record_is_all_or_nothing(
 
     def read_while_another_writes(folder: Path) -> list[record.LoggedRun]:
         output.write_text(OWN_TABLE.replace("oc20", "deepcam"))
-        return [record.read_run(folder, folder.name)]
+        return [record.read_reference_run(folder, folder.name)]
 
     monkeypatch.setattr(record, "_read_runs", read_while_another_writes)
     assert run("record", later, "-o", output) == 1

@@ -27,7 +27,7 @@ examples:
 """
 NEXT: Final = """\
 next:
-  python -m {name}.train {name}/mini.yaml
+  python -m {name}.train mini
   python -m compliance.check --allow-mini runs/{name}-mini/result_0.txt
   python -m compliance.docs                           writes the new benchmark into docs/reference
   python -m common.training.config_docs               and the keys of its configuration

@@ -14,12 +14,10 @@ import pytest
 
 from common.distributed.launch import LAUNCHERS
 from common.staging.stage import MODES
-from cosmoflow.train import Config as CosmoFlowConfig
-from deepcam.train import Config as DeepCamConfig
-from oc20.train import Config as Oc20Config
+from compliance.benchmarks import PACKAGES
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = {"cosmoflow": CosmoFlowConfig, "deepcam": DeepCamConfig, "oc20": Oc20Config}
+CONFIGS = {name: importlib.import_module(f"{name}.train").Config for name in PACKAGES}
 TRAINING = ROOT / "docs" / "guide" / "train.md"
 SUBMISSION = ROOT / "docs" / "guide" / "submit.md"
 PAGES = {

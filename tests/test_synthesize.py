@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
@@ -11,61 +12,45 @@ pytest.importorskip("ase")
 pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
-import deepcam.synthesize
-import oc20.synthesize
+from compliance.benchmarks import PACKAGES
 from cosmoflow.simulation.recipe import PRESETS
 
-SMALL = {
-    cosmoflow.synthesize: "--grid 8 --particles 8 --train 4 --validation 2".split(),
-    deepcam.synthesize: "--height 48 --width 72 --train 6 --validation 2 --test 1".split(),
-    oc20.synthesize: "--slab 2 2 2 --train 4 --validation 2 --frames 2".split(),
-}
-"""Options for data that are made at once."""
-WRONG = {
-    cosmoflow.synthesize: [
-        ("--particles 7", "even number of particles"),
-        ("--length -5", "length_mpc_h must be positive"),
-        ("--train 0 --validation 0", "at least one"),
-        ("--format hdf5 --compress gzip", "raw universes cannot be compressed"),
-    ],
-    deepcam.synthesize: [
-        ("--width 143", "even width"),
-        ("--size 9", "size must be from 1"),
-        ("--size 1", "at most 190 km"),
-        ("--train 0 --validation 0 --test 0", "at least one"),
-    ],
-    oc20.synthesize: [
-        ("--slab 1 2 3", "at least 2 x 2 atoms"),
-        ("--train 0 --validation 0", "at least one"),
-        ("--frames 0", "--frames: expected a whole number of at least 1"),
-        ("--format xyz", "invalid choice"),
-    ],
-}
+CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
 ANYWHERE = [
     ("--workers 0", "--workers: expected a whole number of at least 1"),
     ("--seed -1", "--seed: expected a whole number of at least 0"),
 ]
 
 
-@pytest.fixture(params=SMALL, ids=lambda module: module.__name__)
-def synthesize(request):
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request):
     return request.param
 
 
-def test_a_picture_is_drawn_with_or_without_data(synthesize, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def synthesize(case):
+    return case.synthesize
+
+
+@pytest.fixture
+def small(case):
+    return case.small.split()
+
+
+def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
-    assert synthesize.main([*SMALL[synthesize], "--plot", str(picture)]) == 0
+    assert synthesize.main([*small, "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["picture.png"]
-    assert synthesize.main([*SMALL[synthesize], "--plot", str(tmp_path / "no/where.png")]) == 1
+    assert synthesize.main([*small, "--plot", str(tmp_path / "no/where.png")]) == 1
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert synthesize.main([*SMALL[synthesize], "--plot", str(picture)]) == 1
+    assert synthesize.main([*small, "--plot", str(picture)]) == 1
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
-def test_arguments_that_do_not_fit_are_wrong_use(synthesize, tmp_path, monkeypatch, capsys):
+def test_arguments_that_do_not_fit_are_wrong_use(case, synthesize, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    named = [(["out", *options.split()], message) for options, message in WRONG[synthesize] + ANYWHERE]
+    named = [(["out", *options.split()], message) for options, message in (*case.wrong_options, *ANYWHERE)]
     for arguments, message in [([], "give OUTPUT_DIR"), *named]:
         with pytest.raises(SystemExit) as stop:
             raise SystemExit(synthesize.main(arguments))

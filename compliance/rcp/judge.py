@@ -9,7 +9,7 @@ Source: mlperf-logging 4.1.68, rcp_checker (behaviour), hpc_training_rules.adoc.
 lower convex envelope are all left out (official: only some, issue #368), and an interpolated point counts
 2R - 2 reference runs, the number that olympic statistics keep of 2R (official: 2R).
 
-Command line: `python -m compliance.rcp --help` (compliance/rcp/__main__.py).
+Command line: `python -m compliance.rcp --help` (see rcp_cli.py).
 """
 
 from __future__ import annotations

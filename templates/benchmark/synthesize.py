@@ -92,7 +92,7 @@ class Synthesize(Synthesis):
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command that trains on the data."""
         config = "mini" if plan.variant == MINI else "config"
-        return f"python -m newbenchmark.train newbenchmark/{config}.yaml data.data_dir={folder}"
+        return f"python -m newbenchmark.train {config} data.data_dir={folder}"
 
 
 SYNTHESIS: Final = Synthesize()

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from common.extras import missing_extra
+from compliance.benchmarks import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
-    *(
-        f"{name}.{command}"
-        for name in ("cosmoflow", "deepcam", "oc20")
-        for command in ("train", "prepare", "synthesize")
-    ),
+    *(f"{name}.{command}" for name in PACKAGES for command in ("train", "synthesize")),
+    *("cosmoflow.prepare", "deepcam.prepare", "oc20.prepare"),
     "cosmoflow.evaluate",
     "deepcam.split",
     "common.export",

@@ -1,0 +1,42 @@
+"""What the tests of training and synthetic data need of a benchmark; tests/<benchmark>/case.py gives it."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark, a small problem of it, and what is its own in these tests.
+
+    made: arguments for 24 training and 7 validation samples, which no number of ranks and batch size here divides.
+    quality: its key in the log. met: a target that any network meets. files: those of the samples.
+    shared: overrides that make two ranks equal to one. staged: with staged data. wrong: each with a part of its error.
+    full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
+    small: arguments for data that are made at once. wrong_options: of synthesize, each with a part of its error.
+    """
+
+    name: str
+    made: str
+    config: str
+    quality: str
+    met: str
+    files: str
+    wrong: tuple[tuple[str, str], ...]
+    full: str
+    small: str
+    wrong_options: tuple[tuple[str, str], ...]
+    shared: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+
+    @property
+    def train(self):
+        return import_module(f"{self.name}.train")
+
+    @property
+    def evaluate(self):
+        return import_module(f"{self.name}.evaluate")
+
+    @property
+    def synthesize(self):
+        return import_module(f"{self.name}.synthesize")

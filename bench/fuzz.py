@@ -66,9 +66,8 @@ def check_log(rng: random.Random, data: bytes) -> None:
     for profile in PROFILES:
         benchmark, division = rng.choice((None, None, *REFERENCES)), rng.choice((None, None, "closed", "open"))
         round_ = rng.choice(ROUNDS)
-        task = LogTask(
-            "log", round_, profile, division, benchmark, rng.choice((None, "open")), None, rng.random() < 0.5
-        )
+        hint, allow_mini = rng.choice((None, "open")), rng.random() < 0.5
+        task = LogTask("log", round_, profile, division, benchmark, hint, None, allow_mini, details=True)
         run = digest(log, task)
         check_findings(run.findings)
         assert (run.verdict == "FAIL") is any(finding.severity == ERROR for finding in run.findings), run.verdict
@@ -104,7 +103,7 @@ def check_tree(rng: random.Random, folder: Path) -> None:
     before = snapshot(folder)
     round_ = rng.choice((None, *ROUNDS))
     for profile in PROFILES:
-        options = Options(profile=profile, round=round_, jobs=1, allow_mini=rng.random() < 0.2)
+        options = Options(profile=profile, round=round_, jobs=1, allow_mini=rng.random() < 0.2, details=True)
         report = check_paths([folder], options)
         check_findings(report.findings)
         again = check_paths([folder], options)

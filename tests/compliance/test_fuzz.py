@@ -29,7 +29,7 @@ quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 def examined(data, profile="strict", round_="3.0"):
     """The run, examined twice; what must hold for any log holds for it."""
-    task = LogTask("x.txt", round_, profile)
+    task = LogTask("x.txt", round_, profile, details=True)
     run = digest(parse_log(data, "x.txt"), task)
     assert repr(digest(parse_log(data, "x.txt"), task)) == repr(run)
     assert not [finding for finding in run.findings if "the rule itself failed" in finding.message]
@@ -44,7 +44,7 @@ def errors(data):
 
 def survives(path, profile="strict"):
     """The report, with every format of it rendered."""
-    report = check_paths([path], Options(profile=profile, jobs=1))
+    report = check_paths([path], Options(profile=profile, jobs=1, details=True))
     assert not [finding for finding in report.findings if "the rule itself failed" in finding.message]
     for render in FORMATS.values():
         assert render(report, Style(verbose=True)).endswith("\n")

@@ -51,7 +51,6 @@ NOT_YET_REVISED = (
     "bench",
     "common/training",
     "compliance",
-    "containers",
     "docs",
     "oc20",
     "ruff.toml",

@@ -1,1 +1,1 @@
-"""Run all runs of a round, then package, check and show them."""
+"""Train all runs of a round, then package, check and report them."""

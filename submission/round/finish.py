@@ -1,4 +1,4 @@
-"""The end of a round: system description, package, check, report and table of the runs that are finished."""
+"""Finish a round: describe the system, then package, check and report the finished runs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ REPORT: Final = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class PackageInputs:
-    """What goes into the package of a round beside its logs.
+    """What goes into the package of a round besides its logs.
 
-    system: file of the system description; None for one that is made here. sources: a checkout of the suite; None for
-    the suite that runs.
+    system: file of the system description; None: describe this machine. sources: a checkout of the suite; None: the
+    running suite.
     """
 
     system: Path | None = None
@@ -49,9 +49,10 @@ class RoundPackage:
     """The package of a round, with its check and report."""
 
     def __init__(self, folder: Path, setups: Sequence[Setup], inputs: PackageInputs) -> None:
-        """Raises UsageError if the configurations name several submitters or systems: a package has one.
+        """Check that the runs can be packaged, before they start.
 
-        Raises AssemblyError if the code for the package is not complete: better now than when the runs are finished.
+        Raises UsageError if the configurations name several submitters or systems (a package has one), and
+        AssemblyError if the code for the package is incomplete.
         """
         self.folder, self.inputs = folder, inputs
         for setup in setups:
@@ -65,13 +66,13 @@ class RoundPackage:
                 if value != first:
                     raise UsageError(
                         f"submission.{name} is {first!r} in {setups[0].series.config} and {value!r} in "
-                        f"{setup.series.config}; a package has one: --set submission.{name}=VALUE"
+                        f"{setup.series.config}; expected one value: use --set submission.{name}=VALUE"
                     )
 
     def write(self, runs: Runs) -> str:
         """Write package and report; return the verdict on the package, FAIL if no run is finished."""
         if not runs.logs():
-            print("no run is finished: there is nothing to package", file=sys.stderr)
+            print("no finished runs: nothing to package; see the output above for why", file=sys.stderr)
             return FAIL
         package = self._package(runs)
         options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
@@ -92,7 +93,7 @@ class RoundPackage:
                     runs=tuple(runs.logs()),
                     known=runs.logs(),
                     output=self.folder / PACKAGE,
-                    system=self.inputs.system or self._described(Path(scratch)),
+                    system=self.inputs.system or self._system_file(Path(scratch)),
                     organisation=self.submission["org"],
                     sources=self.inputs.sources,
                 )
@@ -101,8 +102,8 @@ class RoundPackage:
             print(clean(f"warning: {warning}"), file=sys.stderr)
         return package
 
-    def _described(self, scratch: Path) -> Path:
-        """Return the file of the system description: the package's own, which may have been completed, or a new one."""
+    def _system_file(self, scratch: Path) -> Path:
+        """Return the system description: that of the package, which a user may have completed, or a new one."""
         name = f"{'_'.join(self.submission['platform'].split())}.json"
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
             return path
@@ -116,5 +117,5 @@ class RoundPackage:
         description = describe(known)
         path = scratch / name
         path.write_text(render(description.fields))
-        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} points for you to fill in")
+        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} fields to fill in")
         return path

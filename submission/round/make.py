@@ -1,4 +1,4 @@
-"""Make a round on this machine: its data, its runs, its package and report."""
+"""Run a round on this machine: its data, runs, package and report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.files import whole_file
 from common.reference import MINI
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
-from submission.round.processes import JobRunner, sole_worker
+from submission.round.processes import JobRunner, exclusive_lock
 from submission.round.runs import CONFIG, Runs
 from submission.round.state import StateError, load_state
 
@@ -21,22 +21,22 @@ from submission.round.state import StateError, load_state
 def make_round(
     plan: Sequence[Series], output: Path, runner: JobRunner, data: Path | None, inputs: PackageInputs
 ) -> str:
-    """Make what is missing of a round in the folder `output`; return the verdict on its package.
+    """Train the missing runs of a round in the folder `output`; return the verdict on its package.
 
-    data: where the folders with the data are, or are made; None: where the configurations say.
+    data: parent folder of the datasets; None: as the configurations say.
     """
-    # Before there is a folder: what cannot start leaves nothing.
-    setups = [_located(resolve(series), data) for series in plan]
+    # Before the folder is created: a round that cannot start leaves nothing behind.
+    setups = [_with_data(resolve(series), data) for series in plan]
     package = RoundPackage(output, setups, inputs)
-    with sole_worker(output) as lock:
+    with exclusive_lock(output) as lock:
         runner = replace(runner, lock=lock)
         state = load_state(output)
         for setup in setups:
             if setup.series.benchmark in state.runs:
                 _check_same(output / setup.series.benchmark / CONFIG, setup.text)
-        state.ask_for({setup.series.benchmark: setup.series.runs for setup in setups})
+        state.request_runs({setup.series.benchmark: setup.series.runs for setup in setups})
         for setup in setups:
-            _keep(output / setup.series.benchmark / CONFIG, setup.text)
+            _write_config(output / setup.series.benchmark / CONFIG, setup.text)
         state.save(output)
         for setup in setups:
             _provide_data(setup, runner)
@@ -45,33 +45,33 @@ def make_round(
         return package.write(runs)
 
 
-def _located(setup: Setup, data: Path | None) -> Setup:
-    """Return the setup with its data in a folder of this one, if it is given."""
+def _with_data(setup: Setup, data: Path | None) -> Setup:
+    """Return the setup with its dataset moved below `data`, if given."""
     if data is None:
         return setup
     return resolve(setup.series.set(f"data.data_dir={quoted(str(data / setup.data_dir.name))}"))
 
 
 def _check_same(path: Path, text: str) -> None:
-    """Raise StateError if another configuration is in the file: the runs of a result are alike."""
+    """Raise StateError if the file holds another configuration: all runs of a result share one."""
     for before, now in zip_longest(path.read_text().splitlines(), text.splitlines(), fillvalue=""):
         if before != now:
             raise StateError(
-                f"{path} says `{before.strip()}`, and this call `{now.strip()}`: the runs of a round have the same "
-                "configuration; restore it, or choose another folder"
+                f"{path} has `{before.strip()}`, but this call has `{now.strip()}`: all runs of a round use the same "
+                "configuration; restore the setting, or choose another folder with -o"
             )
 
 
-def _keep(path: Path, text: str) -> None:
+def _write_config(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as part:
         part.write_text(text)
 
 
 def _provide_data(setup: Setup, runner: JobRunner) -> None:
-    """Generate the data of a mini problem, unless they are complete."""
+    """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
     if setup.variant == MINI and not (folder / manifest.NAME).exists():
         print(f"{setup.series.benchmark}: no data in {folder}; generating the mini dataset", flush=True)
         if runner.run([sys.executable, "-m", f"{setup.series.benchmark}.synthesize", str(folder)]):
-            raise StateError(f"the data of {setup.series.benchmark} could not be made in {folder}: see above")
+            raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")

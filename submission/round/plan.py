@@ -1,4 +1,4 @@
-"""What a round runs: of each benchmark a configuration, how often, and what is set otherwise."""
+"""The plan of a round: for each benchmark a configuration, the number of runs, and overrides."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from common.named_configs import CLOSED, is_name
 from compliance.benchmarks import MINIS, REFERENCES
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
-"""Rounds that need no file of their own: the configuration of each benchmark that they run."""
+"""Rounds known by name: the configuration that every benchmark runs."""
 BENCHMARKS: Final = tuple(MINIS)
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The runs of one benchmark. config: name or path, as its train command takes it. overrides: section.key=value."""
+    """The runs of one benchmark. config: name or path, as for its train command. overrides: section.key=value."""
 
     benchmark: str
     config: str
@@ -32,15 +32,15 @@ class Series:
     overrides: tuple[str, ...] = ()
 
     def set(self, *overrides: str) -> Series:
-        """Return the series with more overrides, which win over those that it has."""
+        """Return the series with additional overrides, which take precedence."""
         return replace(self, overrides=(*self.overrides, *overrides))
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPlan:
-    """What the file of a round says of a benchmark; without `config` the benchmark is not in the round.
+    """The entry of a benchmark in round.yaml; without `config` the benchmark is not in the round.
 
-    config: a name, or a path FILE.yaml relative to the file of the round. runs: null takes as many as the rules want.
+    config: a name, or a path FILE.yaml relative to round.yaml. runs: null means as many as the rules require.
     """
 
     config: Path | None = None
@@ -51,7 +51,7 @@ class BenchmarkPlan:
         if self.runs is not None and self.runs < 1:
             raise ValueError(f"runs is {self.runs}; expected at least 1")
         if self.config is None and (self.runs or self.overrides):
-            raise ValueError("config is missing; expected the name of a configuration, or a YAML file")
+            raise ValueError("config is missing; expected the name of a configuration or a YAML file")
 
 
 _File = make_dataclass(
@@ -61,7 +61,7 @@ _File = make_dataclass(
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A series whose configuration was read by the benchmark itself. text: all of it, as a configuration file."""
+    """A series with its configuration, resolved by the benchmark itself. text: the complete configuration as YAML."""
 
     series: Series
     text: str
@@ -76,8 +76,8 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
     """Return the series of a round, in the order of its benchmarks.
 
     config: "mini", "closed" or a YAML file with `config`, `runs` and `overrides` for each benchmark.
-    benchmarks: only these. runs: of each benchmark, whatever the file says.
-    Raises UsageError for a file that says something else.
+    benchmarks: only these. runs: per benchmark, overriding the file.
+    Raises UsageError for an invalid file, or one without the benchmarks.
     """
     entries = _entries(config)
     missing = [name for name in benchmarks if name not in entries]
@@ -92,17 +92,17 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
 
 
 def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
-    """Return what a round says of each of its benchmarks, and the configuration as the train command takes it here."""
+    """Return (configuration as for the train command, entry) of each benchmark of a round."""
     if config in CONFIGS:
         return {name: (CONFIGS[config], BenchmarkPlan()) for name in BENCHMARKS}
     file = Path(config)
     read: Any = load(_File, file)
     entries: dict[str, BenchmarkPlan] = {name: getattr(read, name) for name in BENCHMARKS}
-    return {name: (_seen_from_here(file, entry.config), entry) for name, entry in entries.items() if entry.config}
+    return {name: (_resolved_config(file, entry.config), entry) for name, entry in entries.items() if entry.config}
 
 
 def resolve(series: Series) -> Setup:
-    """Return what the benchmark makes of its configuration; UsageError with its own words if it refuses it."""
+    """Return the series as its benchmark resolves it; raise UsageError with the benchmark's message if refused."""
     command = [sys.executable, "-m", f"{series.benchmark}.train", series.config, "--print-config"]
     done = subprocess.run([*command, *series.overrides], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -115,12 +115,12 @@ def resolve(series: Series) -> Setup:
 
 
 def quoted(text: str) -> str:
-    """Return the text as YAML that cannot be anything else than text."""
+    """Return the text as a quoted YAML string."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _seen_from_here(file: Path, config: Path) -> str:
-    """Return a name as it is, and a path in the file of a round as it is seen from the current folder."""
+def _resolved_config(file: Path, config: Path) -> str:
+    """Return a name unchanged; of a path in round.yaml, return it relative to the current folder, if below it."""
     if is_name(str(config)):
         return str(config)
     absolute = Path(os.path.abspath(file.parent / config))

@@ -1,4 +1,4 @@
-"""Runs processes, so many at a time: one that crashes is begun again, and none outlives this process."""
+"""Run jobs as parallel processes: restart those that crash, and let none outlive this process."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from common.processes import usable_cores
 from compliance.model.layout import RESULT_NAME
 
 OUTPUT: Final = "output.txt"
-"""What a run printed."""
+"""The file with what a run printed."""
 ATTEMPTS: Final = 3
 SET_ASIDE: Final = "attempts"
-"""The folder beside the runs that keeps those which crashed; the logs in it have names that no checker looks for."""
+"""The folder of crashed attempts, beside the runs; its logs are renamed so that no checker picks them up."""
 POLL_S: Final = 0.1
 GRACE_S: Final = 20.0
-"""How long a process may take to end after SIGTERM."""
+"""Time for a process to end after SIGTERM."""
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 class LockedError(OSError):
-    """Somebody else is at work in the folder; the message says who."""
+    """Another process uses the folder; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A process to run. folder: its own; it gets what the process prints, and the process may write there."""
+    """A process to run. folder: its own; receives what the process prints, and the process may write there."""
 
     benchmark: str
     folder: Path
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """How the user is told of it: cosmoflow/run_3."""
+        """The name in messages: cosmoflow/run_3."""
         return f"{self.benchmark}/{self.folder.name}"
 
 
@@ -52,8 +52,8 @@ class Job:
 class Ended:
     """How an attempt at a job ended.
 
-    exit_status: negative for a signal, as in `subprocess`. attempt: from 1. finished: it has its result. kept: its
-    folder now. last: it is not begun again.
+    exit_status: negative for a signal, as in `subprocess`. attempt: from 1. finished: the job has its result.
+    kept: the folder of the attempt, which is renamed after a crash. last: the job is not restarted.
     """
 
     job: Job
@@ -82,10 +82,11 @@ class _Active:
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
-    """Runs jobs as processes.
+    """A pool that runs jobs as processes.
 
-    size: processes at a time. threads: of each; 0 shares the usable cores out. attempts: at each job. lock: file
-    descriptor that the processes inherit, so that a lock on it is held until the last of them has ended; -1 for none.
+    size: concurrent processes. threads: per process; 0 divides the usable cores equally. attempts: per job.
+    lock: file descriptor that the processes inherit, so that a lock on it is held until the last of them has ended;
+    -1 for none.
     """
 
     size: int = 1
@@ -96,20 +97,20 @@ class JobRunner:
     def run_all(
         self, jobs: Sequence[Job], finished: Callable[[Job, int], bool], tick: Callable[[], None]
     ) -> Generator[Ended]:
-        """Do the jobs, in their order; yield each attempt that has ended.
+        """Run the jobs in order; yield each attempt as it ends.
 
-        finished: tells from a job and its exit status whether it has its result. If not, what the job has written is
-        set aside and it is begun again; after the last attempt no further job of its benchmark is begun. tick: called
-        several times a second. Closing the iterator, or an exception, ends the processes that are running.
+        finished: tells from a job and its exit status whether it has its result. If not, its output is set aside and
+        the job is restarted; after the last attempt no further job of its benchmark is started. tick: called several
+        times a second. Closing the iterator, or an exception, ends the active processes.
         """
         waiting = deque((job, 1) for job in jobs)
         active: list[_Active] = []
-        hopeless: set[str] = set()
+        given_up: set[str] = set()
         try:
             while waiting or active:
                 while waiting and len(active) < self.size:
                     job, attempt = waiting.popleft()
-                    if job.benchmark not in hopeless:
+                    if job.benchmark not in given_up:
                         active.append(self._start(job, attempt))
                 time.sleep(POLL_S)
                 tick()
@@ -119,13 +120,13 @@ class JobRunner:
                     if not ended.last:
                         waiting.appendleft((one.job, one.attempt + 1))
                     elif not ended.finished:
-                        hopeless.add(one.job.benchmark)
+                        given_up.add(one.job.benchmark)
                     yield ended
         finally:
             _stop([one.process for one in active])
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a process that speaks to the user itself; return its exit status."""
+        """Run a process whose output goes to the user directly; return its exit status."""
         process = self._open(command, threads=usable_cores())
         try:
             return process.wait()
@@ -133,7 +134,7 @@ class JobRunner:
             _stop([process])
 
     def _start(self, job: Job, attempt: int) -> _Active:
-        if job.folder.exists():  # of a call that was killed
+        if job.folder.exists():  # left by a call that was killed
             set_aside(job.folder)
         job.folder.mkdir(parents=True)
         threads = self.threads or max(1, usable_cores() // self.size)
@@ -142,7 +143,7 @@ class JobRunner:
         return _Active(job, attempt, process, time.monotonic())
 
     def _open(self, command: Sequence[str], threads: int, output: int | None = None) -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C reaches this process alone, which ends the others.
+        # In a new session: Ctrl-C reaches only this process, which then ends the others.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -162,11 +163,11 @@ class JobRunner:
 
 
 @contextmanager
-def sole_worker(folder: Path) -> Iterator[int]:
-    """Inside the `with`, nobody else works in the folder; yields the descriptor of the lock, for `Workers`.
+def exclusive_lock(folder: Path) -> Iterator[int]:
+    """Hold an exclusive lock on the folder inside the `with`; yield its file descriptor, for `JobRunner.lock`.
 
-    The system gives the lock back when this process and all that inherited the descriptor have ended, however they
-    did. Raises LockedError if somebody has it.
+    The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
+    reason. Raises LockedError if another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -176,8 +177,8 @@ def sole_worker(folder: Path) -> Iterator[int]:
         except BlockingIOError:
             holder = os.read(lock, 20).decode("ascii", "replace").strip()
             raise LockedError(
-                f"{folder}: process {holder}, or a run that it started, is at work here; wait for it, or choose "
-                "another folder"
+                f"{folder} is in use by process {holder}, or a run that it started; wait for it, or choose another "
+                "folder with -o"
             ) from None
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
@@ -187,7 +188,7 @@ def sole_worker(folder: Path) -> Iterator[int]:
 
 
 def set_aside(folder: Path) -> Path:
-    """The folder of a run that has no result is under another name, which is returned; nothing in it is lost."""
+    """Move the folder of a run without a result into SET_ASIDE, with all its files; return its new path."""
     number = 1
     while (kept := folder.parent / SET_ASIDE / f"{folder.name}-{number}").exists():
         number += 1
@@ -199,7 +200,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def last_lines(path: Path, count: int = 5) -> list[str]:
-    """Return the last lines of what a process printed; of a live line that was redrawn, the last state."""
+    """Return the last `count` lines that a process printed; of a progress bar, its last state."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - (64 << 10)))
         lines = file.read().decode("utf-8", "replace").split("\n")
@@ -208,7 +209,7 @@ def last_lines(path: Path, count: int = 5) -> list[str]:
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """The processes and those that they started have ended: asked to, or, if they do not, killed."""
+    """End the processes and their children with SIGTERM; kill those that are still alive after GRACE_S."""
     processes = [process for process in processes if process.poll() is None]
     for process in processes:
         os.killpg(process.pid, signal.SIGTERM)
@@ -222,17 +223,17 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _end_with(parent: int) -> Callable[[], None] | None:
-    """Return what a new process calls to be killed when its parent ends; None where the system has no such thing.
+    """Return the function that lets a new process be killed when its parent ends; None where the OS cannot do it.
 
-    Elsewhere than on Linux the lock tells the next call that a process is left.
+    On systems other than Linux the lock tells the next call that a process is left.
     """
     if sys.platform != "linux":
         return None
-    prctl = ctypes.CDLL(None).prctl  # looked up here: the new process should do as little as it can
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork: a new process should do as little as possible
 
     def end_with_parent() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended before the call
+        if os.getppid() != parent:  # the parent ended before the call
             os._exit(1)
 
     return end_with_parent

@@ -1,4 +1,4 @@
-"""The runs of a round: made, counted, and shown while they are made."""
+"""The runs of a round: train the missing ones, and show progress."""
 
 from __future__ import annotations
 
@@ -24,32 +24,34 @@ Command = Callable[[str, Path, Path, int], Sequence[str]]
 
 
 def training(benchmark: str, config: Path, folder: Path, seed: int) -> Sequence[str]:
-    """Return the command of a run: of a benchmark, with a configuration, into a folder, with a seed."""
+    """Return the training command of a run."""
     return sys.executable, "-m", f"{benchmark}.train", str(config), f"output_dir={folder}", f"train.seed={seed}"
 
 
 class Runs:
-    """All runs of a round. finished: what the logs of those say that are, by benchmark and number.
+    """All runs of a round. finished: the logs of the finished ones, as read, by benchmark and number.
 
     A run is finished when its process has ended by itself and its log has a run_stop, whether or not it met the
-    target: such a run is never repeated. All others are begun anew, with the seed that they had; going on from a
-    checkpoint would count the time in between, as the clock of a run does not stop.
+    target: such a run is never repeated. All others restart with the same seed; resuming from a checkpoint would
+    count the time in between, because the clock of a run does not stop.
     """
 
     def __init__(self, folder: Path, state: State, command: Command = training) -> None:
-        """command: makes the command of a run, as `training` does. It has to write the log result_0.txt into the
-        folder, and to end with 0 or 1 unless it was stopped.
+        """Read the logs of the finished runs in the folder of a round.
+
+        command: returns the command of a run, as `training` does. It must write the log result_0.txt into the
+        folder of the run, and exit with 0 or 1 unless it was stopped.
         """
         self.folder, self.state, self.command = folder, state, command
         self.finished: dict[tuple[str, int], Run] = {}
         for benchmark, runs in state.runs.items():
             for number, run in enumerate(runs):
-                if found := finished_run(self.place(benchmark, number), run.exit_status):
+                if found := finished_run(self.run_folder(benchmark, number), run.exit_status):
                     self.finished[benchmark, number] = found
                 else:
                     run.exit_status = None
 
-    def place(self, benchmark: str, number: int) -> Path:
+    def run_folder(self, benchmark: str, number: int) -> Path:
         """Return the folder of a run."""
         return self.folder / benchmark / f"run_{number}"
 
@@ -59,11 +61,11 @@ class Runs:
         return [(benchmark, number) for benchmark, runs in self.state.runs.items() for number in range(len(runs))]
 
     def logs(self) -> dict[Path, Run]:
-        """Return the logs of the finished runs, in order, and what they say."""
-        return {self.place(*run) / LOG_NAME: self.finished[run] for run in self.all if run in self.finished}
+        """Return the paths of the finished runs' logs, in order, with the logs as read."""
+        return {self.run_folder(*run) / LOG_NAME: self.finished[run] for run in self.all if run in self.finished}
 
     def make(self, runner: JobRunner) -> None:
-        """All runs are finished, but for those of benchmarks of which one has crashed too often."""
+        """Train all missing runs, except those of a benchmark with a run that crashed too often."""
         self.state.save(self.folder)
         jobs = {self._job(*run): run for run in self.all if run not in self.finished}
         display = _Display(self, runner.size)
@@ -78,13 +80,13 @@ class Runs:
             display.bar.close()
 
     def _job(self, benchmark: str, number: int) -> Job:
-        folder = self.place(benchmark, number)
+        folder = self.run_folder(benchmark, number)
         seed = self.state.runs[benchmark][number].seed
         return Job(benchmark, folder, tuple(self.command(benchmark, self.folder / benchmark / CONFIG, folder, seed)))
 
     def _has_finished(self, run: tuple[str, int], exit_status: int) -> bool:
-        """Read the log of a run whose process has ended, and tell whether the run has finished."""
-        found = finished_run(self.place(*run), exit_status)
+        """Read the log of a run whose process has ended; return whether the run is finished."""
+        found = finished_run(self.run_folder(*run), exit_status)
         if found:
             self.finished[run] = found
         return found is not None
@@ -96,7 +98,7 @@ class Runs:
         self.state.save(self.folder)
 
     def seconds_left(self, size: int) -> float | None:
-        """Return about how long the runs that are not finished will take, `size` at a time; None if nobody knows."""
+        """Return the estimated seconds for the missing runs, `size` at a time; None before the first run ends."""
         known = {run: self.state.runs[run[0]][run[1]].seconds for run in self.finished}
         if not any(known.values()):
             return None
@@ -109,7 +111,7 @@ class Runs:
 
 
 class _Display:
-    """One line for each run that has ended; on a terminal also how far the round is."""
+    """The progress of a round: one line for each run that has ended; on a terminal also a bar."""
 
     def __init__(self, runs: Runs, size: int) -> None:
         self.runs, self.size = runs, size
@@ -124,7 +126,7 @@ class _Display:
         self.left, self.since, self.shown = runs.seconds_left(size), time.monotonic(), 0.0
 
     def tick(self) -> None:
-        """The bar shows the present time, once a second."""
+        """Refresh the bar, at most once a second."""
         now = time.monotonic()
         if now - self.shown >= 1:
             self.shown = now
@@ -133,9 +135,9 @@ class _Display:
             self.bar.refresh()
 
     def ended(self, ended: Ended, run: tuple[str, int]) -> None:
-        """Tell how an attempt has ended; of one that crashed the last lines that it printed."""
+        """Print how an attempt ended; after a crash also the last lines of its output."""
         if not ended.finished:
-            again = f"given up after {ended.attempt} attempts" if ended.last else "begun again"
+            again = f"given up after {ended.attempt} attempts" if ended.last else "restarting"
             self._say(f"{ended.job.name} crashed ({ended.cause}), {again}; its output: {ended.kept / OUTPUT}")
             for line in last_lines(ended.kept / OUTPUT):
                 self._say(f"  | {clean(line)}")
@@ -145,7 +147,7 @@ class _Display:
         record, done = self.runs.finished[run], len(self.runs.finished)
         evaluations = record.details.evaluations
         quality = f" ({evaluations[-1].value:.4g})" if evaluations else ""
-        how = "met the target" if met_target(record) else "did NOT meet the target, and stays"
+        how = "met the target" if met_target(record) else "did NOT meet the target (the run is kept)"
         left = f"; {self._left(self.left)}" if self.left and done < self.total else ""
         self._say(
             f"[{done}/{self.total}] {ended.job.name} {how} after {len(evaluations)} evaluations{quality}, "
@@ -154,7 +156,7 @@ class _Display:
 
     @staticmethod
     def _left(seconds: float) -> str:
-        return f"about {duration(max(0.0, seconds))} left"
+        return f"ETA {duration(max(0.0, seconds))}"
 
     @staticmethod
     def _say(text: str) -> None:

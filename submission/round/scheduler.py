@@ -1,8 +1,8 @@
-"""Scripts that make the runs of a round elsewhere: by Slurm, by PBS, or on one machine without a scheduler.
+"""Write the shell script that runs a round with Slurm, with PBS, or on one machine without a scheduler.
 
-The script that is printed submits the jobs; for `plain` it is the job. It can be given again: finished runs are left
-alone, and one that was stopped goes on from its newest checkpoint. Written after the manuals of Slurm and PBS and not
-run on a real one; the tests run it with stand-ins for their commands.
+The script submits the jobs; for `plain` it is the job. It can be called again: finished runs are skipped, and stopped
+runs resume from their newest checkpoint. Written from the manuals of Slurm and PBS, and not tested with real ones; the
+tests replace their commands by stand-ins.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from submission.round.state import LARGEST_SEED
 SLURM, PBS, PLAIN = "slurm", "pbs", "plain"
 SCHEDULERS: Final = (SLURM, PBS, PLAIN)
 GRACE_S: Final = 300
-"""How long before its time limit a job is told to save and stop: an evaluation and a checkpoint must fit in."""
+"""Time between the signal to save and stop and the time limit: enough for an evaluation and a checkpoint."""
 HEAD: Final = """\
 #!/bin/bash
 # An MLPerf HPC round, printed by `python -m submission.round --emit @scheduler@`.
 # @use@
-# Give it again after an interruption: what is finished is left alone, what was stopped goes on.
-# Look it through before, for what your machine wants otherwise.
+# Call it again after an interruption: finished runs are skipped, stopped runs resume.
+# Read it before you use it, and adapt it to your machine.
 """
-JOBS: Final = "`bash FILE` submits the runs of each benchmark as a job array, and a job that packages them after these."
-LOOP: Final = "`bash FILE` makes the runs, one after the other, and then package and report."
+JOBS: Final = "`bash FILE` submits the runs of each benchmark as a job array, and a final job that packages them."
+LOOP: Final = "`bash FILE` trains the runs one after the other, then writes the package and the report."
 START: Final = """\
-# shellcheck disable=SC2016  # paths in single quotes are expanded by the suite, on each node
+# shellcheck disable=SC2016  # the suite expands paths in single quotes, on each node
 set -euo pipefail
 """
 FOLDER: Final = {SLURM: "", PBS: 'cd "$PBS_O_WORKDIR"\n'}
-"""How a job comes to where it was submitted."""
+"""How a job changes to the folder that it was submitted from."""
 SUITE: Final = """\
 suite() { @suite@ "$@"; }
 """
@@ -55,12 +55,12 @@ submit() {
 COMMANDS: Final = {SLURM: "sbatch --parsable", PBS: "qsub"}
 AFTER_ALL: Final = '''"$(IFS=: && echo "afterany:${jobs[*]}")"'''
 MINI_DATA: Final = """\
-# The data of the mini problem, once.
+# Generate the data of the mini problem, once.
 suite @benchmark@.synthesize "$(suite @benchmark@.train @settings@ --print-config | sed -n 's/^  data_dir: //p')"
 """
 ENVIRONMENT: Final = """\
-# Load modules and activate the environment here. A run should begin with empty page caches: let the prologue of the
-# job, as root on each node, run `sync; echo 3 >/proc/sys/vm/drop_caches`; where ranks may do so: drop_page_cache=true.
+# Load modules and activate the environment here. A run should start with empty page caches: let the prologue of the
+# job run `sync; echo 3 >/proc/sys/vm/drop_caches` as root on each node; where ranks may do so: drop_page_cache=true.
 """
 RUN: Final = """\
 run=@out@/@benchmark@/run_$index
@@ -76,13 +76,13 @@ if compgen -G "$run/checkpoints/*.pt" >/dev/null; then
 elif [ -e "$log" ]; then
   mv "$log" "$log.interrupted-$(date +%s)"
 fi
-touch "$run/begun"
+touch "$run/started"
 status=0
 @launch@ \\
   @benchmark@.train @settings@ \\
   output_dir="$run" train.seed="${seeds[index]}" "${resume[@]}" || status=$?
-# 0: the target was met; 1: it was not, or there was an error; 3: a signal stopped the run.
-if [ "$status" -le 1 ] && [ ! "$run/begun" -nt "$log" ] && grep -q '"key": "run_stop"' "$log"; then
+# Exit status 0: target met; 1: target missed, or an error; 3: stopped by a signal.
+if [ "$status" -le 1 ] && [ ! "$run/started" -nt "$log" ] && grep -q '"key": "run_stop"' "$log"; then
   echo "$status" >"$run/ended"
 fi
 """
@@ -95,7 +95,7 @@ exit "$status"
 """,
     PBS: """\
 if [ ! -e "$run/ended" ]; then
-  echo "$run is not finished: submit the round again, and it goes on" >&2
+  echo "$run is not finished: submit the round again to resume it" >&2
 fi
 exit "$status"
 """,
@@ -108,7 +108,7 @@ settings=$(suite @benchmark@.train @settings@ --print-config)
 setting() { sed -n "s/^  $1: //p" <<<"$settings"; }
 system=@out@/$(setting platform).json
 for file in @out@/package/*/systems/"${system##*/}"; do
-  if [ -e "$file" ]; then system=$file; fi  # somebody may have completed it
+  if [ -e "$file" ]; then system=$file; fi  # it may have been completed by hand
 done
 if [ ! -e "$system" ]; then
   suite submission.system -o "$system" --set system_name="$(setting platform)" number_of_nodes=@nodes@ \\
@@ -129,7 +129,7 @@ suite compliance.check @out@/package@mini@
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Where the runs are made. time: limit of a job, HH:MM:SS. container: image.sif, image.sqsh or ""."""
+    """Where the jobs run. time: limit of a job, HH:MM:SS. container: image.sif, image.sqsh or ""."""
 
     scheduler: str
     nodes: int = 1
@@ -140,13 +140,13 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\d+:[0-5]\d:[0-5]\d", self.time) or self.seconds <= 2 * GRACE_S:
-            raise UsageError(f"--time {self.time}: expected HH:MM:SS, and more than {2 * GRACE_S // 60} minutes")
+            raise UsageError(f"--time {self.time}: expected HH:MM:SS of more than {2 * GRACE_S // 60} minutes")
         if self.container and not self.container.endswith((".sif", ".sqsh")):
             raise UsageError(f"--container {self.container}: expected image.sif (Apptainer) or image.sqsh (enroot)")
         if self.container.endswith(".sqsh") and self.scheduler != SLURM:
-            raise UsageError("--container: enroot images are for Slurm with pyxis; elsewhere give an image.sif")
+            raise UsageError("--container: .sqsh images are for Slurm with pyxis; expected an Apptainer image.sif")
         if self.scheduler == PLAIN and self.nodes > 1:
-            raise UsageError("--emit plain is for one machine; for several nodes take slurm or pbs")
+            raise UsageError("--emit plain is for one machine; for several nodes use slurm or pbs")
 
     @property
     def seconds(self) -> int:
@@ -156,7 +156,7 @@ class Cluster:
 
     @property
     def contained(self) -> str:
-        """What stands before a command so that it runs in the container, with a blank at its end; "" without one."""
+        """The prefix of a command that runs in the container, with a trailing space; "" without a container."""
         image = shlex.quote(self.container)
         if self.container.endswith(".sif"):
             return f'apptainer exec {"--nv " if self.gpus_per_node else ""}--bind "$PWD" {image} '
@@ -166,15 +166,15 @@ class Cluster:
 
     @property
     def suite(self) -> str:
-        """What stands before the name of a module that runs once."""
+        """The prefix of a module that runs once."""
         one = self.contained.replace("srun ", "srun --nodes=1 --ntasks=1 ", 1)
         return f"{one}python -m"
 
     @property
     def launch(self) -> str:
-        """What stands before the name of a module that runs on all ranks."""
+        """The prefix of a module that runs on all ranks."""
         if self.scheduler == SLURM:
-            # No --kill-on-bad-exit: a rank that was told to stop ends with 3 while rank 0 may still be writing.
+            # No --kill-on-bad-exit: a stopped rank exits with 3 while rank 0 may still be writing.
             return f"srun --kill-on-bad-exit=0 --wait=60 {self.contained.removeprefix('srun ')}python -m"
         if self.scheduler == PBS:
             limit = f"timeout --foreground --signal=USR1 {self.seconds - GRACE_S}"
@@ -183,7 +183,7 @@ class Cluster:
         return f"{self.contained}torchrun --nproc-per-node {ranks} -m" if ranks > 1 else self.suite
 
     def directives(self, name: str, out: str, runs: int) -> str:
-        """Return the lines with which a job says what it needs; runs: in its array, 0 for a job without one."""
+        """Return the resource directives of a job; runs: the size of its array, 0 for a job without one."""
         nodes, ranks = (self.nodes, self.ranks_per_node) if runs else (1, 1)
         gpus = self.gpus_per_node
         if self.scheduler == SLURM:
@@ -201,19 +201,18 @@ class Cluster:
             "-l place=scatter:excl",
             f"-l walltime={self.time}",
         ]
-        # An array of one job is refused.
+        # PBS refuses an array of one job.
         lines += [f"-J 0-{runs - 1}"] if runs > 1 else []
         return "".join(f"#PBS {line}\n" for line in lines)
 
 
 def emit(plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs) -> str:
-    """Return the text of a shell script that makes all runs, and then package and report, in the folder `output`.
+    """Return a shell script that trains all runs, then writes package and report, in the folder `output`.
 
-    Seeds are drawn now. Raises UsageError for a
-    folder whose name schedulers would not understand.
+    Draws the seeds. Raises UsageError if the folder's name has characters that schedulers do not accept.
     """
     if not re.fullmatch(r"[\w./@+-]+", str(output)):
-        raise UsageError(f"-o {output}: expected a name of letters, digits and . _ - / @ + only")
+        raise UsageError(f"-o {output}: expected a name of letters, digits and . _ - / @ + only, for the scheduler")
     seeds = random.SystemRandom().sample(range(1, LARGEST_SEED), sum(series.runs for series in plan))
     mini = [series for series in plan if _is_mini(series)]
     folders = " ".join(f"{output}/{series.benchmark}" for series in plan)
@@ -229,12 +228,12 @@ def emit(plan: Sequence[Series], cluster: Cluster, output: Path, inputs: Package
 
 
 def _runs(series: Series, cluster: Cluster, output: Path, seeds: Sequence[int]) -> str:
-    """Return the part of the script that makes the runs of a benchmark, or submits them."""
+    """Return the part of the script that trains the runs of a benchmark, or submits them."""
     values = {"benchmark": series.benchmark, "settings": _settings(series), "out": str(output), "log": LOG_NAME}
     body = _filled(RUN, launch=cluster.launch, **values) + AFTER_RUN[cluster.scheduler]
     numbers = f"seeds=({' '.join(map(str, seeds))})\n"
     if cluster.scheduler == PLAIN:
-        # Ctrl-C is for the training and for this script: without the trap it would go on with the next run.
+        # Ctrl-C ends the training and the script: without the trap it would continue with the next run.
         return f"{numbers}for index in \"${{!seeds[@]}}\"; do (\ntrap 'exit 130' INT TERM\n{body}); done\n"
     index = "index=$SLURM_ARRAY_TASK_ID\n" if cluster.scheduler == SLURM else "index=${PBS_ARRAY_INDEX:-0}\n"
     directives = cluster.directives(f"mlperf-{series.benchmark}", f"{output}/{series.benchmark}", series.runs)
@@ -242,7 +241,7 @@ def _runs(series: Series, cluster: Cluster, output: Path, seeds: Sequence[int]) 
 
 
 def _package(plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs) -> str:
-    """Return the part of the script that packages the finished runs, or submits a job for it."""
+    """Return the part of the script that packages the finished runs, or submits the job that does."""
     first = plan[0]
     describe = f"system={shlex.quote(str(inputs.system))}\n"
     if inputs.system is None:
@@ -266,13 +265,13 @@ def _submitted(option: str, job: str) -> str:
 
 
 def _settings(series: Series) -> str:
-    # The overrides of a round come after, and win.
+    # The overrides of a round come last and take precedence.
     staging = () if _is_mini(series) else REFERENCES[series.benchmark].staging
     return shlex.join([series.config, *staging, *series.overrides])
 
 
 def _is_mini(series: Series) -> bool:
-    """Tell by its name whether a configuration is of the mini problem; only the benchmark itself reads it."""
+    """Return whether a configuration is for the mini problem, judged by its name; only the benchmark reads it."""
     return Path(series.config).name.startswith("mini")
 
 

@@ -1,4 +1,4 @@
-"""What is known of a round between two calls: seeds, and how its runs ended. A small file, always whole."""
+"""The state of a round between two calls: seeds and exit statuses of its runs, in a file written atomically."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from compliance.logs.run import Run, read_run
 NAME: Final = "round.json"
 LARGEST_SEED: Final = 2**31 - 1
 TRAINED: Final = (0, 1)
-"""Exit statuses of a training that ended by itself: the target was met, or not."""
+"""Exit statuses of a training that ended by itself: target met, target missed."""
 
 
 class StateError(ValueError):
-    """The state of a round cannot be used; the message says which file, and how to fix it."""
+    """The state of a round is unusable; the message says which file, and how to fix it."""
 
 
 class RunState(msgspec.Struct):
-    """A run. exit_status: of the training, None while it has not ended by itself. seconds: of the process."""
+    """A run. exit_status: of the training, None until it has ended by itself. seconds: duration of the process."""
 
     seed: int
     exit_status: int | None = None
@@ -35,16 +35,16 @@ class State(msgspec.Struct, forbid_unknown_fields=True):
 
     runs: dict[str, list[RunState]] = {}
 
-    def ask_for(self, counts: Mapping[str, int]) -> None:
-        """Each benchmark has so many runs; a new one has a seed that no other run of the round has.
+    def request_runs(self, counts: Mapping[str, int]) -> None:
+        """Add runs, each with a new seed, until each benchmark has as many as `counts` says.
 
-        Raises StateError if one has more of them: to leave runs out would be to choose.
+        Raises StateError if a benchmark has more runs already: leaving some out would be cherry-picking.
         """
         for benchmark, runs in self.runs.items():
             if counts.get(benchmark, 0) < len(runs):
                 raise StateError(
-                    f"{benchmark} has {len(runs)} runs in this round, and {counts.get(benchmark, 0)} are asked for: a "
-                    "round can only grow; for a smaller one choose another folder"
+                    f"{benchmark} has {len(runs)} runs in this round, but {counts.get(benchmark, 0)} are requested: a "
+                    "round can only grow; for a smaller round choose another folder with -o"
                 )
         taken = {run.seed for runs in self.runs.values() for run in runs}
         for benchmark, count in counts.items():
@@ -56,32 +56,32 @@ class State(msgspec.Struct, forbid_unknown_fields=True):
                     runs.append(RunState(seed))
 
     def save(self, folder: Path) -> None:
-        """The state is in the folder, for the next call."""
+        """Write the state into the folder of the round, for the next call."""
         with whole_file(folder / NAME) as part:
             part.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
 
 
 def load_state(folder: Path) -> State:
-    """Return the state in a folder, an empty one if there is none; StateError if it is damaged."""
+    """Return the state in a folder, an empty one if there is none; raise StateError if it is damaged."""
     path = folder / NAME
     if not path.exists():
         return State()
     try:
         return msgspec.json.decode(path.read_bytes(), type=State)
     except msgspec.DecodeError as error:
-        raise StateError(f"{path}: not the state of a round ({error}); restore it, or choose another folder") from error
+        raise StateError(f"{path} is not the state of a round ({error}); restore it, or use another folder") from error
 
 
 def finished_run(folder: Path, exit_status: int | None) -> Run | None:
-    """Return what the log in the folder of a run says, or None if the run has not finished and must be started again.
+    """Return the log in the folder of a run, as read; None if the run is not finished and must be restarted.
 
-    exit_status: of the training; None if nobody saw it end, and then only a log of a run that met its target counts:
-    one that a signal has stopped looks like one that failed to.
+    exit_status: of the training; None if unknown. Then only a run that met its target counts as finished, because the
+    log of a run stopped by a signal looks like that of one that missed it.
     """
     run = read_run(str(folder / LOG_NAME))
     return run if run.finished and (met_target(run) or exit_status in TRAINED) else None
 
 
 def met_target(run: Run) -> bool:
-    """Tell whether a run says that it met its target."""
+    """Return whether the log says that the run met its target."""
     return bool(run.status == "success")

@@ -40,7 +40,7 @@ def runs(tmp_path, monkeypatch):
     """The logs of a round of three runs, in the current folder."""
     monkeypatch.chdir(tmp_path)
     state = State()
-    state.ask_for({"cosmoflow": 3})
+    state.request_runs({"cosmoflow": 3})
     for number, run in enumerate(state.runs["cosmoflow"]):
         log = SampleLog("cosmoflow", "3.0", "open", variant="mini", run=number, epochs=12)
         log.set("seed", run.seed).set("submission_platform", PLATFORM).set("submission_status", "research")

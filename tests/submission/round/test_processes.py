@@ -1,4 +1,4 @@
-"""The runs of a round, with stand-ins for the training: what crashes, is killed, or is not good enough."""
+"""The runs of a round, with stand-ins for the training: runs that crash, are killed, or miss the target."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from submission.round.processes import JobRunner, LockedError, sole_worker
+from submission.round.processes import JobRunner, LockedError, exclusive_lock
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
 
@@ -45,7 +45,7 @@ sys.exit(story == "weak")
 
 
 def stand_in(*stories):
-    """Return a maker of commands: the run with number i has the i-th story, or good ones after it."""
+    """Return a function that makes commands: run i has the i-th story; all later runs are good."""
 
     def command(benchmark, config, folder, seed):
         number = int(folder.name.removeprefix("run_"))
@@ -61,24 +61,24 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "round"
 
 
-def begin(folder, counts, *stories):
+def load_runs(folder, counts, *stories):
     folder.mkdir(exist_ok=True)
     state = load_state(folder)
-    state.ask_for(counts)
+    state.request_runs(counts)
     return Runs(folder, state, stand_in(*stories))
 
 
 def make(folder, counts, *stories, **workers):
-    runs = begin(folder, counts, *stories)
+    runs = load_runs(folder, counts, *stories)
     runs.make(JobRunner(**workers))
     return runs
 
 
-def test_a_run_that_crashed_is_begun_again_with_its_seed(folder, capsys):
+def test_a_run_that_crashed_restarts_with_its_seed(folder, capsys):
     runs = make(folder, {"cosmoflow": 2}, "good", "crash once")
     out = capsys.readouterr().out
     kept = folder / "cosmoflow/attempts/run_1-1"
-    assert f"cosmoflow/run_1 crashed (ended by SIGSEGV), begun again; its output: {kept}/output.txt" in out
+    assert f"cosmoflow/run_1 crashed (ended by SIGSEGV), restarting; its output: {kept}/output.txt" in out
     assert "  | \\x1b[31mat the end\n" in out and "[2/2] cosmoflow/run_1 met the target after 3 evaluations" in out
     assert len(runs.logs()) == 2 and len(runs.finished) == 2
     seeds = [run.seed for run in runs.state.runs["cosmoflow"]]
@@ -89,7 +89,9 @@ def test_a_run_that_crashed_is_begun_again_with_its_seed(folder, capsys):
 
 def test_a_run_that_missed_the_target_stays(folder, capsys):
     make(folder, {"cosmoflow": 1}, "weak")
-    assert "cosmoflow/run_0 did NOT meet the target, and stays after 3 evaluations (0.5)" in capsys.readouterr().out
+    assert (
+        "cosmoflow/run_0 did NOT meet the target (the run is kept) after 3 evaluations (0.5)" in capsys.readouterr().out
+    )
     before = (folder / "cosmoflow/run_0/result_0.txt").stat()
     grown = make(folder, {"cosmoflow": 2})
     assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before
@@ -97,7 +99,7 @@ def test_a_run_that_missed_the_target_stays(folder, capsys):
     assert "[2/2] cosmoflow/run_1 met" in capsys.readouterr().out
 
 
-def test_what_always_crashes_is_given_up_and_the_others_go_on(folder, capsys):
+def test_a_run_that_always_crashes_is_given_up_and_other_benchmarks_continue(folder, capsys):
     runs = make(folder, {"cosmoflow": 2, "deepcam": 1}, "crash", attempts=2)
     assert "given up after 2 attempts" in capsys.readouterr().out
     assert list(runs.finished) == [] and len(list((folder / "cosmoflow/attempts").iterdir())) == 2
@@ -105,23 +107,23 @@ def test_what_always_crashes_is_given_up_and_the_others_go_on(folder, capsys):
     assert len(make(folder, {"cosmoflow": 2, "deepcam": 1}).finished) == 3
 
 
-def test_runs_at_the_same_time_share_the_cores(folder):
+def test_concurrent_runs_share_the_cores(folder):
     make(folder, {"cosmoflow": 2}, "together", "together", size=2, threads=3)
     assert (folder / "cosmoflow/run_1/output.txt").read_text() == "threads 3\n"
 
 
 @contextlib.contextmanager
 def in_the_middle(folder):
-    """Yield a process that makes three runs, and the number of the process of its second run, which does not end."""
+    """Yield a process that trains three runs, and the process id of its second run, which does not end."""
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from common.command import run_command
-from submission.round.processes import sole_worker
+from submission.round.processes import exclusive_lock
 from test_processes import make
 folder = Path({str(folder)!r})
-with sole_worker(folder) as lock:
+with exclusive_lock(folder) as lock:
     sys.exit(run_command(lambda: make(folder, {{"cosmoflow": 3}}, "good", "sleep", lock=lock) and 0, ()))
 """
     pid = folder / "cosmoflow/run_1/pid"
@@ -135,61 +137,63 @@ with sole_worker(folder) as lock:
             process.kill()
 
 
-def gone(pid):
-    """Tell whether a process ends soon."""
+def has_ended(pid):
+    """Return whether a process ends within 50 s."""
     for _ in range(1000):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":  # nobody here waits for it
+        if (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        ):  # a zombie: its parent has not waited for it
             return True
         time.sleep(0.05)
     return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_round_that_was_ended_goes_on(folder, number):
+def test_an_interrupted_round_resumes(folder, number):
     with in_the_middle(folder) as (process, pid):
-        with pytest.raises(LockedError, match=f"process {process.pid}, or a run"), sole_worker(folder):
+        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or a run"), exclusive_lock(folder):
             pass
         seeds = [run.seed for run in load_state(folder).runs["cosmoflow"]]
         before = (folder / "cosmoflow/run_0/result_0.txt").stat()
         process.send_signal(number)
         assert process.wait(120) == (130 if number == signal.SIGINT else -number)
         if sys.platform == "linux":
-            assert gone(pid)
-    with sole_worker(folder) as lock:
+            assert has_ended(pid)
+    with exclusive_lock(folder) as lock:
         runs = make(folder, {"cosmoflow": 3}, lock=lock)
     assert len(runs.finished) == 3 and [run.seed for run in runs.state.runs["cosmoflow"]] == seeds
     assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before
     assert (folder / "cosmoflow/attempts/run_1-1/result_0.txt.interrupted").exists()
 
 
-def test_a_log_that_a_signal_ended_is_no_result(folder):
+def test_a_log_ended_by_a_signal_is_not_a_result(folder):
     """The round was killed together with its run, which had time to write its last record."""
-    runs = begin(folder, {"cosmoflow": 1}, "weak")
+    runs = load_runs(folder, {"cosmoflow": 1}, "weak")
     runs.make(JobRunner())
     runs.state.runs["cosmoflow"][0].exit_status = None
     runs.state.save(folder)
-    assert len(begin(folder, {"cosmoflow": 1}).finished) == 0
+    assert len(load_runs(folder, {"cosmoflow": 1}).finished) == 0
     runs.state.runs["cosmoflow"][0].exit_status = 3
     runs.state.save(folder)
-    assert len(begin(folder, {"cosmoflow": 1}).finished) == 0
+    assert len(load_runs(folder, {"cosmoflow": 1}).finished) == 0
 
 
 def test_a_round_only_grows(folder):
-    begin(folder, {"cosmoflow": 2, "oc20": 1}).state.save(folder)
+    load_runs(folder, {"cosmoflow": 2, "oc20": 1}).state.save(folder)
     for fewer in ({"cosmoflow": 1, "oc20": 1}, {"cosmoflow": 2}):
         with pytest.raises(StateError, match="a round can only grow"):
-            load_state(folder).ask_for(fewer)
+            load_state(folder).request_runs(fewer)
     (folder / NAME).write_text('{"runs": {"cosmoflow": [{"seed": "x"}]}}')
-    with pytest.raises(StateError, match=r"round\.json: not the state of a round"):
+    with pytest.raises(StateError, match=r"round\.json is not the state of a round"):
         load_state(folder)
 
 
 def test_seeds_are_distinct():
     state = State()
-    state.ask_for({"cosmoflow": 40, "deepcam": 40})
-    state.ask_for({"cosmoflow": 60, "deepcam": 40})
+    state.request_runs({"cosmoflow": 40, "deepcam": 40})
+    state.request_runs({"cosmoflow": 60, "deepcam": 40})
     assert len({run.seed for runs in state.runs.values() for run in runs}) == 100

@@ -1,4 +1,4 @@
-"""The command that makes a round: from configurations to a checked package, and what can be wrong."""
+"""The command that runs a round: from configurations to a checked package, and its errors."""
 
 import json
 import os
@@ -40,9 +40,9 @@ def setup(benchmark, **changed):
 
 
 def finished(folder, counts, edit=lambda log, number: None):
-    """Return the runs of a round, with the logs of honest mini runs."""
+    """Return the runs of a round, with the logs of valid mini runs."""
     state = State()
-    state.ask_for(counts)
+    state.request_runs(counts)
     for benchmark, runs in state.runs.items():
         for number, run in enumerate(runs):
             batch = {"global_batch_size": BATCHES[benchmark]}
@@ -118,14 +118,14 @@ def test_the_plan_of_a_round(tmp_path):
         ("oc20: {config: a.yaml}", "has no cosmoflow; it has oc20"),
     ],
 )
-def test_a_wrong_file_is_wrong_use(tmp_path, capsys, text, message):
+def test_an_invalid_round_file_is_wrong_use(tmp_path, capsys, text, message):
     (tmp_path / "round.yaml").write_text(text)
     arguments = ["--config", str(tmp_path / "round.yaml"), "--benchmarks", "cosmoflow", "-o", str(tmp_path / "out")]
     assert main(arguments) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_a_wrong_value_is_told_before_any_run(tmp_path, capsys):
+def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
     out = str(tmp_path / "out")
     assert main(["--config", "mini", "--benchmarks", "cosmoflow", "--set", "optim.momntum=1", "-o", out]) == 2
     assert "cosmoflow: override 'optim.momntum=1': unknown key" in capsys.readouterr().err
@@ -134,7 +134,7 @@ def test_a_wrong_value_is_told_before_any_run(tmp_path, capsys):
     assert not Path(out).exists()
 
 
-def test_code_that_is_not_complete_is_told_before_any_run(tmp_path, capsys):
+def test_incomplete_code_is_reported_before_any_run(tmp_path, capsys):
     for package in ("common", "cosmoflow"):
         (tmp_path / "code" / package).mkdir(parents=True)
         (tmp_path / "code" / package / "__init__.py").touch()
@@ -147,7 +147,7 @@ def test_code_that_is_not_complete_is_told_before_any_run(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_two_runs_of_a_tiny_problem(tmp_path):
-    """The real training; its data are too few and its target too easy, and the check says so."""
+    """The real training; it has too few data and too easy a target, and the check says so."""
     data = tmp_path / "data/tiny"
     made = "--grid 16 --particles 16 --train 24 --validation 7 --workers 1"
     assert cosmoflow.synthesize.main([str(data), *made.split()]) == 0
@@ -170,7 +170,7 @@ def test_two_runs_of_a_tiny_problem(tmp_path):
     logs = {path: path.read_bytes() for path in (tmp_path / "out/package").rglob("result_*.txt")}
     assert len(logs) == 2 and len({re.search(rb'"key": "seed", "value": (\d+)', log)[1] for log in logs.values()}) == 2
     again = call("--runs", "2", "--set", "train.epochs=3")
-    assert again.returncode == 1 and "the runs of a round have the same configuration" in again.stderr
+    assert again.returncode == 1 and "all runs of a round use the same configuration" in again.stderr
     again = call("--runs", "2")
     assert again.returncode == 1 and "/run_" not in again.stdout
     assert {path: path.read_bytes() for path in (tmp_path / "out/package").rglob("result_*.txt")} == logs

@@ -1,4 +1,4 @@
-"""Scripts for clusters: bash reads them, and stand-ins for the commands of schedulers make and resume the runs."""
+"""Scripts for clusters: bash runs them, with stand-ins for the schedulers' commands."""
 
 import os
 import re

@@ -82,8 +82,8 @@ class Synthesize(Synthesis):
             "seed": args.seed,
             **asdict(recipe),
         }
-        size = 4 * recipe.side**2
-        return DatasetPlan("newbenchmark", variant, facts, tuple(items), Generator(recipe, args.seed), size, "plates")
+        make, size = Generator(recipe, args.seed), 4 * recipe.side**2
+        return DatasetPlan("newbenchmark", variant, facts, tuple(items), make, size, "plates")
 
     def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw the first plates."""

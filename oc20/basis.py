@@ -1,4 +1,4 @@
-"""The functions of distance and direction in which the network sees the atoms around an atom.
+"""The basis functions of distance and direction by which the network sees the atoms around an atom.
 
 After DimeNet (Gasteiger et al. 2020, arXiv:2003.03123, equations 6 to 8) and the layers of PyTorch Geometric, which the
 reference uses.
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 SERIES_BELOW: Final = 2.0
-"""Below this the recursion of the spherical Bessel functions loses too many digits, and their series does the work."""
+"""Below this, the recursion of the spherical Bessel functions loses too many digits, and their series is used."""
 SERIES_TERMS: Final = 12
 CHEBYSHEV_TERMS: Final = 32
-"""Besides two for each root and order; the functions have that many half waves."""
+"""In addition to two for each root and order: the functions have that many half waves."""
 BISECTIONS: Final = 60
 
 
@@ -96,7 +96,7 @@ def harmonics(unit: Tensor, orders: int) -> list[Tensor]:
 
 
 class RadialBasis(nn.Module):
-    """u(x) sin(f_n x) of distances x, given over the cutoff; the frequencies f_n, n pi at the start, are trained."""
+    """u(x) sin(f_n x) of distances x, in units of the cutoff; the frequencies f_n, initially n pi, are trained."""
 
     def __init__(self, count: int, exponent: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class RadialBasis(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The frequencies are those that training starts from."""
+        """Set the frequencies from which training starts."""
         with torch.no_grad():
             self.frequencies.copy_(math.pi * torch.arange(1, len(self.frequencies) + 1))
 
@@ -116,7 +116,7 @@ class RadialBasis(nn.Module):
 
 
 class SphericalBasis(nn.Module):
-    """The part of the spherical basis that depends on the distance x, given over the cutoff.
+    """The part of the spherical basis that depends on the distance x, in units of the cutoff.
 
     u(x) N_ln j_l(z_ln x) sqrt((2l+1) / 4 pi), where z_ln is the n-th root of j_l and N_ln = sqrt(2) / |j_(l+1)(z_ln)|.
     The basis is this times P_l of the cosine of the angle.
@@ -137,7 +137,7 @@ class SphericalBasis(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The coefficients are those of the functions and of their derivatives."""
+        """Set the coefficients of the functions and of their derivatives."""
         terms = len(self.values_KF)
         points = np.polynomial.chebyshev.chebpts1(terms)
         values = np.polynomial.chebyshev.chebfit(points, self._smooth_parts(points), terms - 1)

@@ -1,7 +1,7 @@
-"""Frames of atoms and the graphs that the network reads: who is whose neighbour, across the cell's borders too.
+"""Frames of atoms, and the graphs of neighbours across the cell's periodic borders that the network reads.
 
 An edge leads from a source atom j, in some periodic image, to a centre atom i. Edges k -> j and j -> i make a triplet,
-but for the pair that goes straight back: there k is i in the same image.
+except for the pair that goes straight back, where k is i in the same image.
 
 Shapes: N atoms of a frame, A atoms and E edges of a batch, G frames of a batch.
 """
@@ -20,11 +20,11 @@ from torch import Tensor
 CUTOFF_ANGSTROM: Final = 6.0
 MOST_NEIGHBOURS: Final = 50
 SAME_PLACE_ANGSTROM: Final = 1e-8
-"""Two atoms nearer than this have no direction from one to the other, and get no edge."""
+"""Two atoms nearer than this have no defined direction between them, and get no edge."""
 TIE_DECIMALS: Final = 6
-"""Distances are compared to so many decimals, so that rounding does not choose among atoms of a perfect crystal."""
+"""Distances are compared to this many decimals, so that rounding does not choose among atoms of a perfect crystal."""
 
-Parts = TypeVar("Parts", "Table", "Graph")
+Parts = TypeVar("Parts", "EdgeTable", "Graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Which edges each atom has, as a table with a row for each atom, as wide as the longest row needs.
+class EdgeTable:
+    """The edges of each atom, as a table with a row for each atom, as wide as the longest row.
 
     members: edges (A, width); empty places at the end of a row name edge 0.
     slots: place of each edge in the flattened table (E,).
@@ -70,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Frames joined to one graph, with nothing between them. Tensors on one device.
+    """Frames joined to one graph, without edges between them. Tensors on one device.
 
     numbers: atomic numbers, int64 (A,).
     image: frame of each atom, int64 (A,).
@@ -90,8 +90,8 @@ class Graph:
     targets: Tensor
     vectors: Tensor
     reverse: Tensor
-    incoming: Table
-    outgoing: Table
+    incoming: EdgeTable
+    outgoing: EdgeTable
     free: Tensor
     forces: Tensor
     energies: Tensor
@@ -102,11 +102,11 @@ class Graph:
         return _mapped(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Graph:
-        """Return the graph in memory from which a GPU can copy while the program goes on."""
+        """Return the graph in pinned memory, from which a GPU can copy asynchronously."""
         return _mapped(self, Tensor.pin_memory)
 
     def record_stream(self, stream: torch.Stream) -> None:
-        """The graph's memory is not used for something else before the stream's work so far is done."""
+        """Keep the graph's memory from being reused before the stream's work so far is done."""
         _mapped(self, lambda tensor: (tensor, tensor.record_stream(stream))[0])
 
 
@@ -126,7 +126,7 @@ def neighbours(
     if not (volume > 0 and np.isfinite(volume)):
         raise ValueError(f"the cell has rows {cell.tolist()}; expected three vectors that span a volume")
     heights = [volume / np.linalg.norm(np.cross(cell[axis - 2], cell[axis - 1])) for axis in range(3)]
-    # Within the cell, fractions of a lattice vector differ by less than 1: hence ceil, where floor would miss some.
+    # Within the cell, fractions of a lattice vector differ by less than 1: hence ceil, as floor would miss some.
     reach = [math.ceil(cutoff / height) for height in heights]
     fractions = pos @ np.linalg.inv(cell)
     cells = np.floor(fractions)
@@ -151,7 +151,7 @@ def neighbours(
 
 
 def reverse_edges(edges: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return for each edge the one from its centre to its source in the opposite image, itself where there is none."""
+    """Return for each edge the one from its centre to its source in the opposite image, or itself if there is none."""
     source, centre = edges.astype(np.int64).T
     atoms = int(edges.max(initial=-1)) + 1
     there = _keys(source, centre, offsets.astype(np.int64), atoms)
@@ -164,14 +164,14 @@ def reverse_edges(edges: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
-    """Return how many pairs of edges k -> j -> i a frame of so many atoms has, without those straight back."""
+    """Return the number of pairs of edges k -> j -> i in a frame of `atoms` atoms, without those straight back."""
     degree = np.bincount(edges[:, 1], minlength=atoms)
     straight_back = reverse_edges(edges, offsets) != np.arange(len(edges))
     return int(degree[edges[:, 0]].sum() - straight_back.sum())
 
 
 def collate(frames: Sequence[Frame]) -> Graph:
-    """Return the graph of these frames, of none too. Edges between atoms at the same place are left out."""
+    """Return the graph of these frames, possibly none. Edges between atoms at the same place are left out."""
     counts = [len(frame.numbers) for frame in frames]
     starts = np.cumsum([0, *counts])
     joined: dict[str, list[np.ndarray]] = {"edges": [], "offsets": [], "vectors": []}
@@ -202,14 +202,14 @@ def collate(frames: Sequence[Frame]) -> Graph:
 
 
 def _keys(source: np.ndarray, centre: np.ndarray, offset: np.ndarray, atoms: int) -> np.ndarray:
-    """Return a number for each edge that no other edge has."""
+    """Return a unique number for each edge."""
     key: np.ndarray = source * atoms + centre
     for axis in range(3):
         key = key * 256 + offset[:, axis] + 128
     return key
 
 
-def _table(owners: np.ndarray, atoms: int) -> Table:
+def _table(owners: np.ndarray, atoms: int) -> EdgeTable:
     """Return the table of the edges of each atom, given the atom to which each edge belongs."""
     counts = np.bincount(owners, minlength=atoms)
     order = np.argsort(owners, kind="stable")
@@ -219,11 +219,11 @@ def _table(owners: np.ndarray, atoms: int) -> Table:
     slots = owners * width + place
     members: np.ndarray = np.zeros(atoms * width, np.int64)
     members[slots] = np.arange(len(owners))
-    return Table(_tensor(members.reshape(atoms, width)), _tensor(slots))
+    return EdgeTable(_tensor(members.reshape(atoms, width)), _tensor(slots))
 
 
 def _concatenated(parts: list[np.ndarray], dtype: type[np.generic], columns: int | None = None) -> np.ndarray:
-    """Return the parts one after the other, an empty array where there are none."""
+    """Return the concatenated parts, an empty array if there are none."""
     none = np.empty((0,) if columns is None else (0, columns), dtype)
     joined: np.ndarray = np.concatenate([none, *(part.astype(dtype) for part in parts)])
     return joined
@@ -234,12 +234,12 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _mapped(parts: Parts, function: Callable[[Tensor], Tensor]) -> Parts:
-    """Return a copy with the function's result in the place of each tensor."""
+    """Return a copy with a function applied to each tensor."""
     changes: dict[str, Any] = {}
     for field in fields(parts):
         value = getattr(parts, field.name)
         if isinstance(value, Tensor):
             changes[field.name] = function(value)
-        elif isinstance(value, Table):
+        elif isinstance(value, EdgeTable):
             changes[field.name] = _mapped(value, function)
     return replace(parts, **changes)

@@ -1,4 +1,4 @@
-"""The moments of triplets.py by two Triton kernels, for GPUs: nothing as long as edges x channels x orders is kept.
+"""The moments of triplets.py by two Triton kernels, for GPUs, storing nothing of size edges x channels x orders.
 
 For each edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,
 
@@ -37,12 +37,12 @@ from torch import Tensor
 from oc20.graphs import Graph
 
 LARGEST_TILE: Final = 64
-"""Places of the table that a program takes at a time; the published graphs have 50."""
+"""Places of the table that a program processes at a time; the published graphs have 50."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Distances and directions of the edges k -> j of each atom j, whose moments the kernels make.
+    """Distances and directions of the edges k -> j of each atom j; the kernels compute the moments.
 
     members_AK: edges by centre; count_A: how many each atom has, int32.
     harmonics_EM, radial_ELN: of the edges.
@@ -55,7 +55,7 @@ class Fused:
 
     @classmethod
     def of(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor) -> Fused:
-        """Return those of a graph whose edges have these values."""
+        """Return the input of the kernels for a graph whose edges have these values."""
         targets, members_AK = graph.targets, graph.incoming.members
         count_A = torch.zeros(len(members_AK), dtype=torch.int32, device=targets.device)
         count_A = count_A.index_add(0, targets, torch.ones_like(targets, dtype=torch.int32))
@@ -69,7 +69,7 @@ class Fused:
 
 
 class _Moments(torch.autograd.Function):
-    """The moments. As with `oc20.operations`, where a graph is recorded nobody asks for the gradient by W."""
+    """The moments. As in `oc20.operations`, no gradient by W is needed where a graph is recorded."""
 
     @staticmethod
     def forward(ctx: Any, members: Tensor, count: Tensor, *factors: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class _Moments(torch.autograd.Function):
 
 
 class _Slopes(torch.autograd.Function):
-    """The gradients of the moments by b, Y (None if nobody wants it) and R."""
+    """The gradients of the moments by b, Y (None if not needed) and R."""
 
     @staticmethod
     def forward(
@@ -143,7 +143,7 @@ def _wide(b: Tensor) -> torch.dtype:
 
 
 def _sizes(members: Tensor, b: Tensor, weight: Tensor) -> dict[str, Any]:
-    """Return what both kernels are compiled for."""
+    """Return the sizes for which both kernels are compiled."""
     orders, roots, channels = weight.shape
     tiles = {"M": 2 * orders - 1, "N": roots, "C": channels, "K": min(members.shape[1], LARGEST_TILE)}
     return {
@@ -156,7 +156,7 @@ def _sizes(members: Tensor, b: Tensor, weight: Tensor) -> dict[str, Any]:
 
 
 def _warps(rows: int, columns: int, each: int) -> int:
-    """Return how many warps work on a tile so that each of their threads has about so many of its numbers."""
+    """Return the number of warps for a tile such that each of their threads has about `each` of its numbers."""
     return max(1, min(16, rows * columns // (32 * each)))
 
 

@@ -31,28 +31,28 @@ ELEMENTS = 95
 class ModelConfig:
     """The network."""
 
-    hidden: int = key(192, "of the message along an edge", unit="channels")
+    hidden: int = key(192, "channels of the message along an edge", unit="channels")
     blocks: int = key(3, "interaction blocks", unit="blocks")
     radial: int = key(6, "functions of distance, in both bases")
     spherical: int = key(7, "orders of the spherical basis")
     cutoff: float = key(
-        CUTOFF_ANGSTROM, "where the functions of distance end; at least that of the graphs", unit="angstrom"
+        CUTOFF_ANGSTROM, "distance at which the basis functions end; at least the cutoff of the graphs", unit="angstrom"
     )
-    interaction: int = key(64, "of the sums over triplets", unit="channels")
-    basis: int = key(8, "through which each basis goes on its way to a product with messages", unit="channels")
-    out: int = key(192, "of an atom in the output blocks", unit="channels")
+    interaction: int = key(64, "channels of the sums over triplets", unit="channels")
+    basis: int = key(8, "channels to which each basis is reduced before its product with messages", unit="channels")
+    out: int = key(192, "channels of an atom in the output blocks", unit="channels")
     before_skip: int = key(1, "residual layers of an interaction block before its skip connection", unit="layers")
     after_skip: int = key(2, "residual layers of an interaction block after its skip connection", unit="layers")
     output_layers: int = key(3, "layers of an output block that have an activation", unit="layers")
     envelope_exponent: int = key(5, "how smoothly the functions of distance end")
     detach_angles: bool = key(
         True,
-        "the forces leave out that angles change where atoms move, as the reference's do, which are therefore not "
-        "quite the gradient of the energy; without this they are",
+        "leave the change of angles with positions out of the forces, as the reference does; they are then not exactly "
+        "the gradient of the energy",
     )
     kernels: Kernels = key(
         "torch",
-        "what makes the sums over triplets: torch's own operations, or on a GPU triton (oc20/kernels.py)",
+        "implementation of the sums over triplets: torch's own operations, or on a GPU triton (oc20/kernels.py)",
         ROUTE,
     )
 
@@ -81,9 +81,9 @@ class DimeNet(nn.Module):
         self.outputs = nn.ModuleList(Output(config) for _ in range(config.blocks + 1))
 
     def forward(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Return the energy of each frame (G,) and the forces (A, 3), less its derivatives by the atoms' positions.
+        """Return the energy of each frame (G,) and the forces (A, 3), its negative gradient by the atoms' positions.
 
-        Both in the units of the training's targets, and float32 under autocast too. Where torch records gradients, a
+        Both are in the units of the training's targets, and float32 also under autocast. If torch records gradients, a
         loss of the forces has gradients by the weights.
         """
         recording = torch.is_grad_enabled()
@@ -101,7 +101,7 @@ class DimeNet(nn.Module):
     def energy(self, graph: Graph, vectors_E3: Tensor) -> Tensor:
         """Return the energy of each frame (G,), given the vectors from the edges' targets to their sources."""
         config = self.config
-        with torch.autocast(vectors_E3.device.type, enabled=False):  # basis functions need their digits
+        with torch.autocast(vectors_E3.device.type, enabled=False):  # basis functions need full precision
             distance_E = torch.linalg.vector_norm(vectors_E3, dim=1)
             unit_E3 = vectors_E3 / distance_E[:, None]
             x_E = distance_E / config.cutoff
@@ -143,7 +143,7 @@ class Embedding(nn.Module):
 
 
 class Interaction(nn.Module):
-    """Each message learns of those that arrive where it starts, by distance and angle."""
+    """Updates each message from those that arrive at its source, by distance and angle."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -164,11 +164,11 @@ class Interaction(nn.Module):
 
     def forward(self, m_EH: Tensor, radial_ER: Tensor, surroundings: Surroundings) -> Tensor:
         """Return the messages (E, H)."""
-        # Neither pair of maps has an activation between: one map of both is the same, and narrower.
+        # There is no activation between either pair of maps: one map of both is equal, and narrower.
         radial_HR = self.radial[1].weight @ self.radial[0].weight
         arriving_EH = gated(self.arriving(m_EH), radial_ER, radial_HR.T)
         arriving_EC = self.down(arriving_EH)
-        with torch.autocast(m_EH.device.type, enabled=False):  # sums of many terms, of which one is taken away again
+        with torch.autocast(m_EH.device.type, enabled=False):  # sums of many terms, from which one is subtracted again
             spherical_CF = self.spherical[1].weight @ self.spherical[0].weight
             weight_LNC = spherical_CF.T.unflatten(0, surroundings.radial_ELN.shape[1:])
             sums_EC = surroundings.sums(arriving_EC.to(weight_LNC.dtype), weight_LNC)
@@ -179,7 +179,7 @@ class Interaction(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two layers, to whose result their input is added."""
+    """Two layers with a skip connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Output(nn.Module):
 
 
 def initialise(model: DimeNet, generator: torch.Generator) -> None:
-    """The weights are those that the reference starts from.
+    """Set the initial weights of the reference.
 
     Kernels of interaction and output blocks are orthogonal with variance 2 / (inputs + outputs), their biases 0, the
     maps to energies 0; elements are uniform within sqrt(3). The embedding's two maps, and the biases of the outputs'
@@ -239,7 +239,7 @@ def initialise(model: DimeNet, generator: torch.Generator) -> None:
 
 
 def build(config: ModelConfig, seed: int) -> DimeNet:
-    """Return the network on the CPU with its starting weights drawn from `seed`. Leaves torch's own generator alone."""
+    """Return the network on the CPU with initial weights drawn from `seed`, not from torch's own generator."""
     with torch.device("meta"):
         model = DimeNet(config)
     model.to_empty(device="cpu")

@@ -1,8 +1,8 @@
-"""Operations that remember little for their second derivatives, which a loss of forces takes.
+"""Operations that store little for their second derivatives, which a loss of forces needs.
 
-torch has all of them, but keeps each intermediate result, in the forward pass and again in that of the forces. Here the
-latter pass, the one that records a graph, gives gradients by messages and basis functions only. Forces need none by
-weights and shifts; who asks for those there gets torch's error of a tensor that is not in the graph.
+torch has all of them, but stores each intermediate result, in the forward pass and again in that of the forces. Here
+the latter pass, the one that records a graph, gives gradients by messages and basis functions only. Forces do not need
+those by weights and shifts; asking for them gives torch's error of a tensor that is not in the graph.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 
 def dense(x: Tensor, weight: Tensor, shift: Tensor | None) -> Tensor:
-    """Return the SiLU of x @ weight.T + shift, where the shift may differ from row to row.
+    """Return the SiLU of x @ weight.T + shift; the shift may differ from row to row.
 
-    Under autocast in its type.
+    The result has autocast's type under autocast.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
@@ -28,7 +28,7 @@ def dense(x: Tensor, weight: Tensor, shift: Tensor | None) -> Tensor:
 
 
 def gated(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
-    """Return m (basis @ weight), in m's type: each channel of m times a function that the weights make of the basis.
+    """Return m (basis @ weight), in m's type: each channel of m times a weighted sum of the basis.
 
     m: (E, C). basis: (..., E, N), weight: (..., N, C).
     """
@@ -37,7 +37,7 @@ def gated(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
 
 
 def moved(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
-    """Return the rows of x that `there` names; `back` names those of the result that the rows of x have become.
+    """Return the rows `there` of x; `back` gives the row of the result that each row of x became.
 
     Rows of x that `there` does not name must be of no use, and rows of the result that `back` does not name must be
     multiplied by 0 later: then the gradient comes back by the same operation, without an addition by index.

@@ -1,4 +1,4 @@
-"""The command line that makes Open Catalyst's data ready for training, and checks data by their manifest."""
+"""The command that prepares Open Catalyst's data for training, and checks data by their manifest."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from oc20.data.conversion import (
     GRAPH,
     SPLITS,
     Converted,
+    FrameSource,
     Published,
-    Source,
     closing,
     compare,
     find_splits,
@@ -42,24 +42,23 @@ from oc20.data.conversion import (
 from oc20.data.metadata import Metadata
 
 DESCRIPTION: Final = """\
-Makes the frames of Open Catalyst ready for training, converts them to formats that are read faster, and checks data
-that are there.
+Prepare the frames of Open Catalyst for training, convert them to formats that are read faster, and check existing data.
 """
 EXAMPLES: Final = """\
 examples:
   python -m oc20.prepare convert s2ef lmdb --format lmdb          as the reference makes them
   srun -N 8 --ntasks-per-node 4 python -m oc20.prepare convert s2ef compact --format compact
   python -m oc20.prepare convert lmdb compact --format compact    a tenth of the size
-  python -m oc20.prepare metadata lmdb    once, where metadata.npz is missing or lacks triplets
+  python -m oc20.prepare metadata lmdb    once, if metadata.npz is missing or lacks triplets
   python -m oc20.prepare manifest lmdb    once, after a download
-  python -m oc20.prepare verify compact   are all files there and unchanged?
+  python -m oc20.prepare verify compact   are all files present and unchanged?
 
-Each has its own help, as in: python -m oc20.prepare convert --help
+Each subcommand has its own help, as in: python -m oc20.prepare convert --help
 """
 CONVERT_HELP: Final = f"""\
-Converts the frames in INPUT_DIR/train and INPUT_DIR/validation. These hold what was published, N.extxyz.xz with
-N.txt.xz (also unpacked), or data.N.lmdb or data.N.bin as this command makes them. To bring a download into this
-layout: mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2ef/validation
+Convert the frames in INPUT_DIR/train and INPUT_DIR/validation: the published N.extxyz.xz with N.txt.xz (also
+unpacked), or data.N.lmdb or data.N.bin as this command makes them. To arrange a download in this layout:
+mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2ef/validation
 
   lmdb       OUTPUT_DIR/train/data.N.lmdb, pickled graphs as the reference makes them; read without torch-geometric
   lmdb-new   the same for torch-geometric since version 2
@@ -67,19 +66,19 @@ layout: mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2
 
 Edges are computed once: the {GRAPH["most_neighbours"]} nearest neighbours of each atom within {GRAPH["cutoff"]:g} \
 angstrom, across all borders of the cell.
-Energies are those of the frames less the reference in the text; forces stay as they are, also on fixed atoms.
+Energies are those of the frames minus the reference in the text; forces are unchanged, also on fixed atoms.
 metadata.npz beside the data has the sizes of all frames, by which training balances its work.
 
-Stop it at any time: the same command goes on where it stopped, also with other numbers of workers and tasks. A pair
-with a damaged frame is left out and told at the end; fix it and give the command again. The manifest, with sizes and
-checksums, is written when nothing is left to do.
+You can stop at any time: the same command resumes, also with other numbers of workers and tasks. A pair with a damaged
+frame is skipped and listed at the end; fix it and run the command again. The manifest, with sizes and checksums, is
+written once everything is done.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes metadata.npz and the manifest.
 """
 METADATA_HELP: Final = """\
-Reads all frames in DATA_DIR/train and DATA_DIR/validation and writes metadata.npz beside them: the numbers of atoms,
-edges, triplets and free atoms of each. Published files lack the last, and some the triplets.
+Read all frames in DATA_DIR/train and DATA_DIR/validation and write metadata.npz beside them: the numbers of atoms,
+edges, triplets and free atoms of each. Published files lack the last, and some lack the triplets.
 """
 LAYOUT: Final = DatasetLayout("oc20.prepare", SPLITS)
 
@@ -95,7 +94,7 @@ class Converter:
 
 
 def conversion(source: Path, format: str) -> DatasetPlan:
-    """The plan of `convert`, an item per pair of published files or per shard. BuildError for missing input."""
+    """Return the plan of `convert`, an item per pair of published files or per shard; BuildError for missing input."""
     splits = find_splits(source)
     variant, source_digest = variant_and_digest(source)
     facts: dict[str, Any] = {"converter": "oc20.prepare", "format": format, "source_digest": source_digest, **GRAPH}
@@ -109,14 +108,14 @@ def conversion(source: Path, format: str) -> DatasetPlan:
 
 
 def convert(args: argparse.Namespace) -> int:
-    """All items of this task are made, and compared on request; returns the exit code."""
+    """Make all items of this task, and compare them if asked to; return the exit code."""
     workers, plan, folder = workers_of(args), conversion(args.input_dir, args.format), args.output_dir
     code = report(build_dataset(plan, folder, workers), plan, folder)
     return code or (_compared(plan, folder, workers, args.format) if args.verify else 0)
 
 
 def _compared(plan: DatasetPlan, folder: Path, workers: Workers, format: str) -> int:
-    """The frames of this task have been read again and compared with their sources; returns the exit code."""
+    """Read the frames of this task again and compare them with their sources; return the exit code."""
     mine = plan.items[workers.task :: workers.tasks]
     comparing = partial(_differences, folder, FORMATS[format].read_as)
     quiet = None if workers.task == 0 else True
@@ -134,11 +133,11 @@ def _differences(folder: Path, format: str, item: Item) -> list[str]:
 
 
 def complete_metadata(args: argparse.Namespace) -> int:
-    """Each split has a metadata.npz with all sizes; returns the exit code."""
+    """Write a metadata.npz with all sizes for each split; return the exit code."""
     for split, sources in find_splits(args.data_dir).items():
         folder = args.data_dir / split
         if isinstance(sources[0], Published):
-            raise BuildError(f"{folder} holds no edges yet: python -m oc20.prepare convert")
+            raise BuildError(f"{folder} has frames without edges; add them by: python -m oc20.prepare convert")
         bar = tqdm(
             in_processes(_sizes, sources, args.workers or usable_cores()),
             total=len(sources),
@@ -156,7 +155,7 @@ def complete_metadata(args: argparse.Namespace) -> int:
     return 0
 
 
-def _sizes(source: Source) -> list[tuple[int, ...]]:
+def _sizes(source: FrameSource) -> list[tuple[int, ...]]:
     return [metadata.size(frame) for frame in source.frames()]
 
 
@@ -167,22 +166,26 @@ def _parser() -> argparse.ArgumentParser:
     made = commands.add_parser("convert", help="published frames to other formats")
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
-    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="has train and validation")
-    made.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where the data go, new or begun before")
-    made.add_argument("--format", choices=FORMATS, required=True, help="of the new files")
-    made.add_argument("--verify", action="store_true", help="read all again at the end and compare with INPUT_DIR")
+    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train and validation")
+    made.add_argument(
+        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+    )
+    made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
+    made.add_argument(
+        "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
+    )
     add_worker_options(made)
-    sized = commands.add_parser("metadata", help="sizes of frames that are there")
+    sized = commands.add_parser("metadata", help="write the sizes of existing frames")
     sized.description = METADATA_HELP
     sized.set_defaults(run=complete_metadata)
-    sized.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="has train and validation")
+    sized.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="folder with train and validation")
     sized.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
     LAYOUT.add_commands(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     args = _parser().parse_args(argv)
     return run_command(lambda: args.run(args), DATASET_ERRORS)
 

@@ -1,4 +1,4 @@
-"""The command line that makes surfaces with adsorbates, in the published formats: data for a laptop, and for tests."""
+"""The command that generates surfaces with adsorbates, in the published formats: data for a laptop, and for tests."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from oc20.simulation.plot import draw
 from oc20.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
-Makes slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O or small molecules on them. One half of
+Generate slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O or small molecules on them. One half of
 the trajectories relax, the others move at 300 to 900 K; energies and forces are those of ase's effective medium theory.
-Without options it makes the data of the mini problem: 2,400 + 320 frames of 13 or 14 atoms.
+Without options, generate the mini dataset: 2,400 + 320 frames of 13 or 14 atoms.
 
-Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and goes through `oc20.prepare`; with --format raw
-the pairs are kept, and `python -m oc20.prepare convert` makes the same of them.
+Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and converted by `oc20.prepare`; with --format raw
+the pairs are kept, and `python -m oc20.prepare convert` gives the same result.
 
-The same arguments give the same data, whatever the number of workers. Stop it at any time: the same command goes on
-where it stopped. A folder with other data is refused.
+The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
+A folder with other data is refused.
 """
 EXAMPLES: Final = """\
 examples:
   python -m oc20.synthesize data/oc20-mini            the mini problem, half a minute on two cores
-  python -m oc20.synthesize data/oc20-mini --verify   again: nothing to make, checksums compared
+  python -m oc20.synthesize data/oc20-mini --verify   again: reuse everything, compare checksums
   python -m oc20.synthesize data/seed7 --seed 7       the mini problem with other systems
   python -m oc20.synthesize data/raw --format raw     as extxyz and text, to be converted
   python -m oc20.synthesize data/full --preset full-size
                                                       slabs of 80 atoms, as large as the published ones
-  python -m oc20.synthesize --plot                    no data: the first systems in surfaces.png
+  python -m oc20.synthesize --plot                    no data, only the first systems in surfaces.png
 """
 RAW: Final = "raw"
 PER_PAIR: Final = 16  # trajectories
@@ -51,7 +51,7 @@ BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
 
 @dataclass(frozen=True)
 class Generator:
-    """Makes a pair of files, or what is made of it; the source of an item: its split's number, its own, its last."""
+    """Generates a pair of files, or its conversion; an item's source: index of its split, its number, its end."""
 
     recipe: Recipe
     seed: int
@@ -70,7 +70,7 @@ class Generator:
 
 
 def synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
-    """The plan of a synthetic dataset, one item per pair of files."""
+    """Return the plan of a synthetic dataset, one item per pair of files."""
     items = []
     for code, (split, trajectories) in enumerate(recipe.trajectories.items()):
         for number in range(-(-trajectories // PER_PAIR)):
@@ -88,7 +88,7 @@ def synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
 
 
 def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
-    """What a manifest says about synthetic data: everything that the content depends on."""
+    """Return the facts for the manifest: everything that the content depends on."""
     return {
         "generator": "oc20.synthesize",
         "generator_sha256": hashlib.sha256(Path(surface.__file__).read_bytes()).hexdigest(),
@@ -115,10 +115,12 @@ class Synthesize(Synthesis):
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of surfaces."""
         made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
-        made.add_argument("--frames", type=positive, metavar="N", help="of each trajectory")
+        made.add_argument("--frames", type=positive, metavar="N", help="frames of each trajectory")
         for split in SPLITS:
             made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
-        files.add_argument("--format", choices=(RAW, *FORMATS), default="lmdb", help="of the data (default lmdb)")
+        files.add_argument(
+            "--format", choices=(RAW, *FORMATS), default="lmdb", help="format of the data (default lmdb)"
+        )
 
     def changes(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
@@ -134,7 +136,7 @@ class Synthesize(Synthesis):
         draw(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
-        """Return the command to give next: convert raw trajectories, or train."""
+        """Return the next command: convert raw trajectories, or train."""
         form = plan.facts["format"]
         if form == RAW:
             return f"python -m oc20.prepare convert {folder} OUTPUT_DIR --format lmdb"

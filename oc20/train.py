@@ -20,7 +20,7 @@ from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.schedule import BoundarySchedule
 from oc20 import model
 from oc20.data import dataset
-from oc20.data.dataset import Batch, DataConfig, Dataset
+from oc20.data.dataset import DataConfig, Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
 from oc20.model import ModelConfig
 from oc20.reference import MINI as MINI_REFERENCE
@@ -40,7 +40,7 @@ class Config(RunConfig):
     schedule: BoundarySchedule = field(default_factory=BoundarySchedule)
 
 
-class Oc20(SampleProblem[Batch]):
+class Oc20(SampleProblem[GraphBatch]):
     """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.training.benchmark.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
@@ -59,8 +59,8 @@ class Oc20(SampleProblem[Batch]):
                 weights=train_set.sizes.triplets,
             )
         if dist.is_main:
-            train_set.read(0)  # another format is found before the run begins
-        fused(config.model.kernels, dist.device)  # an impossible choice is found before the run begins
+            train_set.read(0)  # so that a wrong format is found before the run starts
+        fused(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = model.build(config.model, seed).to(dist.device)
 
     @cached_property
@@ -90,15 +90,15 @@ class Oc20(SampleProblem[Batch]):
         return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)
 
     def counts(self) -> dict[str, int]:
-        """Return nothing: files say how many samples they hold, not their number."""
+        """Return nothing: the number of files does not tell the number of samples."""
         return {}
 
-    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[GraphBatch]:
         """Yield batches of graphs."""
         return dataset.batches(samples, indices, self.dist.device)
 
     def step_weight(self, epoch: int, step: int) -> float:
-        """Return the free atoms of a global batch: ranks hold different numbers of them, and all count the same."""
+        """Return the free atoms of a global batch, over all ranks, so that each has equal weight."""
         return float(self.weights_of(epoch)[step])
 
     def _step_weights(self, epoch: int) -> np.ndarray:
@@ -107,16 +107,16 @@ class Oc20(SampleProblem[Batch]):
         return weights
 
     def eval_share(self) -> np.ndarray:
-        """Return this rank's validation frames: all ranks have equally many triplets."""
+        """Return this rank's validation frames, balanced by triplets."""
         if self.config.data.balance == "none":
             return super().eval_share()
         return partition(self.sets["validation"].sizes.triplets, self.dist.world_size)[self.dist.rank]
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the sum over the free atoms of the absolute errors of their force's components."""
         return FORCE_COEFFICIENT * self._errors(model, batch).sum()
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: GraphBatch) -> Tensor:
         """Return the sum of the absolute errors in eV/angstrom over components of free atoms, and their number."""
         errors = self._errors(self.model, batch).detach().double() * self.config.data.energy_std
         return torch.stack((errors.sum(), torch.tensor(errors.numel(), dtype=torch.float64).to(errors.device)))
@@ -126,7 +126,7 @@ class Oc20(SampleProblem[Batch]):
         with torch.inference_mode(False), torch.no_grad():  # forces are gradients
             return super().evaluate()
 
-    def _errors(self, model: nn.Module, batch: Batch) -> Tensor:
+    def _errors(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the absolute errors of the normalised forces on the free atoms, (free, 3)."""
         graph = batch.graph
         _, forces_A3 = model(graph)
@@ -135,8 +135,8 @@ class Oc20(SampleProblem[Batch]):
 
 
 def make_mini(folder: Path) -> None:
-    """Generate the data of the mini problem in a folder, unless they are there."""
-    from oc20 import synthesize  # it needs ase, which training does not
+    """Generate the mini dataset in a folder, unless it exists."""
+    from oc20 import synthesize  # needs ase, which training does not
 
     synthesize.SYNTHESIS.provide(folder)
 

@@ -1,17 +1,17 @@
-"""Sums over triplets of atoms k -> j -> i that never look at a triplet.
+"""Sums over triplets of atoms k -> j -> i without a list of triplets.
 
-The network wants, for each edge ji and channel c,
+The network needs, for each edge ji and channel c,
 
     out[ji, c] = sum over k of b[kj, c] * sum over l of S_l[kj, c] P_l(cos of the angle between kj and ji)
 
-where S_l is what it makes of the spherical basis's part that depends on the distance. As P_l is a sum over m of
+where S_l is computed from the part of the spherical basis that depends on the distance. As P_l is a sum over m of
 products of the spherical harmonics of the two directions, the sum over k can be taken first, once for each atom j:
 
     M[j, c, lm] = sum over k of b[kj, c] S_l[kj, c] Y_lm[kj],      out[ji, c] = sum over lm of M[j, c, lm] Y_lm[ji]
 
 With some fifty neighbours that is a fifth of the operations, and nothing is as long as the list of triplets. The
-pair straight back, which is none of the triplets, is in that sum too; its angle is known, P_l(-1) = (-1)^l, so that it
-is taken away edge by edge.
+sum also includes the pair straight back, which is not a triplet; its angle is known, P_l(-1) = (-1)^l, so that it is
+subtracted edge by edge.
 
 Shapes: A atoms, E edges, C channels; L orders, M = L^2 harmonics, N roots; K and D places in the tables of incoming and
 outgoing edges, P = A K.
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from oc20.basis import harmonics
-from oc20.graphs import Graph, Table
+from oc20.graphs import EdgeTable, Graph
 from oc20.operations import gated, moved
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ Kernels = Literal["torch", "triton"]
 
 
 def fused(kernels: Kernels, device: torch.device) -> bool:
-    """Return whether the moments are to be made by oc20.kernels; ValueError if they cannot, on this device."""
+    """Return whether oc20.kernels computes the moments; ValueError if it cannot, on this device."""
     if kernels == "torch":
         return False
     if find_spec("triton") is None:
         raise ValueError("model.kernels is triton, which is not installed: `pip install triton`, or set it to torch")
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         raise ValueError(
-            f"model.kernels is triton, which needs a GPU, and the device is {device.type}: set it to torch; "
-            "to look for a mistake, TRITON_INTERPRET=1 in the environment runs the kernels slowly on a CPU"
+            f"model.kernels is triton, which needs a GPU, but the device is {device.type}: set it to torch; "
+            "for debugging, TRITON_INTERPRET=1 in the environment runs the kernels slowly on a CPU"
         )
     return True
 
@@ -56,7 +56,7 @@ class Surroundings:
     """Distances and directions of the edges of a graph, also by atom; the same for all blocks of the network.
 
     radial_ELN: the spherical basis's part that depends on the distance.
-    incoming: the edges k -> j, of which it makes the moments.
+    incoming: the edges k -> j, which give the moments.
     outgoing_ADM: the harmonics of the edges j -> i; 0 at empty places.
     """
 
@@ -67,12 +67,12 @@ class Surroundings:
 
     @classmethod
     def of(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor, kernels: Kernels = "torch") -> Surroundings:
-        """Return those of a graph whose edges have these values and, from centre to source, these directions."""
+        """Return the surroundings in a graph, given these values and directions (centre to source) of its edges."""
         harmonics_LEM = harmonics(unit_E3, radial_ELN.shape[1])
         harmonics_EM = torch.cat(harmonics_LEM, 1)
         incoming: Tabled | Fused
         if fused(kernels, unit_E3.device):
-            from oc20.kernels import Fused  # an optional package, and it takes a second to import
+            from oc20.kernels import Fused  # an optional package, slow to import
 
             incoming = Fused.of(graph, radial_ELN, harmonics_EM)
         else:
@@ -83,13 +83,13 @@ class Surroundings:
         """Return the sum for each edge ji (E, C).
 
         b_EC: what the edges k -> j send.
-        weight_LNC: makes S_l of the basis.
+        weight_LNC: gives S_l from the basis.
         """
         sums_ADC = self.outgoing_ADM @ self.incoming.moments(b_EC, weight_LNC)
         return _gathered(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
 
     def _straight_back(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
-        """Return what the edge from i to j sends into the sum of the edge from j to i, where there are both."""
+        """Return what the edge from i to j contributes to the sum of the edge from j to i, where both exist."""
         reverse_E = self.graph.reverse
         signs_L11 = (1 - 2 * (torch.arange(len(weight_LNC), device=b_EC.device) % 2))[:, None, None]
         sent_EC = gated(b_EC, self.radial_ELN.flatten(1), (signs_L11 * weight_LNC).flatten(0, 1))
@@ -99,19 +99,19 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Tabled:
-    """Distances and directions of the edges k -> j in their table, whose moments torch's own operations make.
+    """Distances and directions of the edges k -> j in their table; torch's own operations compute the moments.
 
     radial_LPN: the spherical basis's part that depends on the distance.
     harmonics_LAMK: for each order the harmonics, (A, 2l + 1, K); 0 at empty places.
     """
 
-    table: Table
+    table: EdgeTable
     radial_LPN: Tensor
     harmonics_LAMK: list[Tensor]
 
     @classmethod
     def of(cls, graph: Graph, radial_ELN: Tensor, harmonics_LEM: list[Tensor]) -> Tabled:
-        """Return those of a graph whose edges have these values."""
+        """Return the tables of a graph whose edges have these values."""
         table = graph.incoming
         return cls(
             table,
@@ -127,17 +127,17 @@ class Tabled:
         return torch.cat(moments_LAMC, 1)
 
 
-def _spread(x_E: Tensor, table: Table) -> Tensor:
+def _spread(x_E: Tensor, table: EdgeTable) -> Tensor:
     """Return rows (E, ...) at their places in the flattened table, and finite ones at its empty places."""
     return moved(x_E, table.members.flatten(), table.slots)
 
 
-def _gathered(x_AK: Tensor, table: Table) -> Tensor:
+def _gathered(x_AK: Tensor, table: EdgeTable) -> Tensor:
     """Return the rows (E, ...) of the edges, given the rows of a table (A, K, ...)."""
     return moved(x_AK.flatten(0, 1), table.slots, table.members.flatten())
 
 
-def _filled(x_EM: Tensor, table: Table) -> Tensor:
+def _filled(x_EM: Tensor, table: EdgeTable) -> Tensor:
     """Return rows at their places in the table, and 0 at its empty places: (A, K, M)."""
     empty = x_EM.new_zeros(table.members.numel(), x_EM.shape[1])
     return empty.index_copy(0, table.slots, x_EM).unflatten(0, table.members.shape)

@@ -52,13 +52,11 @@ NOT_YET_REVISED = (
     "common/training",
     "compliance",
     "docs",
-    "oc20",
     "ruff.toml",
     "setup.cfg",
     "submission",
     "tests/compliance",
     "tests/conformance",
-    "tests/oc20",
     "tests/submission",
     "tests/test_train.py",
 )

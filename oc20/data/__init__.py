@@ -1,1 +1,1 @@
-"""The files of Open Catalyst's datasets, and the dataset that training reads."""
+"""OC20's data: file formats and their conversion, sizes, balanced batches, and the dataset that training reads."""

@@ -1,11 +1,11 @@
-"""How frames become files that are read in training: from published pairs of files, or from another format.
+"""Convert frames to files that training reads, from published pairs of files or from another format.
 
     train/data.0000.lmdb       the frames of the source with this number; or data.0000.bin
     train/data_log.0000.txt    `random<sid>,frame<fid>` of each, as the reference writes it
     train/metadata.0000.npz    their sizes, as in oc20/data/metadata.py
-    train/metadata.npz         the sizes of all, made last
+    train/metadata.npz         the sizes of all frames, made last
 
-The order of frames in a split is that of their files' names.
+The frames of a split are in the order of their files' names.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ from oc20.data import compact, extxyz, metadata, records
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
 from oc20.data.metadata import Metadata
-from oc20.data.records import RecordError
+from oc20.data.records import FrameError
 from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, neighbours
 
 SPLITS: Final = ("train", "validation")
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
-"""What a manifest says about the edges."""
+"""The facts about edges for a manifest."""
 BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
 SHARD: Final = re.compile(r"data\.(\d+)")
 
 
 @dataclass(frozen=True)
-class Format:
-    """How frames are kept in a file. read_as: what a configuration calls it. share: of the bytes that LMDB takes."""
+class FrameFormat:
+    """A file format of frames. read_as: its name in a configuration. share: its size relative to LMDB."""
 
     read_as: str
     ending: str
     write: Callable[[Path, Iterable[Frame]], int]
-    open: Callable[[Path], records.Shard | compact.Shard]
+    open: Callable[[Path], records.LmdbShard | compact.CompactShard]
     share: float = 1.0
 
 
-FORMATS: Final[Mapping[str, Format]] = {
-    "lmdb": Format("lmdb", records.ENDING, partial(records.write, layout="pyg1"), records.Shard),
-    "lmdb-new": Format("lmdb", records.ENDING, partial(records.write, layout="pyg2"), records.Shard),
-    "compact": Format("compact", compact.ENDING, compact.write, compact.Shard, share=1 / 7),
+FORMATS: Final[Mapping[str, FrameFormat]] = {
+    "lmdb": FrameFormat("lmdb", records.ENDING, partial(records.write, layout="pyg1"), records.LmdbShard),
+    "lmdb-new": FrameFormat("lmdb", records.ENDING, partial(records.write, layout="pyg2"), records.LmdbShard),
+    "compact": FrameFormat("compact", compact.ENDING, compact.write, compact.CompactShard, share=1 / 7),
 }
-BROKEN: Final = (LmdbError, RecordError)
+BROKEN: Final = (LmdbError, FrameError)
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """A file with frames, or a pair of files; picklable."""
 
     @property
     def path(self) -> Path:
-        """Of the frames."""
+        """The file with the frames."""
 
     @property
     def number(self) -> int:
-        """By which it is called, and the file that becomes of it."""
+        """The number in its name, and in that of the file made from it."""
 
     @property
     def lmdb_bytes(self) -> float:
-        """About how much the frames take with their edges in LMDB."""
+        """The approximate size of the frames with edges in LMDB."""
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames with edges. BadItemError for a damaged one."""
+        """Yield the frames with edges; BadItemError for a damaged one."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A pair of files, whose frames get edges."""
+    """A published pair of files; edges are added to its frames."""
 
     pair: Pair
 
@@ -106,7 +106,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Converted:
-    """A file whose frames have edges. format: one in which it can be read."""
+    """A file whose frames have edges. format: of the file."""
 
     path: Path
     number: int
@@ -124,9 +124,9 @@ class Converted:
             raise BadItemError(str(error)) from error
 
 
-def find(folder: Path) -> list[Source]:
-    """The sources in a folder, in order of their numbers. BuildError where they are of several kinds."""
-    found: dict[str, list[Source]] = {"N.extxyz": [Published(pair) for pair in extxyz.find_pairs(folder)]}
+def find(folder: Path) -> list[FrameSource]:
+    """Return the sources in a folder, sorted by number; BuildError if there are several kinds."""
+    found: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair) for pair in extxyz.find_pairs(folder)]}
     for name in ("lmdb", "compact"):
         ending = FORMATS[name].ending
         matches = [(path, SHARD.fullmatch(path.stem)) for path in sorted(folder.glob(f"data.*{ending}"))]
@@ -134,12 +134,12 @@ def find(folder: Path) -> list[Source]:
         found[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
     kinds = {kind: sources for kind, sources in found.items() if sources}
     if len(kinds) > 1:
-        raise BuildError(f"{folder} has files {' and '.join(kinds)}: leave those of one kind there")
+        raise BuildError(f"{folder} has files {' and '.join(kinds)}: keep one kind per folder")
     return next(iter(kinds.values()), [])
 
 
-def find_splits(folder: Path) -> dict[str, list[Source]]:
-    """The sources of each split; BuildError where one has none."""
+def find_splits(folder: Path) -> dict[str, list[FrameSource]]:
+    """Return the sources of each split; BuildError if one has none."""
     splits = {split: find(folder / split) for split in SPLITS}
     for split, sources in splits.items():
         if not sources:
@@ -149,8 +149,8 @@ def find_splits(folder: Path) -> dict[str, list[Source]]:
     return splits
 
 
-def names_of(split: str, number: int, format: Format) -> tuple[str, str, str]:
-    """The files that a source becomes: frames, who they are, and their sizes."""
+def names_of(split: str, number: int, format: FrameFormat) -> tuple[str, str, str]:
+    """Return the files made from a source: frames, their system and frame numbers, and their sizes."""
     return (
         f"{split}/data.{number:04d}{format.ending}",
         f"{split}/data_log.{number:04d}.txt",
@@ -158,8 +158,8 @@ def names_of(split: str, number: int, format: Format) -> tuple[str, str, str]:
     )
 
 
-def make_shard(frames: Iterable[Frame], format: Format, folder: Path, names: Sequence[str]) -> None:
-    """The files of one source are there, `names` as of `names_of`. BadItemError for a damaged frame, OSError."""
+def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names: Sequence[str]) -> None:
+    """Write the files of one source, `names` as in `names_of`; BadItemError for a damaged frame, or OSError."""
     who: list[str] = []
     sizes: list[tuple[int, ...]] = []
 
@@ -175,7 +175,7 @@ def make_shard(frames: Iterable[Frame], format: Format, folder: Path, names: Seq
     except BROKEN as error:
         raise BadItemError(str(error)) from error
     except lmdb.Error as error:
-        # A write that a full disk cuts short is an input/output error to LMDB.
+        # LMDB reports a write that a full disk cuts short as an input/output error.
         needed = sum(BYTES_PER_ATOM * atoms + BYTES_PER_EDGE * edges for atoms, edges, *_ in sizes)
         full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(folder).free < 2 * needed
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(shard)) from error
@@ -185,7 +185,7 @@ def make_shard(frames: Iterable[Frame], format: Format, folder: Path, names: Seq
 
 
 def closing(plan: DatasetPlan) -> DatasetPlan:
-    """The plan, which also makes the metadata.npz of each split."""
+    """Return the plan with items for the metadata.npz of each split."""
     parts: dict[str, list[str]] = {}
     for item in plan.items:
         parts.setdefault(str(PurePosixPath(item.files[0]).parent), []).append(item.files[-1])
@@ -205,7 +205,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Closing:
-    """Makes what `make` makes, and merges sizes."""
+    """Makes items by `make`, and merges sizes."""
 
     make: Callable[[Item, Path], None]
 
@@ -218,8 +218,8 @@ class _Closing:
         metadata.write(folder / item.name, Metadata(*whole))
 
 
-def compare(source: Source, shard: Source) -> list[str]:
-    """A line for the first frame of a shard that is not, value by value, as in its source; none if all are."""
+def compare(source: FrameSource, shard: FrameSource) -> list[str]:
+    """Return a line for the first frame of a shard that differs from its source; none if all are equal."""
     again = f"delete {shard.path} and convert again"
     try:
         pairs = zip_longest(source.frames(), shard.frames())
@@ -228,7 +228,7 @@ def compare(source: Source, shard: Source) -> list[str]:
                 return [f"{shard.path} has {'fewer' if found is None else 'more'} frames than {source.path}; {again}"]
             wrong = [field.name for field in fields(Frame) if not _same(expected, found, field.name)]
             if wrong:
-                return [f"{shard.path}, frame {number}: {', '.join(wrong)} not as in {source.path}; {again}"]
+                return [f"{shard.path}, frame {number}: {', '.join(wrong)} differ from {source.path}; {again}"]
     except (BadItemError, OSError) as error:
         return [str(error)]
     return []

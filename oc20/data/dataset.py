@@ -1,4 +1,4 @@
-"""Frames of OC20: where they are, in which sizes, and how they get from files to the device as graphs."""
+"""OC20's frames: their files, configuration and sizes, and how they are read as graphs."""
 
 from __future__ import annotations
 
@@ -30,29 +30,33 @@ ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which frames, and how they are read."""
+    """Which frames are read, and how."""
 
     data_dir: Path = key(
-        REQUIRED, "has the folders train and validation, with data.*.lmdb or data.*.bin, and metadata.npz", PLACE
+        REQUIRED, "folder with train and validation, each with data.*.lmdb or data.*.bin, and metadata.npz", PLACE
     )
-    train_samples: int | None = key(None, "train on the first so many, in order of files; null: all", unit="samples")
-    eval_samples: int | None = key(None, "evaluate the first so many, in order of files; null: all", unit="samples")
+    train_samples: int | None = key(
+        None, "train on the first N samples, in the order of files; null: all", unit="samples"
+    )
+    eval_samples: int | None = key(
+        None, "evaluate the first N samples, in the order of files; null: all", unit="samples"
+    )
     format: Literal["lmdb", "compact"] = key(
         "lmdb",
-        "lmdb as published (oc20/data/records.py), or compact (oc20/data/compact.py), a seventh of its size and faster "
+        "lmdb as published (oc20/data/records.py), or compact (oc20/data/compact.py), a seventh of the size and faster "
         "to read",
         ROUTE,
     )
     balance: Literal["triplets", "none"] = key(
         "triplets",
-        "what is equal for all ranks: the triplets, with which the work goes, or the number of frames",
+        "what ranks share equally: triplets, to which the work is proportional, or the number of frames",
         PLACE,
     )
     energy_mean: float = key(ENERGY_MEAN_EV, "the network's energies are (energy - mean) / std", unit="eV")
     energy_std: float = key(ENERGY_STD_EV, "see energy_mean; the network's forces are force / std", unit="eV")
-    cache: bool = key(False, "keep what was read in memory, in each rank", PLACE)
+    cache: bool = key(False, "keep samples in each rank's memory after the first read", PLACE)
     workers: int = key(4, "threads that read samples", PLACE)
-    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
+    prefetch: int = key(4, "batches to read ahead", PLACE)
 
     def __post_init__(self) -> None:
         for name in ("train_samples", "eval_samples", "workers", "prefetch"):
@@ -64,7 +68,7 @@ class DataConfig:
 
 
 class Shard(Protocol):
-    """The frames of a file; several threads read at once."""
+    """The frames of a file, for several threads."""
 
     def __len__(self) -> int: ...
 
@@ -75,7 +79,7 @@ class Dataset:
     """The frames of one split, such as data_dir/train, in the order of its files. sizes: of each frame.
 
     DatasetError if the folder is missing or empty, has another format, no or wrong metadata, or fewer than `samples`;
-    RecordError or LmdbError if a file is damaged at its beginning.
+    FrameError or LmdbError if the start of a file is damaged.
     """
 
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
@@ -89,8 +93,8 @@ class Dataset:
         there = self._ends[-1]
         if samples is not None and there < samples:
             raise DatasetError(
-                f"{folder} holds {there:,} frames, and the configuration asks for {samples:,}: lower "
-                "data.train_samples or data.eval_samples, set it to null for all there are, or complete the folder"
+                f"{folder} has {there:,} frames, the configuration asks for {samples:,}: lower "
+                "data.train_samples or data.eval_samples, set it to null to use all frames, or complete the folder"
             )
         self.sizes = metadata.read(folder / metadata.NAME, there).first(there if samples is None else samples)
 
@@ -98,18 +102,18 @@ class Dataset:
         return len(self.sizes.natoms)
 
     def files(self) -> Iterator[tuple[str, int | None]]:
-        """Yield the name of each file below data_dir that is read; None: it holds many samples."""
+        """Yield the name of each file below data_dir that is read, and None, since it has many samples."""
         used = bisect_right(self._ends, len(self) - 1) + 1
         yield from ((file, None) for file in self._shards[:used])
 
     def moved(self, locate: Callable[[str], Path]) -> Self:
-        """Return the same frames in the same order, each file read from where `locate` says that it is."""
+        """Return the same frames, each file read from where `locate` finds its name."""
         moved = copy(self)
         moved._locate, moved._open = locate, {}
         return moved
 
     def read(self, index: int) -> Frame:
-        """Return a frame. RecordError, LmdbError for a damaged file, OSError for one that cannot be read."""
+        """Return a frame; FrameError or LmdbError for a damaged file, OSError for an unreadable one."""
         frame = self._kept.get(index)
         if frame is None:
             frame = self._read(index)
@@ -126,8 +130,8 @@ class Dataset:
         if found != expected:
             path = self._locate(self._shards[number])
             raise DatasetError(
-                f"{path}, frame {index - begin}: atoms, edges and free atoms are {found}, but {metadata.NAME} says "
-                f"{expected}: complete or fetch the folder again, or delete that file and make it by "
+                f"{path}, frame {index - begin}: atoms, edges and free atoms are {found}, but {metadata.NAME} has "
+                f"{expected}: complete or fetch the folder again, or delete {metadata.NAME} and make it again by "
                 "`python -m oc20.prepare metadata`"
             )
         return frame
@@ -137,18 +141,18 @@ class Dataset:
             if number not in self._open:
                 path = self._locate(self._shards[number])
                 is_compact = self.config.format == "compact"
-                self._open[number] = compact.Shard(path) if is_compact else records.Shard(path)
+                self._open[number] = compact.CompactShard(path) if is_compact else records.LmdbShard(path)
             return self._open[number]
 
 
 def _find(folder: Path, format: str) -> list[str]:
-    """Return the sorted names of the files of a folder that hold frames."""
+    """Return the sorted names of the files with frames in a folder."""
     try:
         files = sorted(file for file in os.listdir(folder) if file.startswith("data."))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetError(
-            f"{folder} is no folder: data.data_dir must hold train/ and validation/; oc20/README.md says where the "
-            "data come from, and `python -m oc20.synthesize` makes some"
+            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; oc20/README.md says where "
+            "to get the data, and `python -m oc20.synthesize` generates some"
         ) from error
     names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
     if not names[format]:
@@ -158,11 +162,11 @@ def _find(folder: Path, format: str) -> list[str]:
 
 
 def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
-    """Return the files below data_dir, none with the number of a sample. ValueError if they cannot be staged so."""
+    """Return the files below data_dir, none belonging to one sample; ValueError if they cannot be staged so."""
     if mode == "shard":
         raise ValueError(
-            "staging.mode=shard deals samples to the nodes, and files of oc20 hold many: set staging.mode to "
-            "replicate, memory or none; data.format=compact takes a seventh of the space"
+            "staging.mode=shard distributes samples over the nodes, but each file of oc20 has many: set staging.mode "
+            "to replicate, memory or none; data.format=compact takes a seventh of the space"
         )
     return {name: number for dataset in datasets for name, number in dataset.files()}
 
@@ -171,7 +175,7 @@ def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class GraphBatch:
     """Frames on the device as one graph, in the order of `indices`; there may be none.
 
     indices: int64 (G,). wait_s: seconds that the consumer waited.
@@ -182,18 +186,18 @@ class Batch:
     wait_s: float
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
-    """Yield a batch for each array of indices, read and joined ahead by threads; to be closed if it is not used up.
+def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[GraphBatch]:
+    """Yield a batch for each array of indices, read and joined ahead by threads; close it if it is not exhausted.
 
-    What is wrong with a file is raised when its batch is due: see `Dataset.read`.
+    An error of a file is raised when its batch is due: see `Dataset.read`.
     """
-    return timed(_graphs(dataset, indices, device), Batch)
+    return timed(_graphs(dataset, indices, device), GraphBatch)
 
 
 def _graphs(
     dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device
 ) -> Generator[tuple[Graph, np.ndarray]]:
-    begun: deque[np.ndarray] = deque()
+    started: deque[np.ndarray] = deque()
 
     def load(chosen: np.ndarray, into: list[Graph]) -> None:
         graph = collate([dataset.read(index) for index in chosen.tolist()])
@@ -201,10 +205,10 @@ def _graphs(
 
     def jobs() -> Iterator[Job[list[Graph]]]:
         for chosen in indices:
-            begun.append(chosen)
+            started.append(chosen)
             into: list[Graph] = []
             yield into, [partial(load, chosen, into)]
 
     with closing(in_order(jobs(), dataset.config.workers, dataset.config.prefetch)) as ready:
         for (graph,) in on_device(ready, device):
-            yield graph, begun.popleft()
+            yield graph, started.popleft()

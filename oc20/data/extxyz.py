@@ -1,7 +1,7 @@
-"""The files in which Open Catalyst is published: pairs of N.extxyz.xz, frames of atoms, and N.txt.xz, who they are.
+"""The published files of Open Catalyst: pairs of N.extxyz.xz, frames of atoms, and N.txt.xz, their system numbers.
 
-The text has a line for each frame, `random<sid>,frame<fid>,<reference energy in eV>`. Either file of a pair may lie
-there without compression (.xz). ase reads and writes the frames.
+The text has a line for each frame, `random<sid>,frame<fid>,<reference energy in eV>`. Either file of a pair may be
+uncompressed (without .xz). ase reads and writes the frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME: Final = re.compile(r"(\d+)\.extxyz(\.xz)?")
 LINE: Final = re.compile(r"random(\d+),frame(\d+),(\S+)")
 EXPECTED: Final = "random<number>,frame<number>,<energy>"
 BROKEN: Final = (lzma.LZMAError, EOFError, UnicodeDecodeError)
-UNREADABLE: Final = (KeyError, ValueError, IndexError, TypeError, StopIteration, OSError)  # what ase raises
+UNREADABLE: Final = (KeyError, ValueError, IndexError, TypeError, StopIteration, OSError)  # raised by ase
 
 
 class ExtxyzError(BadItemError):
@@ -34,7 +34,7 @@ class ExtxyzError(BadItemError):
 
 @dataclass(frozen=True)
 class Pair:
-    """The two files with the same frames, and the number in their names."""
+    """Two files about the same frames, and the number in their names."""
 
     number: int
     xyz: Path
@@ -42,8 +42,8 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Record:
-    """A frame as the files have it. atoms: of ase, with tags, fixed atoms, energy (not referenced) and forces."""
+class ExtxyzFrame:
+    """A frame as in the files. atoms: ase's, with tags, fixed atoms, energy (without the reference) and forces."""
 
     atoms: Any
     sid: int
@@ -52,7 +52,7 @@ class Record:
 
 
 def find_pairs(folder: Path) -> list[Pair]:
-    """The pairs of a folder in order of their numbers; BuildError where a text is missing or a number is twice."""
+    """Return the pairs of a folder, sorted by number; BuildError if a text is missing or a number is repeated."""
     pairs: dict[int, Pair] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := NAME.fullmatch(path.name):
@@ -62,18 +62,18 @@ def find_pairs(folder: Path) -> list[Pair]:
             texts = [folder / f"{match[1]}.txt{ending}" for ending in (".xz", "")]
             there = [text for text in texts if text.exists()]
             if not there:
-                raise BuildError(f"{path}: {texts[0].name} beside it is missing; it has the reference energies")
+                raise BuildError(f"{path}: {texts[0].name} is missing beside it; it has the reference energies")
             pairs[number] = Pair(number, path, there[0])
     return [pairs[number] for number in sorted(pairs)]
 
 
 def names_of(number: int) -> tuple[str, str]:
-    """The names of a pair of files, as published."""
+    """Return the names of a pair of files, as published."""
     return f"{number}.extxyz.xz", f"{number}.txt.xz"
 
 
-def write(folder: Path, number: int, records: Iterable[Record]) -> Pair:
-    """The pair of files is there with these frames."""
+def write(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
+    """Write a pair of files with these frames."""
     xyz, txt = (folder / name for name in names_of(number))
     with (
         whole_file(xyz) as frames_part,
@@ -88,9 +88,9 @@ def write(folder: Path, number: int, records: Iterable[Record]) -> Pair:
 
 
 def read(pair: Pair) -> Iterator[Frame]:
-    """Yield the frames of a pair, with energies less the reference and without edges.
+    """Yield the frames of a pair, with energies relative to the reference, and without edges.
 
-    ExtxyzError for a damaged file, a frame that cannot be understood or is not finite, and files of unequal length.
+    ExtxyzError for a damaged file, an invalid or non-finite frame, and files of unequal length.
     """
     entries = _entries(pair.txt)
     number = 0
@@ -139,28 +139,30 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
     for line in lines:
         number += 1
         if not line.strip():
-            continue  # at the end of some files
+            continue  # some files end so
         if not line.strip().isdecimal() or not int(line):
             raise ExtxyzError(f"{path}, line {number}: expected the number of atoms, found {line.strip()[:60]!r}")
         block = [line, *(text for _, text in zip(range(int(line) + 1), lines, strict=False))]
         if len(block) < int(line) + 2:
-            raise ExtxyzError(f"{path}, line {number}: a frame of {int(line):,} atoms begins, and the file ends in it")
+            raise ExtxyzError(
+                f"{path}, line {number}: the file ends within a frame of {int(line):,} atoms; fetch it again"
+            )
         yield number, "".join(block)
         number += len(block) - 1
 
 
 def _parsed(block: str, where: str) -> Any:
-    """The frame as ase's Atoms, with energy and forces."""
+    """Return the frame as ase's Atoms, with energy and forces."""
     try:
         (atoms,) = read_extxyz(io.StringIO(block), slice(None))
     except UNREADABLE as error:
-        reason = f"no element {error}" if isinstance(error, KeyError) else error
-        raise ExtxyzError(f"{where}: cannot be understood: {reason}") from error
+        reason = f"unknown element {error}" if isinstance(error, KeyError) else error
+        raise ExtxyzError(f"{where}: cannot be parsed: {reason}") from error
     known = atoms.calc.results if atoms.calc else {}
     missing = [name for name in ("energy", "forces") if name not in known]
     missing += [] if "tags" in atoms.arrays else ["tags"]
     if missing:
-        raise ExtxyzError(f"{where}: {' and '.join(missing)} missing; expected what Open Catalyst publishes")
+        raise ExtxyzError(f"{where}: {' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
     return atoms
 
 
@@ -174,7 +176,7 @@ def _frame(atoms: Any, reference: float, name: tuple[int, int], where: str) -> F
     if not (np.isfinite(energy) and np.isfinite(atoms.cell.array).all()):
         raise ExtxyzError(f"{where}: the energy or the cell is not finite")
     if not atoms.numbers.all():
-        raise ExtxyzError(f"{where}: atom {int(np.argmin(atoms.numbers))} is X, no element")
+        raise ExtxyzError(f"{where}: atom {int(np.argmin(atoms.numbers))} is X; expected an element")
     fixed: np.ndarray = np.zeros(len(atoms), bool)
     for constraint in atoms.constraints:
         fixed[constraint.index] = True

@@ -1,10 +1,10 @@
-"""LMDB files, read without the library: by any thread and process, and without a crash where one is damaged.
+"""Read LMDB files without the library: from any thread and process, and without a crash if a file is damaged.
 
-The library maps a file into memory, so that a cut-off or damaged one ends the process by a signal; it also opens a file
-only once per process. Here each page is read at its place and checked. What such a file is:
+The library maps a file into memory, so that a truncated or damaged file ends the process by a signal; it also opens a
+file only once per process. Here each page is read and checked. The format:
 
-    pages of equal size: two with what is true of the file as a whole (the newer one counts), those of a B-tree from
-    keys to values, and runs of pages, each with a value that is too long to be in the tree.
+    pages of equal size: two meta pages about the whole file (the newer one counts), those of a B-tree from keys to
+    values, and runs of pages, each with a value that is too long for the tree.
 
 Source: the structures in LMDB's mdb.c, format 1. `records.write` makes such files, with the library.
 """
@@ -20,12 +20,12 @@ from typing import Final, NamedTuple
 MAGIC: Final = 0xBEEFC0DE
 VERSION: Final = 1
 BRANCH, LEAF, LONG = 1, 2, 4
-"""Kinds of pages: of the tree, at its end, and the first of a run with a long value."""
+"""Kinds of pages: branches and leaves of the tree, and the first of a run with a long value."""
 ELSEWHERE: Final = 1
-"""Flag of a node whose value is in pages of its own."""
+"""Flag of a node whose value is in a separate run of pages."""
 DEPTH: Final = 32
 PAGE: Final = struct.Struct("<QHHHH")
-"""Number of the page, of no use, kind, end of the list of nodes, begin of the nodes."""
+"""Number of the page, unused, kind, end of the list of nodes, start of the nodes."""
 NODE: Final = struct.Struct("<HHHH")
 """Length of the value, or number of the page below, in two parts; flags, or its third part; length of the key."""
 TREE: Final = struct.Struct("<IHHQQQQQ")
@@ -34,11 +34,11 @@ META_BYTES: Final = PAGE.size + 24 + 2 * TREE.size + 16
 
 
 class LmdbError(ValueError):
-    """A file is no LMDB file, or damaged; the message says which and how to fix it."""
+    """A file is not an LMDB file, or is damaged; the message says which and how to fix it."""
 
 
 class Meta(NamedTuple):
-    """What is true of a whole file."""
+    """The meta page of a file."""
 
     page_bytes: int
     depth: int
@@ -48,9 +48,9 @@ class Meta(NamedTuple):
 
 
 class LmdbFile:
-    """The values of an LMDB file (one file, no folder) by their keys; closed when nobody refers to it.
+    """The values of an LMDB file (one file, not a folder) by key; closed when it is no longer referenced.
 
-    LmdbError if it is none, or ends early; OSError if it cannot be read.
+    LmdbError if it is not an LMDB file or is truncated; OSError if it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,14 +61,14 @@ class LmdbFile:
             first = self._meta(0)
             self._meta_now = max(first, self._meta(first.page_bytes), key=lambda meta: meta.transaction)
             size, expected = os.fstat(self._file).st_size, (self._meta_now.last_page + 1) * first.page_bytes
-            if size < expected:  # all pages are written where only new keys were added, as here
-                raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it anew")
+            if size < expected:  # all pages exist in a file to which only new keys were added, as here
+                raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it again")
         except BaseException:
             self._close()
             raise
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None if it is not there. LmdbError if the file is damaged on the way to it."""
+        """Return the value of a key, None if it is missing; LmdbError if the file is damaged on the way to it."""
         number, depth = self._meta_now.root, self._meta_now.depth
         if depth == 0:
             return None
@@ -87,7 +87,7 @@ class LmdbFile:
         low, high, flags, key_bytes = NODE.unpack_from(page, node)
         length, begin = low | high << 16, node + NODE.size + key_bytes
         if flags & ~ELSEWHERE:
-            raise LmdbError(f"{self.path} holds something else than values: expected one value for each key")
+            raise LmdbError(f"{self.path} has nodes other than values: expected one value for each key")
         if not flags:
             if begin + length > len(page):
                 raise IndexError(begin)
@@ -113,30 +113,32 @@ class LmdbFile:
         return data
 
     def _damaged(self, page: int) -> LmdbError:
-        return LmdbError(f"{self.path} is damaged at page {page}; fetch it again, or make it anew")
+        return LmdbError(f"{self.path} is damaged at page {page}; fetch it again, or make it again")
 
     def _meta(self, start: int) -> Meta:
         data = os.pread(self._file, META_BYTES, start)
         if len(data) < META_BYTES:
-            raise LmdbError(f"{self.path} ends after {start + len(data):,} bytes; fetch it again, or make it anew")
+            raise LmdbError(f"{self.path} ends after {start + len(data):,} bytes; fetch it again, or make it again")
         magic, version = struct.unpack_from("<II", data, PAGE.size)
         if magic != MAGIC:
-            raise LmdbError(f"{self.path} is no LMDB file, or damaged: it has {magic:#x} in place of {MAGIC:#x}")
+            raise LmdbError(
+                f"{self.path} is not an LMDB file, or is damaged: magic number {magic:#x}; expected {MAGIC:#x}"
+            )
         page_bytes, *_ = TREE.unpack_from(data, PAGE.size + 24)
         _, _, depth, _, _, _, _, root = TREE.unpack_from(data, PAGE.size + 24 + TREE.size)
         last_page, transaction = struct.unpack_from("<QQ", data, PAGE.size + 24 + 2 * TREE.size)
         if version != VERSION or not 256 <= page_bytes <= 65536 or depth > DEPTH:
             raise LmdbError(
                 f"{self.path}: format {version}, pages of {page_bytes} bytes, {depth} levels; expected format "
-                f"{VERSION}: write it anew by an LMDB of version 0.9, or fetch it again"
+                f"{VERSION}: write it again with LMDB 0.9, or fetch it again"
             )
         return Meta(page_bytes, depth, root, last_page, transaction)
 
 
 def _search(page: bytes, key: bytes, implicit_first: bool) -> tuple[int, bytes]:
-    """Return where the last node of a page is whose key is not above `key`, and its key.
+    """Return the offset and the key of the last node of a page whose key is not above `key`.
 
-    implicit_first: the first node is below all keys, as in branches. IndexError where no node is.
+    implicit_first: the first node is below all keys, as in branches. IndexError if there is no node.
     """
     *_, end, _ = PAGE.unpack_from(page)
     nodes = struct.unpack_from(f"<{(end - PAGE.size) // 2}H", page, PAGE.size)

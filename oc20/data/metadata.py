@@ -1,9 +1,9 @@
-"""How large the frames of a folder are, in their order: `metadata.npz` beside the files.
+"""The sizes of the frames of a folder, in order: `metadata.npz` beside the files.
 
     natoms, neighbors      atoms, and edges; int32, as in published files
     triplets, free         triplets, and atoms that are not fixed; int32
 
-Work goes with the triplets, and losses are divided by the free atoms: both are known before a frame is read.
+The work is proportional to the triplets, and losses are divided by the free atoms: both must be known in advance.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Metadata(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Iterable[tuple[int, ...]]) -> Metadata:
-        """Return those of frames of which each `size` is given."""
+        """Return the metadata of frames with these sizes."""
         return cls(*np.array(list(sizes), np.int32).reshape(-1, len(cls._fields)).T)
 
     def first(self, count: int) -> Metadata:
-        """Return those of the first so many frames."""
+        """Return the metadata of the first `count` frames."""
         return Metadata(*(array[:count] for array in self))
 
 
@@ -48,13 +48,13 @@ def size(frame: Frame) -> tuple[int, ...]:
 
 
 def write(path: Path, metadata: Metadata) -> None:
-    """The file holds them; what was there is replaced."""
+    """Write metadata to a file; an old one is replaced."""
     with whole_file(path) as part, part.open("wb") as file:
         np.savez(file, **metadata._asdict())
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:
-    """Return those that a file has, by their names. DatasetError if it is damaged, FileNotFoundError if there is none.
+    """Return the arrays of a file by name; DatasetError if it is damaged, FileNotFoundError if it does not exist.
 
     Published files lack `free`, and some `triplets`.
     """
@@ -62,25 +62,25 @@ def stored(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in Metadata._fields if key in file}
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{path} is damaged ({error}): delete it, and {_mend(path)}") from error
+        raise DatasetError(f"{path} is damaged ({error}): delete it, and {_how_to_fix(path)}") from error
 
 
 def read(path: Path, count: int) -> Metadata:
-    """Return those of a folder with so many frames. DatasetError if they are missing, incomplete, damaged or others."""
+    """Return the metadata of a folder with `count` frames; DatasetError if it is missing, incomplete or wrong."""
     try:
         arrays = stored(path)
     except FileNotFoundError as error:
-        raise DatasetError(f"{path} is missing, which says how large the frames are: {_mend(path)}") from error
+        raise DatasetError(f"{path} with the sizes of the frames is missing: {_how_to_fix(path)}") from error
     if missing := [key for key in Metadata._fields if key not in arrays]:
-        raise DatasetError(f"{path} has no {' and no '.join(missing)}: {_mend(path)}")
+        raise DatasetError(f"{path} has no {' or '.join(missing)}: {_how_to_fix(path)}")
     for key, array in arrays.items():
         if array.shape != (count,) or array.dtype != np.int32:
             raise DatasetError(
                 f"{path}: `{key}` is {array.dtype} {array.shape}, but the folder has {count:,} frames: delete it, and "
-                f"{_mend(path)}"
+                f"{_how_to_fix(path)}"
             )
     return Metadata(**arrays)
 
 
-def _mend(path: Path) -> str:
+def _how_to_fix(path: Path) -> str:
     return f"make it by `python -m oc20.prepare metadata {path.parent.parent}`"

@@ -1,8 +1,8 @@
-"""Pickles as data: they are read without a call to anything that they name.
+"""Read pickles as data, without calling anything that they name.
 
-A pickle is a program for a stack machine. The machine here has no instruction that imports or calls: where a pickle
-asks for a call, it makes a note (`Made`) of what was to be called with what. It knows what Python writes of data with
-protocols 2 to 5 (bytes: 3 to 5), and names are compared with a list of those that may occur at all.
+A pickle is a program for a stack machine. The machine here has no instruction that imports or calls: if a pickle asks
+for a call, it records (`Made`) the function and its arguments. It knows the opcodes that Python writes for data with
+protocols 2 to 5 (bytes: 3 to 5), and accepts only listed names.
 
 Source: the opcodes' documentation in Python's pickletools.
 """
@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 PERSISTENT: Final = "persistent id"
-"""Name of what a pickle takes from elsewhere by a reference, its only argument."""
+"""Name of an object outside of the pickle; its only argument is the reference to it."""
 
 
 class PickleError(ValueError):
-    """Bytes are no pickle, or one that asks for what is not allowed."""
+    """Bytes are not a pickle, or one that asks for something that is not allowed."""
 
 
 class Name(str):
-    """The full name of a class or a function, such as collections.OrderedDict: only the name."""
+    """The full name of a class or a function, such as collections.OrderedDict, without the object."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Made:
-    """What the pickle wanted to be made by calling `name` with `args`, and to be given `state` then."""
+    """An object that the pickle would make by calling `name` with `args`, and then set to `state`."""
 
     name: Name
     args: tuple[Any, ...]
@@ -38,11 +38,11 @@ class Made:
 
 
 def load(data: bytes, allowed: Callable[[str], bool], start: int = 0) -> tuple[Any, int]:
-    """Return what the pickle that begins at byte `start` describes, and the byte after it.
+    """Return the content of the pickle that starts at byte `start`, and the offset after it.
 
-    allowed: tells whether a name may occur. It consists of None, bool, int, float, str, bytes, bytearray, tuple, list,
-    dict with keys of type str, Name and Made. Takes time and memory in proportion to the pickle's length, and changes
-    nothing. Raises PickleError.
+    allowed: tells whether a name may occur. The content consists of None, bool, int, float, str, bytes, bytearray,
+    tuple, list, dict with keys of type str, Name and Made. Time and memory are proportional to the pickle's length, and
+    there are no side effects. Raises PickleError.
     """
     machine = _Machine(data, allowed, start)
     try:
@@ -50,14 +50,16 @@ def load(data: bytes, allowed: Callable[[str], bool], start: int = 0) -> tuple[A
             machine.at += 1
             _OPCODES[code](machine)
         return machine.pop(), machine.at + 1
-    except KeyError as error:  # the opcode, or the number of what is used again
-        raise PickleError(f"no pickle of data: unexpected {error} before byte {machine.at} of {len(data)}") from error
+    except KeyError as error:  # the opcode, or the index of a memo
+        raise PickleError(
+            f"not a pickle of data: unexpected {error} before byte {machine.at} of {len(data)}"
+        ) from error
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise PickleError(f"no whole pickle: wrong at byte {machine.at} of {len(data)}") from error
+        raise PickleError(f"not a complete pickle: invalid at byte {machine.at} of {len(data)}") from error
 
 
 class _Machine:
-    """What runs a pickle. at: the next byte. marks: heights of the stack."""
+    """A machine that runs a pickle. at: the next byte. marks: heights of the stack."""
 
     __slots__ = ("allowed", "at", "data", "marks", "memo", "stack")
 
@@ -107,7 +109,7 @@ class _Machine:
 
     def top(self, kind: type[Any]) -> Any:
         if type(self.stack[-1]) is not kind:
-            raise PickleError(f"byte {self.at - 1} changes something else than a {kind.__name__}")
+            raise PickleError(f"byte {self.at - 1} changes an object that is not a {kind.__name__}")
         return self.stack[-1]
 
     # -- opcodes ---------------------------------------------------------------------------------------------
@@ -115,14 +117,16 @@ class _Machine:
     def name(self, module: Any, name: Any) -> None:
         full = Name(f"{module}.{name}") if type(module) is type(name) is str else Name()
         if not self.allowed(full):
-            raise PickleError(f"it asks for {str(full)[:80]!r}, which no record of data needs: do not trust its source")
+            raise PickleError(
+                f"it asks for {str(full)[:80]!r}, which a record of data does not need: do not trust its source"
+            )
         self.stack.append(full)
 
     def make(self) -> None:
-        """For REDUCE and NEWOBJ: a note instead of a call."""
+        """Record a call instead of making it, for REDUCE and NEWOBJ."""
         name, args = self.pop_some(2)
         if type(name) is not Name or type(args) is not tuple:
-            raise PickleError(f"byte {self.at - 1} calls what has no name")
+            raise PickleError(f"byte {self.at - 1} calls an object without a name")
         self.stack.append(Made(name, args))
 
     def build(self) -> None:
@@ -135,7 +139,7 @@ class _Machine:
     def put_items(self, items: list[Any]) -> None:
         into = self.top(dict)
         if len(items) % 2 or not all(type(key) is str for key in items[::2]):
-            raise PickleError(f"byte {self.at - 1} gives a dict keys that are no text")
+            raise PickleError(f"byte {self.at - 1} gives a dict keys that are not text")
         into.update(zip(items[::2], items[1::2], strict=True))
 
 
@@ -144,7 +148,7 @@ def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
 
 
 def _sized(form: struct.Struct, convert: Callable[[bytes], Any]) -> Callable[[_Machine], None]:
-    """Push what follows its own length."""
+    """Push the bytes that follow their own length."""
     return lambda machine: machine.stack.append(convert(machine.take(machine.number(form))))
 
 
@@ -168,7 +172,7 @@ _STOP: Final = ord(".")
 _OPCODES: Final[dict[int, Callable[[_Machine], object]]] = {
     ord(code): does
     for code, does in {
-        # Frames and the number of the protocol say nothing that is needed.
+        # Frames and the number of the protocol are not needed.
         "\x80": lambda m: m.take(1),
         "\x95": lambda m: m.take(8),
         "N": _push(lambda m: None),
@@ -199,7 +203,7 @@ _OPCODES: Final[dict[int, Callable[[_Machine], object]]] = {
         "}": _push(lambda m: {}),
         "s": lambda m: m.put_items(list(m.pop_some(2))),
         "u": lambda m: m.put_items(m.pop_to_mark()),
-        # What is used more than once.
+        # Memos: objects that are used more than once.
         "q": _remember(lambda m: m.number(_U1)),
         "r": _remember(lambda m: m.number(_U4)),
         "\x94": _remember(lambda m: len(m.memo)),

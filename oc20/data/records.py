@@ -1,4 +1,4 @@
-"""Frames as they are published: LMDB files whose values are pickled graphs of torch-geometric, of old and new versions.
+"""Published frames: LMDB files whose values are pickled graphs of torch-geometric, of old and new versions.
 
     data.0000.lmdb, ...   keys "0", "1", ... in decimal, from 0 in each file, and "length", a pickled int
     value                 a pickle of torch_geometric.data.data.Data: before version 2 with its fields as `__dict__`
@@ -32,16 +32,16 @@ Layout = Literal["pyg1", "pyg2"]
 DATA: Final = "torch_geometric.data.data.Data"
 STORE: Final = "torch_geometric.data.storage.GlobalStorage"
 EMPTY: Final = ("x", "edge_attr", "normal", "face")
-"""Fields without a value, which all objects of old versions have."""
+"""Fields without a value that all objects of old versions have."""
 LENGTH: Final = b"length"
 MOST_BYTES: Final = 16 * 2**20
-"""Of a record: 40 times the size of a large one."""
+"""The largest size of a record: 40 times that of a large one."""
 MOST_ATOMS: Final = 2**15 - 1
 ELEMENTS: Final = 94
 MAP_BYTES: Final = 2**40
 """Address space, not memory, that LMDB reserves for a file while it is written."""
 PER_COMMIT: Final = 256
-AGAIN: Final = "fetch the file again, or make it anew without this frame"
+AGAIN: Final = "fetch the file again, or make it again without this frame"
 FORM: Final = {
     "numbers": (np.uint8, ("N",)),
     "pos": (np.float32, ("N", 3)),
@@ -55,82 +55,82 @@ FORM: Final = {
 """Types and shapes of a frame's arrays."""
 
 
-class RecordError(ValueError):
-    """A frame is damaged, incomplete or impossible; the message says where, what was expected and how to fix it."""
+class FrameError(ValueError):
+    """A frame is damaged, incomplete or invalid; the message says where, what was expected and how to fix it."""
 
 
 def check(frame: Frame) -> None:
-    """The frame can be trained on: RecordError for wrong types, shapes, indices, no atoms, double edges, NaN, infinity.
+    """Raise FrameError unless the frame is valid: types, shapes, indices, at least one atom, unique edges, no NaN.
 
     Atoms without neighbours are right, and so is a frame without any edge.
     """
     atoms, edges = len(frame.numbers), len(frame.edges)
     if not 1 <= atoms <= MOST_ATOMS:
-        raise RecordError(f"{atoms} atoms; expected 1 to {MOST_ATOMS:,}: {AGAIN}")
+        raise FrameError(f"{atoms} atoms; expected 1 to {MOST_ATOMS:,}: {AGAIN}")
     sizes = {"N": atoms, "E": edges}
     for key, (dtype, shape) in FORM.items():
         array, wanted = getattr(frame, key), tuple(sizes.get(str(length), length) for length in shape)
         if array.dtype != dtype or array.shape != wanted:
-            raise RecordError(
-                f"{key} is {array.dtype} {array.shape}; expected {np.dtype(dtype)} {wanted}, as there are {atoms} "
+            raise FrameError(
+                f"{key} is {array.dtype} {array.shape}; expected {np.dtype(dtype)} {wanted}, for {atoms} "
                 f"atoms and {edges} edges: {AGAIN}"
             )
     for key in ("pos", "cell", "force", "energy"):
         if not np.isfinite(getattr(frame, key)).all():
-            raise RecordError(f"{key} has values that are NaN or infinite: {AGAIN}")
+            raise FrameError(f"{key} has values that are NaN or infinite: {AGAIN}")
     if frame.numbers.min() < 1 or frame.numbers.max() > ELEMENTS:
-        raise RecordError(f"an atomic number is not among 1 to {ELEMENTS}: {AGAIN}")
+        raise FrameError(f"an atomic number is not in 1 to {ELEMENTS}: {AGAIN}")
     if edges and not 0 <= frame.edges.min() <= frame.edges.max() < atoms:
-        raise RecordError(f"an edge leads to an atom that is not among the {atoms}: {AGAIN}")
+        raise FrameError(f"an edge refers to an atom beyond the {atoms} of the frame: {AGAIN}")
     if (np.diff(frame.edges[:, 1]) < 0).any():
-        raise RecordError("the edges are not grouped by centre: sort them by their second column")
+        raise FrameError("the edges are not grouped by centre: sort them by their second column")
     atoms_E = frame.edges.astype(np.int64) @ [1 << 16, 1]
     which_E = (atoms_E << 24) + (frame.offsets.astype(np.int64) + 128) @ [1 << 16, 1 << 8, 1]
     which_E.sort()
     if (which_E[1:] == which_E[:-1]).any():
-        raise RecordError(f"an edge is there twice: {AGAIN}")
+        raise FrameError(f"an edge is repeated: {AGAIN}")
 
 
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-class Shard:
-    """The frames of an LMDB file; may be read by several threads. LmdbError, RecordError if it is none, or damaged."""
+class LmdbShard:
+    """The frames of an LMDB file, for several threads; LmdbError or FrameError if it is invalid or damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = LmdbFile(path)
         length = self._file.get(LENGTH)
         if length is None:
-            raise RecordError(f"{path} has no key `length`: its writing was interrupted; make it anew")
+            raise FrameError(f"{path} has no key `length`: writing it was interrupted; make it again")
         self._length = _length(length, path)
 
     def __len__(self) -> int:
         return self._length
 
     def read(self, index: int) -> Frame:
-        """Return a frame. LmdbError, RecordError with file and key if it is damaged, OSError if it cannot be read."""
+        """Return a frame; LmdbError or FrameError with file and key if it is damaged, OSError if unreadable."""
         data = self._file.get(b"%d" % index)
         if data is None:
-            raise RecordError(f"{self.path} has no key {index}, but a length of {self._length:,}; make it anew")
+            raise FrameError(f"{self.path} has no key {index}, but a length of {self._length:,}; make it again")
         try:
             return decode(data)
-        except (PickleError, RecordError) as error:
-            raise RecordError(f"{self.path}, key {index}: {error}") from error
+        except (PickleError, FrameError) as error:
+            raise FrameError(f"{self.path}, key {index}: {error}") from error
 
 
 def _length(data: bytes, path: Path) -> int:
     try:
         length, _ = load(data, NAMES.__contains__)
     except PickleError as error:
-        raise RecordError(f"{path}, key length: {error}") from error
+        raise FrameError(f"{path}, key length: {error}") from error
     if type(length) is not int or length < 0:
-        raise RecordError(f"{path}, key length: expected a number, found a {type(length).__name__}; make it anew")
+        raise FrameError(f"{path}, key length: expected a number, found a {type(length).__name__}; make it again")
     return length
 
 
 def decode(data: bytes) -> Frame:
-    """Return the frame of a pickled record. PickleError or RecordError for all but a right one, without its place."""
+    """Return the frame of a pickled record; PickleError or FrameError, without its place, if it is invalid."""
     fields = _fields(data)
     edges = _whole(fields, "edge_index", 2, np.int32).T
     images = _whole(fields, "cell_offsets", 2, np.int8)
@@ -152,34 +152,34 @@ def decode(data: bytes) -> Frame:
     )
     atoms = _single(fields, "natoms")
     if atoms != len(frame.numbers):
-        raise RecordError(f"natoms is {atoms}, but there are {len(frame.numbers)} atomic numbers: {AGAIN}")
+        raise FrameError(f"natoms is {atoms}, but there are {len(frame.numbers)} atomic numbers: {AGAIN}")
     check(frame)
     return frame
 
 
 def _fields(data: bytes) -> Mapping[str, Any]:
-    """Return the fields of a pickled graph, arrays as notes of how they are made."""
+    """Return the fields of a pickled graph; arrays as records of how they are made."""
     if len(data) > MOST_BYTES:
-        raise RecordError(f"a record of {len(data):,} bytes; expected at most {MOST_BYTES:,}")
+        raise FrameError(f"a record of {len(data):,} bytes; expected at most {MOST_BYTES:,}")
     graph, _ = load(data, lambda name: name in NAMES or name.startswith("torch_geometric."))
     fields = graph.state if type(graph) is Made and graph.name == DATA else None
     if type(fields) is dict and "_store" in fields:
         store = fields["_store"].state if type(fields["_store"]) is Made else None
         fields = store.get("_mapping") if type(store) is dict else None
     if type(fields) is not dict:
-        raise RecordError(f"expected a pickled {DATA}; fetch the file again, or make it anew")
+        raise FrameError(f"expected a pickled {DATA}; fetch the file again, or make it again")
     return fields
 
 
 def _array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
-    """Return a field as it is in the file; a number has no axes. RecordError, PickleError if it is none or missing."""
+    """Return a field as in the file; a number has no axes. FrameError or PickleError if it is invalid or missing."""
     value = fields.get(key)
     if value is None:
         edges = "preprocess the data with --get-edges, or " if key in ("edge_index", "cell_offsets") else ""
-        raise RecordError(f"`{key}` is missing: {edges}make the data anew by `python -m oc20.prepare`")
+        raise FrameError(f"`{key}` is missing: {edges}make the data again by `python -m oc20.prepare`")
     if type(value) is not Made:
         if type(value) not in (int, float) or abs(value) >= 2**63:
-            raise RecordError(f"`{key}` is a {type(value).__name__}; expected numbers: {AGAIN}")
+            raise FrameError(f"`{key}` is a {type(value).__name__}; expected numbers: {AGAIN}")
         number: np.ndarray = np.asarray(value)
         return number
     try:
@@ -187,7 +187,7 @@ def _array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     except PickleError as error:
         raise PickleError(f"`{key}`: {error}") from error
     if array.ndim != axes:
-        raise RecordError(f"`{key}` has the shape {array.shape}; expected {axes} axes: {AGAIN}")
+        raise FrameError(f"`{key}` has the shape {array.shape}; expected {axes} axes: {AGAIN}")
     return array
 
 
@@ -198,12 +198,12 @@ def _real(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
 
 
 def _whole(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:
-    """Return a copy in another type; RecordError unless all values are the same in it."""
+    """Return a copy in another type; FrameError if that changes a value."""
     array = _array(fields, key, axes)
     with np.errstate(invalid="ignore"):
         cast: np.ndarray = array.astype(dtype)
     if not np.array_equal(cast, array):
-        raise RecordError(f"`{key}` has values that are no {np.dtype(dtype)}: {AGAIN}")
+        raise FrameError(f"`{key}` has values that are not {np.dtype(dtype)}: {AGAIN}")
     return cast
 
 
@@ -215,8 +215,8 @@ def _single(fields: Mapping[str, Any], key: str) -> int:
 
 
 def write(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -> int:
-    """The file holds the frames, and appears when it is whole; returns how many. RecordError for an impossible one."""
-    import lmdb  # only for who makes data
+    """Write the frames to a file, whole or not at all; return their number. FrameError for an invalid frame."""
+    import lmdb  # needed only to make data
 
     count, rest = 0, iter(frames)
     with whole_file(path) as part:
@@ -238,12 +238,12 @@ def write(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -> int:
 def _encoded(frame: Frame, layout: Layout, place: str) -> bytes:
     try:
         return encode(frame, layout)
-    except RecordError as error:
-        raise RecordError(f"{place}: {error}") from error
+    except FrameError as error:
+        raise FrameError(f"{place}: {error}") from error
 
 
 def encode(frame: Frame, layout: Layout = "pyg1") -> bytes:
-    """Return the record of a frame, which torch-geometric can unpickle. RecordError for an impossible frame."""
+    """Return the record of a frame, which torch-geometric can unpickle; FrameError for an invalid frame."""
     check(frame)
     fields = {
         "cell": tensor(frame.cell[None]),
@@ -262,8 +262,8 @@ def encode(frame: Frame, layout: Layout = "pyg1") -> bytes:
     if layout == "pyg1":
         graph = _object(DATA, dict.fromkeys(EMPTY, plain(None)) | fields)
     else:
-        # The store refers to its graph: remembered by a number that `plain` does not use. New versions also keep two
-        # classes in the graph, which some do not have and none needs for this.
+        # The store refers to its graph, by a memo that `plain` does not use. New versions also keep two
+        # classes in the graph, which some versions lack and none needs for this.
         remember, recall = b"q\xff", b"h\xff"
         store = _object(STORE, {"_mapping": _dict(fields), "_parent": recall})
         graph = _object(DATA, {"_store": store}, remember)
@@ -271,7 +271,7 @@ def encode(frame: Frame, layout: Layout = "pyg1") -> bytes:
 
 
 def _object(name: str, state: Mapping[str, bytes], remember: bytes = b"") -> bytes:
-    """Return the opcodes that push an object of a class, and give it this state."""
+    """Return the opcodes that push an object of a class and set its state."""
     return named(name) + b")\x81" + remember + _dict(state) + b"b"
 
 

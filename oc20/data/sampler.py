@@ -1,8 +1,8 @@
-"""Which rank works on which frames of a global batch, so that all have equally much to do.
+"""Balance the work of ranks: distribute the frames of a global batch by their weights.
 
 Frames differ by a factor of ten in their triplets, and a step takes as long as its slowest rank. The frames of a global
-batch are dealt to the ranks by weight; each rank computes the same from what all know, without communication. The
-global batch stays what `common.data.sampling` says it is: only the place of the work depends on the number of ranks.
+batch are dealt out to the ranks by weight; all ranks compute the same result without communication. The global batch
+itself does not change (see `common.data.sampling`): only the place of the work depends on the number of ranks.
 
 Source: longest processing time first (Graham 1969, doi:10.1137/0117039): no part is heavier than 4/3 of the best.
 """
@@ -19,10 +19,10 @@ from common.data.sampling import Batching, RankBatch
 
 
 def partition(weights: np.ndarray, parts: int) -> list[np.ndarray]:
-    """Return for each part the ascending indices of its weights: each index once, and sums as equal as a greedy can.
+    """Return for each part the ascending indices of its weights: each index once, with sums balanced greedily.
 
-    The heaviest comes first, to the lightest part so far; among equal ones the first counts, and among equally heavy
-    parts that with the fewest. Weights are integers of at least 0.
+    The heaviest comes first, to the lightest part so far; of equal weights the first index is taken, of equally heavy
+    parts the one with the fewest. Weights are integers of at least 0.
     """
     lightest = [(0, 0, part) for part in range(parts)]
     dealt: list[list[int]] = [[] for _ in range(parts)]
@@ -36,7 +36,7 @@ def partition(weights: np.ndarray, parts: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BalancedBatching(Batching):
-    """`Batching` whose shares are balanced: over all ranks and all parts of a step.
+    """`Batching` with shares balanced over all ranks and all parts of a step.
 
     weights: of each sample, such as its triplets.
     """

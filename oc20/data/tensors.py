@@ -1,6 +1,6 @@
-"""Arrays in pickles: torch tensors, with the files of torch.save inside that they consist of, and arrays of numpy.
+"""Arrays in pickles: torch tensors, which contain files of torch.save, and arrays of numpy.
 
-They are read as views of the pickle's bytes, and none has more elements than it has bytes for. A tensor is
+They are read as views of the pickle's bytes, and cannot have more elements than bytes. A tensor is
 
     torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks)
     storage: torch.storage._load_from_bytes(file)
@@ -42,14 +42,14 @@ STORAGES: Final = {
     "torch.BoolStorage": np.dtype("?"),
 }
 NAMES: Final = frozenset((TENSOR, STORAGE, HOOKS, DTYPE, "numpy.ndarray", *ARRAY, *BUFFER, *SCALAR))
-"""What may occur in the pickle of an array."""
+"""The names that may occur in the pickle of an array."""
 SAVED: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + b"\x80\x02M\xe9\x03."
-"""How files of torch.save begin: the pickles of magic number and version."""
+"""The start of files of torch.save: the pickles of magic number and version."""
 MACHINE: Final = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
 
 
 def array_of(made: Made) -> np.ndarray:
-    """Return the array that a note in a pickle describes: of numbers or bool, read-only or not; a scalar's shape is ().
+    """Return the array that a pickle describes: of numbers or bool, possibly read-only; a scalar has the shape ().
 
     Raises PickleError for anything else.
     """
@@ -74,7 +74,7 @@ def array_of(made: Made) -> np.ndarray:
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
     if type(storage) is not Made or storage.name != STORAGE:
-        raise PickleError("a tensor without the bytes that it consists of")
+        raise PickleError("a tensor without its bytes")
     (saved,) = storage.args
     if type(saved) is not bytes or not saved.startswith(SAVED):
         raise PickleError("a tensor in an unknown format: expected what torch pickles with pickle.dumps")
@@ -82,7 +82,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
     reference, at = load(saved, STORAGES.__contains__, at)
     _, at = load(saved, _nothing, at)
     if type(machine) is not dict or machine.get("little_endian") is not True:
-        raise PickleError("a tensor of a machine with another order of bytes")
+        raise PickleError("a tensor with another byte order")
     if type(reference) is not Made or reference.name != PERSISTENT:
         raise PickleError("a tensor without a storage")
     _, kind, _, _, count, view = reference.args[0]
@@ -104,19 +104,19 @@ def _stored(buffer: Any, dtype: Any, shape: Any, by_columns: Any = False) -> np.
 
 
 def _view(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None) -> np.ndarray:
-    """Return the bytes as an array; numpy raises ValueError for what lies outside of them."""
+    """Return the bytes as an array; ValueError for elements outside of them."""
     if type(shape) is not tuple or len(shape) > MOST_AXES or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError("a shape that is none")
-    if math.prod(shape) * dtype.itemsize > len(buffer):  # such as a single number that is repeated by a stride of 0
+        raise ValueError("an invalid shape")
+    if math.prod(shape) * dtype.itemsize > len(buffer):  # such as one number repeated by a stride of 0
         raise ValueError(f"{math.prod(shape)} elements in {len(buffer)} bytes")
     return np.ndarray(shape, dtype, buffer, offset, strides)
 
 
 def _dtype(made: Any) -> np.dtype:
     if type(made) is not Made or made.name != DTYPE or type(made.args[0]) is not str or made.args[0] not in DTYPES:
-        raise PickleError("an array of something else than numbers")
+        raise PickleError("an array of elements other than numbers")
     if made.state[1] == ">":
-        raise PickleError("an array of a machine with another order of bytes")
+        raise PickleError("an array with another byte order")
     return np.dtype(made.args[0]).newbyteorder("<")
 
 
@@ -128,12 +128,12 @@ def _nothing(_: str) -> bool:
 
 
 def plain(value: Any) -> bytes:
-    """Return the opcodes that push a number, a text, None, or a tuple of such. They use the first numbers for memos."""
+    """Return the opcodes that push a number, a text, None, or a tuple of these; they use the first memos."""
     return pickle.dumps(value, 2)[2:-1]
 
 
 def named(name: str) -> bytes:
-    """Return the opcodes that push what has this full name."""
+    """Return the opcodes that push the object of this full name."""
     module, _, last = name.rpartition(".")
     return f"c{module}\n{last}\n".encode()
 

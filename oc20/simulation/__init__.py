@@ -1,1 +1,1 @@
-"""The surfaces of the mini problem: physics, recipe and pictures."""
+"""The synthetic surfaces: physics, recipes and pictures."""

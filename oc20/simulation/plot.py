@@ -1,4 +1,4 @@
-"""A picture of surfaces: slabs from above and from the side, with the forces on their free atoms."""
+"""Plot surfaces: slabs from above and from the side, with the forces on their free atoms."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from oc20.simulation.surface import ADSORBATE
 
 SYSTEMS: Final = 4
 VIEWS: Final = {"from above": (0, 1, 2), "from the side": (0, 2, 1)}
-"""Axes to the right and upwards, and the one away from or towards the eye."""
+"""Axes to the right, upwards, and along the line of sight."""
 ARROW: Final = 0.6  # angstrom for 1 eV per angstrom
 CORNERS: Final = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)])
 
 
 def draw(recipe: Recipe, seed: int, path: Path) -> None:
-    """The picture is in the file: the first frames of the first training trajectories, in two views.
+    """Plot the first frames of the first training trajectories into a file, in two views.
 
-    BuildError without matplotlib, or for a file that it cannot write.
+    BuildError without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
     except ImportError as error:
-        raise BuildError("pictures need matplotlib: pip install matplotlib") from error
+        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     records = [next(recipe.simulate(seed, 0, i)) for i in range(SYSTEMS)]
     figure = Figure(figsize=(3.6 * SYSTEMS, 9), layout="constrained")
     axes: Any = figure.subplots(2, SYSTEMS, squeeze=False)
@@ -53,11 +53,11 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
-        raise BuildError(f"cannot write the picture {path}: {error}") from error
+        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:
-    """The cell, the atoms and the forces of the free ones, seen along the last direction."""
+    """Draw the cell, the atoms and the forces on free atoms, seen along the last direction."""
     from matplotlib.patches import Circle
 
     right, up, depth = directions

@@ -1,4 +1,4 @@
-"""Which surfaces a dataset has: presets, and the simulation of each trajectory from its seed."""
+"""The recipes of synthetic surfaces: presets, and the simulation of each trajectory from its seed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from common.command import UsageError
 from oc20.data.conversion import SPLITS
-from oc20.data.extxyz import Record
+from oc20.data.extxyz import ExtxyzFrame
 from oc20.simulation import surface
 
 FIRST_SYSTEM: Final = 1_000_000
-"""Systems of a split are numbered from this times the number of the split, so that no number comes twice."""
+"""Systems are numbered from this times the index of their split, so that numbers are unique."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which systems there are: atoms of the slab along its sides and layers, trajectories per split, frames of each."""
+    """The systems of a dataset: atoms along the slab's sides and layers, trajectories per split, frames of each."""
 
     size: tuple[int, int, int]
     train: int
@@ -28,22 +28,22 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if min(self.size) < 2:
-            raise UsageError(f"a slab has at least 2 x 2 atoms and 2 layers, not {' x '.join(map(str, self.size))}")
+            raise UsageError(f"--slab is {' x '.join(map(str, self.size))}; expected at least 2 x 2 atoms and 2 layers")
 
     @property
     def trajectories(self) -> dict[str, int]:
         """Trajectories by split."""
         return {split: getattr(self, split) for split in SPLITS}
 
-    def simulate(self, seed: int, split: int, trajectory: int) -> Iterator[Record]:
+    def simulate(self, seed: int, split: int, trajectory: int) -> Iterator[ExtxyzFrame]:
         """Yield the frames of a trajectory; those with an even number relax."""
         rng = np.random.default_rng([seed, split, trajectory])
         made = surface.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
         for atoms, step in zip(made.frames, made.steps, strict=True):
-            yield Record(atoms, split * FIRST_SYSTEM + trajectory, step, made.reference)
+            yield ExtxyzFrame(atoms, split * FIRST_SYSTEM + trajectory, step, made.reference)
 
 
-# The mini problem is fixed: whoever changes it makes other data, and all reference runs are void.
+# The mini problem is fixed: any change gives other data and invalidates all reference runs.
 PRESETS: Final = {
     "mini": Recipe((2, 2, 3), train=480, validation=64, frames=5),
     "full-size": Recipe((4, 5, 4), train=16, validation=4, frames=4),

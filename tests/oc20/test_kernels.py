@@ -134,7 +134,7 @@ def test_kernels_are_chosen_by_device_and_refused_where_they_cannot_run(monkeypa
     monkeypatch.setattr(triplets, "find_spec", lambda name: name)
     assert fused("triton", gpu) and not fused("torch", gpu) and not fused("torch", cpu)
     with pytest.raises(
-        ValueError, match=r"model\.kernels is triton, which needs a GPU, and the device is cpu: set it to"
+        ValueError, match=r"model\.kernels is triton, which needs a GPU, but the device is cpu: set it to"
     ):
         fused("triton", cpu)
     monkeypatch.setattr(triplets, "find_spec", lambda name: None)

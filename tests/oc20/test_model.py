@@ -191,7 +191,7 @@ def test_energies_forces_and_gradients_equal_those_by_a_list_of_triplets(frames,
 
 
 def moved(frame, pos=None, cell=None, numbers=None):
-    """The frame with other positions, its edges found anew."""
+    """The frame with other positions, its edges found again."""
     pos, cell = (frame.pos if pos is None else pos), (frame.cell if cell is None else cell)
     return framed(pos, cell, frame.numbers if numbers is None else numbers)
 

@@ -25,7 +25,7 @@ from oc20.graphs import Frame  # noqa: E402
 
 PAIRS = {"train": (0, 3, 11), "validation": (2,)}
 FRAMES = 3
-SHARD = {"lmdb": records.Shard, "lmdb-new": records.Shard, "compact": compact.Shard}
+SHARD = {"lmdb": records.LmdbShard, "lmdb-new": records.LmdbShard, "compact": compact.CompactShard}
 every = pytest.mark.parametrize("form", SHARD)
 
 
@@ -37,7 +37,7 @@ def frame_of(split, number, fid):
     pos[3] += cell[0] - cell[2]
     atoms = Atoms("Pt6CO", pos, cell=cell, pbc=True, tags=[0, 0, 0, 0, 1, 1, 2, 2], constraint=FixAtoms([0, 1]))
     atoms.calc = SinglePointCalculator(atoms, energy=-300.5 - fid, forces=rng.normal(size=(8, 3)))
-    return extxyz.Record(atoms, 1000 + number, 7 * fid, -300.0)
+    return extxyz.ExtxyzFrame(atoms, 1000 + number, 7 * fid, -300.0)
 
 
 @pytest.fixture
@@ -190,13 +190,19 @@ def of_text(change):
         (flip, "3.extxyz.xz is damaged: .*fetch it again"),
         (
             of_frames(lambda text: text[: len(text) // 2]),
-            "3.extxyz.xz, line 11: a frame of 8 atoms begins, and the file",
+            "3.extxyz.xz, line 11: the file ends within a frame of 8 atoms",
         ),
         (of_frames(lambda text: text + text.splitlines()[0] + "x\n"), "3.extxyz.xz, line 31: expected the number of"),
-        (of_frames(number_of_forces), "3.extxyz.xz, frame 2 from line 11: cannot be understood"),
+        (of_frames(number_of_forces), "3.extxyz.xz, frame 2 from line 11: cannot be parsed"),
         (of_frames(nan_force), r"frame 2 from line 11: forces of atom 2 are not finite: .*nan"),
-        (of_frames(lambda text: text.replace("\nO ", "\nXx ", 1)), "frame 1 from line 1: cannot be .*no element 'Xx'"),
-        (of_frames(lambda text: text.replace("\nO ", "\nX ", 1)), "frame 1 from line 1: atom 7 is X, no element"),
+        (
+            of_frames(lambda text: text.replace("\nO ", "\nXx ", 1)),
+            "frame 1 from line 1: cannot be .*unknown element 'Xx'",
+        ),
+        (
+            of_frames(lambda text: text.replace("\nO ", "\nX ", 1)),
+            "frame 1 from line 1: atom 7 is X; expected an element",
+        ),
         (of_frames(lambda text: text.replace("energy=", "e=")), "frame 1 from line 1: energy missing"),
         (of_frames(lambda text: text.replace("tags:", "t:")), "frame 1 from line 1: tags missing"),
         (of_frames(flat_cell), "3.extxyz.xz, frame 1: the cell"),
@@ -236,7 +242,7 @@ def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeyp
         full.append(path)
         return records.write(path, frames)
 
-    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.Format("lmdb", ".lmdb", write, records.Shard))
+    monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.FrameFormat("lmdb", ".lmdb", write, records.LmdbShard))
     assert convert(source, out, "lmdb") == 1
     error = capsys.readouterr().err
     assert "No space left on device; 1 of 4 files are finished and kept" in error and "command again" in error
@@ -254,7 +260,7 @@ def test_frames_are_compared_with_their_source(source, tmp_path, capsys):
     capsys.readouterr()
     assert convert(source, out, "compact", "--verify") == 1
     told = capsys.readouterr()
-    assert "2 differ" in told.out and re.search(r"data.0011.bin, frame 2: pos, .*not as in .*11.extxyz.xz", told.err)
+    assert "2 differ" in told.out and re.search(r"data.0011.bin, frame 2: pos, .*differ from .*11.extxyz.xz", told.err)
     assert "data.0002.bin has more frames than" in told.err
 
 
@@ -271,7 +277,7 @@ def test_published_metadata_are_completed(source, tmp_path, capsys):
     assert "sizes of 9 frames" in capsys.readouterr().out
     assert prepare.main(["verify", str(out)]) == 0
     assert prepare.main(["metadata", str(source), "--workers", "1"]) == 1
-    assert "holds no edges yet: python -m oc20.prepare convert" in capsys.readouterr().err
+    assert "has frames without edges; add them by: python -m oc20.prepare convert" in capsys.readouterr().err
     (out / "train" / "data.0003.lmdb").write_bytes(b"")
     assert prepare.main(["metadata", str(out), "--workers", "1"]) == 1
     assert "data.0003.lmdb" in capsys.readouterr().err and [path.read_bytes() for path in paths] == right
@@ -284,7 +290,7 @@ def test_what_is_no_input_is_told(source, tmp_path, capsys):
     text = source / "train" / "3.txt.xz"
     text.rename(tmp_path / "kept")
     assert convert(source, out, "lmdb") == 1
-    assert "3.extxyz.xz: 3.txt.xz beside it is missing" in capsys.readouterr().err
+    assert "3.extxyz.xz: 3.txt.xz is missing beside it" in capsys.readouterr().err
     (tmp_path / "kept").rename(text)
     (source / "train" / "3.extxyz").touch()
     assert convert(source, out, "lmdb") == 1
@@ -292,7 +298,7 @@ def test_what_is_no_input_is_told(source, tmp_path, capsys):
     (source / "train" / "3.extxyz").unlink()
     (source / "train" / "data.0000.lmdb").touch()
     assert convert(source, out, "lmdb") == 1
-    assert "N.extxyz and data.N.lmdb: leave those of one kind" in capsys.readouterr().err and not out.exists()
+    assert "N.extxyz and data.N.lmdb: keep one kind" in capsys.readouterr().err and not out.exists()
 
 
 def test_nothing_is_mixed_or_overwritten_and_more_pairs_may_come(source, tmp_path, capsys):

@@ -158,9 +158,11 @@ def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
     assert synthesize_to(tmp_path / "other", *more, "--format", "compact", "--seed", "1") == 0
     digests = {read_manifest(tmp_path / name / "manifest.json").digest() for name in ("one", "other")}
     assert len(digests) == 2
-    frames = [compact.Shard(tmp_path / "one" / split / "data.0000.bin").read(0) for split in ("train", "validation")]
+    frames = [
+        compact.CompactShard(tmp_path / "one" / split / "data.0000.bin").read(0) for split in ("train", "validation")
+    ]
     assert not np.array_equal(frames[0].cell, frames[1].cell)
-    assert len(compact.Shard(tmp_path / "one" / "train" / "data.0001.bin")) == 2
+    assert len(compact.CompactShard(tmp_path / "one" / "train" / "data.0001.bin")) == 2
 
 
 def test_a_second_call_makes_nothing_and_restores_what_is_missing(tmp_path, capsys):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from oc20.data import compact
-from oc20.data.compact import Shard
-from oc20.data.records import RecordError
+from oc20.data.compact import CompactShard
+from oc20.data.records import FrameError
 from oc20.graphs import Frame
 
 
@@ -21,7 +21,7 @@ def same(found, expected):
 def test_files_hold_the_frames_in_order_for_many_readers(slabs, tmp_path):
     path = tmp_path / "data.0000.bin"
     assert compact.write(path, slabs * 30) == 240
-    shard = Shard(path)
+    shard = CompactShard(path)
     assert len(shard) == 240 and list(tmp_path.iterdir()) == [path]
     order = np.random.default_rng(0).permutation(240).tolist()
     with ThreadPoolExecutor(4) as pool:
@@ -38,7 +38,7 @@ def test_no_frames_and_frames_without_edges_are_right(slabs, tmp_path):
     lonely = replace(slabs[1], edges=slabs[1].edges[:0], offsets=slabs[1].offsets[:0])
     assert same(compact.decode(compact.encode(lonely)), lonely)
     assert compact.write(tmp_path / "data.0000.bin", []) == 0
-    assert len(Shard(tmp_path / "data.0000.bin")) == 0
+    assert len(CompactShard(tmp_path / "data.0000.bin")) == 0
 
 
 def test_an_impossible_frame_is_not_written(slabs, tmp_path):
@@ -46,10 +46,10 @@ def test_an_impossible_frame_is_not_written(slabs, tmp_path):
     path.write_bytes(b"what was there")
     for changes, expected in (
         ({"pos": slabs[1].pos * np.float32("inf")}, "pos has values that are NaN or infinite"),
-        ({"edges": slabs[1].edges - np.int32(1)}, "an edge leads to an atom"),
+        ({"edges": slabs[1].edges - np.int32(1)}, "an edge refers to an atom"),
         ({"offsets": slabs[1].offsets.astype(np.int64)}, "offsets is int64"),
     ):
-        with pytest.raises(RecordError, match=f"{re.escape(str(path))}, frame 1: {expected}"):
+        with pytest.raises(FrameError, match=f"{re.escape(str(path))}, frame 1: {expected}"):
             compact.write(path, [slabs[0], replace(slabs[1], **changes)])
     assert path.read_bytes() == b"what was there" and list(tmp_path.iterdir()) == [path]
 
@@ -61,9 +61,9 @@ def test_every_changed_byte_of_a_record_is_found(place, slabs, tmp_path):
     data = bytearray(path.read_bytes())
     data[32 + place] ^= 4
     path.write_bytes(data)
-    with pytest.raises(RecordError, match=f"{re.escape(str(path))}, frame 0: the checksum is wrong: fetch"):
-        Shard(path).read(0)
-    assert same(Shard(path).read(1), slabs[1])
+    with pytest.raises(FrameError, match=f"{re.escape(str(path))}, frame 0: the checksum is wrong: fetch"):
+        CompactShard(path).read(0)
+    assert same(CompactShard(path).read(1), slabs[1])
 
 
 def test_a_damaged_file_is_an_error_with_its_name(slabs, tmp_path):
@@ -73,11 +73,11 @@ def test_a_damaged_file_is_an_error_with_its_name(slabs, tmp_path):
     for damaged, expected in (
         (whole[:-1], r"has [\d,]+ bytes; expected [\d,]+: fetch the file again"),
         (whole[:10], "has version 0|does not begin|has 10 bytes"),
-        (b"", "does not begin as a file of frames"),
-        (b"x" + whole[1:], "does not begin as a file of frames"),
+        (b"", "is not a compact file of frames"),
+        (b"x" + whole[1:], "is not a compact file of frames"),
         (whole[:8] + b"\2" + whole[9:], "has version 2; expected 1"),
         (whole[:-1] + b"\1", "the index is damaged"),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(RecordError, match=f"{re.escape(str(path))}:? ?({expected})"):
-            Shard(path)
+        with pytest.raises(FrameError, match=f"{re.escape(str(path))}:? ?({expected})"):
+            CompactShard(path)

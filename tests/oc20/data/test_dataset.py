@@ -79,7 +79,7 @@ def test_files_with_many_samples_cannot_be_dealt_to_nodes(slabs, tmp_path):
 
 def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
     folder = tmp_path / "train"
-    with pytest.raises(DatasetError, match=r"train is no folder.*oc20.synthesize"):
+    with pytest.raises(DatasetError, match=r"train is not a folder.*oc20.synthesize"):
         dataset(folder)
     folder.mkdir()
     with pytest.raises(DatasetError, match=r"train: expected data.\*.lmdb, found none"):
@@ -87,7 +87,7 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
     write(tmp_path, slabs)
     with pytest.raises(DatasetError, match=r"expected data.\*.bin, found 3 files as lmdb: set data.format"):
         dataset(folder, format="compact")
-    with pytest.raises(DatasetError, match=r"holds 8 frames.*asks for 2,000,000.*train_samples"):
+    with pytest.raises(DatasetError, match=r"has 8 frames.*asks for 2,000,000.*train_samples"):
         dataset(folder, 2_000_000)
     for wrong in ({"workers": 0}, {"train_samples": 0}, {"energy_std": 0.0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} is 0"):
@@ -103,7 +103,7 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
         np.savez(path, **arrays)
         return dataset(folder)
 
-    with pytest.raises(DatasetError, match=f"metadata.npz has no triplets and no free: make it by `{fix}"):
+    with pytest.raises(DatasetError, match=f"metadata.npz has no triplets or free: make it by `{fix}"):
         opened(natoms=right["natoms"], neighbors=right["neighbors"])
     with pytest.raises(DatasetError, match=rf"`natoms` is int32 \(7,\), but the folder has 8 frames.*{fix}"):
         opened(**{key: array[:7] for key, array in right.items()})
@@ -113,7 +113,7 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
     with pytest.raises(DatasetError, match=rf"metadata.npz is damaged.*{fix}"):
         dataset(folder)
     path.unlink()
-    with pytest.raises(DatasetError, match=rf"metadata.npz is missing.*{fix}"):
+    with pytest.raises(DatasetError, match=rf"metadata.npz with the sizes of the frames is missing.*{fix}"):
         dataset(folder)
     others = opened(**right | {"free": right["free"][::-1]})
     with pytest.raises(DatasetError, match=r"data.0002.lmdb, frame 1: .*\(8, \d+, \d+\), but metadata.npz says"):
@@ -140,7 +140,7 @@ def test_a_wrong_frame_is_told_when_its_batch_is_due_and_no_thread_is_left(slabs
     (folder / "data.0002.bin").write_bytes(data)
     found = batches(dataset(folder, format="compact"), (np.array([index]) for index in range(8)), CPU)
     assert [next(found).indices.tolist() for _ in range(3)] == [[0], [1], [2]]
-    with pytest.raises(records.RecordError, match=r"data.0002.bin, frame 0: the checksum is wrong"):
+    with pytest.raises(records.FrameError, match=r"data.0002.bin, frame 0: the checksum is wrong"):
         next(found)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 

@@ -20,7 +20,7 @@ import torch
 from oc20.data import records
 from oc20.data.lmdb_file import LmdbError, LmdbFile
 from oc20.data.pickles import PickleError
-from oc20.data.records import RecordError, Shard
+from oc20.data.records import FrameError, LmdbShard
 from oc20.data.tensors import tensor
 from oc20.graphs import Frame
 
@@ -194,18 +194,18 @@ def hostile(mark):
             graph("__setstate__", name("os", "system"))[:-1] + text(command) + b"b.",
             "os.system",
         ),
-        "a call of text": (text("os.system") + text(command) + b"\x85R.", "calls what has no name"),
+        "a call of text": (text("os.system") + text(command) + b"\x85R.", "calls an object without a name"),
         "a call in torch_geometric": (
             name("torch_geometric.data.makedirs", "os.system") + text(command) + b"\x85R.",
             "expected a pickled",
         ),
-        "a change of a function": (name("torch._utils", "_rebuild_tensor_v2") + b"}b.", "changes something else"),
+        "a change of a function": (name("torch._utils", "_rebuild_tensor_v2") + b"}b.", "changes an object"),
         "a name with dots": (text("torch._utils") + text("os.system") + b"\x93.", "torch._utils.os.system"),
         "a name that is none": (b"K\1K\2\x93.", "asks for ''"),
         "an extension": (b"\x82\1.", "unexpected 130"),
         "an instance of protocol 0": (b"(iposix\nsystem\n.", "unexpected 105"),
         "a memo of 32 GB": (b"Nr\xff\xff\xff\x7f.", "expected a pickled"),
-        "an exabyte": (b"\x8e" + struct.pack("<Q", 2**60) + b".", "no whole pickle"),
+        "an exabyte": (b"\x8e" + struct.pack("<Q", 2**60) + b".", "not a complete pickle"),
         "a giant of one number": (
             graph("edge_index", ones.replace(b"K\1\x85", b"J\0\0\0\x40\x85")),
             "1073741824 elements in 4",
@@ -214,8 +214,8 @@ def hostile(mark):
             graph("edge_index", ones.replace(b"RK\0", b"RJ\xf0\xff\xff\xff")),
             "a damaged array",
         ),
-        "a key too deep to compare": (b"})" + b"\x85" * 200_000 + b"Ns.", "keys that are no text"),
-        "nothing": (b"", "no whole pickle"),
+        "a key too deep to compare": (b"})" + b"\x85" * 200_000 + b"Ns.", "keys that are not text"),
+        "nothing": (b"", "not a complete pickle"),
         "too much": (b"N" * (2**24 + 1), "16,777,217 bytes; expected at most"),
     }
 
@@ -225,15 +225,15 @@ def test_a_hostile_pickle_runs_nothing_and_is_named_with_file_key_and_what_it_as
     mark = tmp_path / "mark"
     data, expected = hostile(mark)[case]
     path = stored(tmp_path, {b"0": data, b"length": pickle.dumps(1)})
-    with pytest.raises(RecordError, match=f"{re.escape(str(path))}, key 0: .*{expected}"):
-        Shard(path).read(0)
+    with pytest.raises(FrameError, match=f"{re.escape(str(path))}, key 0: .*{expected}"):
+        LmdbShard(path).read(0)
     assert not mark.exists()
 
 
 def test_the_length_may_be_hostile_too(tmp_path):
     for length, expected in ((pickle.dumps(Call(os.system, "x")), "posix.system"), (pickle.dumps("9"), "found a str")):
-        with pytest.raises(RecordError, match=f"key length: .*{expected}"):
-            Shard(stored(tmp_path, {b"length": length}))
+        with pytest.raises(FrameError, match=f"key length: .*{expected}"):
+            LmdbShard(stored(tmp_path, {b"length": length}))
 
 
 def test_damage_to_a_record_is_an_error_or_harmless(slabs):
@@ -244,7 +244,7 @@ def test_damage_to_a_record_is_an_error_or_harmless(slabs):
         for _ in range(rng.choice((1, 5))):
             place = rng.randrange(len(damaged))
             damaged[place : place + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
-        with contextlib.suppress(PickleError, RecordError):
+        with contextlib.suppress(PickleError, FrameError):
             records.check(records.decode(bytes(damaged)))
 
 
@@ -258,12 +258,12 @@ WRONG = {
     "force": (lambda force: force[1:].fill_(float("inf")), r"force is float32 \(4, 3\); expected float32 \(5, 3\)"),
     "y": (NAN, "energy has values that are NaN"),
     "natoms": (6, "natoms is 6, but there are 5 atomic numbers"),
-    "atomic_numbers": (lambda numbers: numbers.fill_(95), "an atomic number is not among 1 to 94"),
-    "cell_offsets": (lambda offsets: offsets.fill_(128), "`cell_offsets` has values that are no int8"),
+    "atomic_numbers": (lambda numbers: numbers.fill_(95), "an atomic number is not in 1 to 94"),
+    "cell_offsets": (lambda offsets: offsets.fill_(128), "`cell_offsets` has values that are not int8"),
     "cell": (lambda cell: cell[0], r"`cell` has the shape \(3, 3\); expected 3 axes"),
     "sid": ("x", "`sid` is a str; expected numbers"),
     "fid": (2**70, "`fid` is a int; expected numbers"),
-    "fixed": (lambda fixed: fixed + 0.5, "`fixed` has values that are no bool"),
+    "fixed": (lambda fixed: fixed + 0.5, "`fixed` has values that are not bool"),
 }
 
 
@@ -273,8 +273,8 @@ def test_a_wrong_field_is_named_with_file_and_key(key, slabs, geometric, tmp_pat
     given = published(slabs[0])
     given[key] = change(given[key]) if callable(change) else change
     path = stored(tmp_path, {b"0": pickle.dumps(geometric(**given), protocol=-1), b"length": pickle.dumps(1)})
-    with pytest.raises(RecordError, match=f"{re.escape(str(path))}, key 0: {expected}"):
-        Shard(path).read(0)
+    with pytest.raises(FrameError, match=f"{re.escape(str(path))}, key 0: {expected}"):
+        LmdbShard(path).read(0)
 
 
 def first_twice(rows):
@@ -285,12 +285,12 @@ def first_twice(rows):
     "change, expected",
     [
         (lambda frame: {"force": frame.force * np.float32("nan")}, "force has values that are NaN"),
-        (lambda frame: {"edges": frame.edges + np.int32(1)}, "an edge leads to an atom that is not among the 13"),
+        (lambda frame: {"edges": frame.edges + np.int32(1)}, "an edge refers to an atom beyond the 13"),
         (lambda frame: {"edges": frame.edges[:-1]}, "offsets is int8 .*; expected int8"),
         (lambda frame: {"edges": frame.edges[::-1]}, "not grouped by centre"),
         (
             lambda frame: {"edges": first_twice(frame.edges), "offsets": first_twice(frame.offsets)},
-            "an edge is there twice",
+            "an edge is repeated",
         ),
         (lambda frame: {"tags": frame.tags.astype(np.int64)}, "tags is int64"),
         (lambda frame: {"numbers": frame.numbers[:0]}, "0 atoms; expected 1 to 32,767"),
@@ -298,7 +298,7 @@ def first_twice(rows):
 )
 def test_an_impossible_frame_is_not_written(change, expected, slabs, tmp_path):
     path = tmp_path / "data.0000.lmdb"
-    with pytest.raises(RecordError, match=f"{re.escape(str(path))}, key 1: .*{expected}"):
+    with pytest.raises(FrameError, match=f"{re.escape(str(path))}, key 1: .*{expected}"):
         records.write(path, [slabs[0], replace(slabs[1], **change(slabs[1]))])
     assert not list(tmp_path.iterdir())
 
@@ -322,7 +322,7 @@ def stored(folder, values):
 def test_files_hold_the_frames_in_order_and_nothing_else(layout, slabs, tmp_path):
     path = tmp_path / "data.0000.lmdb"
     assert records.write(path, slabs * 40, layout) == 320
-    shard = Shard(path)
+    shard = LmdbShard(path)
     assert len(shard) == 320 and list(tmp_path.iterdir()) == [path]
     for index in range(320):
         assert_same(shard.read(index), slabs[index % 8])
@@ -348,15 +348,15 @@ def test_a_damaged_file_is_an_error_with_its_name(slabs, tmp_path):
         (whole[:-4096], r"ends after [\d,]+ of [\d,]+ bytes; fetch it again"),
         (whole[:100], "ends after 100 bytes"),
         (b"", "ends after 0 bytes"),
-        (b"x" * len(whole), "no LMDB file.*0x78787878 in place of 0xbeefc0de"),
+        (b"x" * len(whole), "not an LMDB file.*0x78787878; expected 0xbeefc0de"),
         (whole[:20] + b"\2" + whole[21:], "format 2.*expected format 1"),
     ):
         path.write_bytes(damaged)
         with pytest.raises(LmdbError, match=f"{re.escape(str(path))}.*{expected}"):
-            Shard(path)
+            LmdbShard(path)
     path.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
     with pytest.raises(LmdbError, match=r"damaged at page \d+; fetch it again"):
-        Shard(path)
+        LmdbShard(path)
 
 
 def test_damage_to_pages_of_the_tree_is_an_error_or_harmless(tmp_path):
@@ -378,9 +378,9 @@ def test_damage_to_pages_of_the_tree_is_an_error_or_harmless(tmp_path):
 
 def test_files_that_were_not_finished_are_told(slabs, tmp_path):
     record = records.encode(slabs[0])
-    with pytest.raises(RecordError, match="has no key `length`: its writing was interrupted"):
-        Shard(stored(tmp_path, {b"0": record}))
-    shard = Shard(stored(tmp_path, {b"0": record, b"length": pickle.dumps(3)}))
+    with pytest.raises(FrameError, match="has no key `length`: writing it was interrupted"):
+        LmdbShard(stored(tmp_path, {b"0": record}))
+    shard = LmdbShard(stored(tmp_path, {b"0": record, b"length": pickle.dumps(3)}))
     assert_same(shard.read(0), slabs[0])
-    with pytest.raises(RecordError, match="has no key 2, but a length of 3; make it anew"):
+    with pytest.raises(FrameError, match="has no key 2, but a length of 3; make it again"):
         shard.read(2)

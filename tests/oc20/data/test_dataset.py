@@ -116,7 +116,7 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
     with pytest.raises(DatasetError, match=rf"metadata.npz with the sizes of the frames is missing.*{fix}"):
         dataset(folder)
     others = opened(**right | {"free": right["free"][::-1]})
-    with pytest.raises(DatasetError, match=r"data.0002.lmdb, frame 1: .*\(8, \d+, \d+\), but metadata.npz says"):
+    with pytest.raises(DatasetError, match=r"data.0002.lmdb, frame 1: .*\(8, \d+, \d+\), but metadata.npz has"):
         others.read(4)
 
 

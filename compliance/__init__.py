@@ -1,4 +1,6 @@
-"""Checks result logs of MLPerf HPC: `python -m compliance.check logs/`, or from Python:
+"""Check result logs of MLPerf HPC.
+
+On the command line it is `python -m compliance.check logs/`; from Python:
 
 >>> import compliance
 >>> report = compliance.check(["results/"], profile="strict")   # doctest: +SKIP

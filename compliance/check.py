@@ -32,9 +32,9 @@ examples:
   python -m compliance.check my_organisation/          a submission: logs, runs, convergence, layout
   python -m compliance.check hpc_results_v3.0/         a repository of submissions
   cat result_0.txt | python -m compliance.check -      standard input
-  python -m compliance.check --follow live.txt         watch a run, hear early what will fail
+  python -m compliance.check --follow live.txt         watch a run and report early what will fail
   python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
-  python -m compliance.check --explain QUA01           what a rule wants and why
+  python -m compliance.check --explain QUA01           what a rule requires and why
   python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
 
 exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 an error or missing runs, 2 wrong use
@@ -47,7 +47,7 @@ Paths = Iterable[str | os.PathLike[str]] | os.PathLike[str] | str
 def check(paths: Paths, **options: Any) -> Report:
     """Return the report on logs, folders, packages or repositories; the options are those of `Options`.
 
-    Nothing is written. A path that does not exist gives a finding, as any unreadable log.
+    Nothing is written. A path that does not exist gives a finding, like any unreadable log.
     Raises TypeError for an option that does not exist.
     """
     several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        load_rules()  # those of installed packages, before ids are looked up
+        load_rules()  # of installed packages, before ids are looked up
         if given.explain or given.list_rules:
             return _show_rules(given)
         if not given.paths:
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
-    what = parser.add_argument_group("what to judge by (found out from folders and logs where not given)")
+    what = parser.add_argument_group("what to judge by (default: as folders and logs say)")
     what.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     what.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
     what.add_argument("--division", choices=("closed", "open"), help="judge by this division")
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         help="strict: the written rules (default); official: the verdict of the official tool",
     )
     what.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
-    what.add_argument("--waivers", metavar="FILE", help="YAML: system/scaling/benchmark: reason (convergence test)")
+    what.add_argument("--waivers", metavar="FILE", help="YAML: lines system/scaling/benchmark: reason")
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     output.add_argument("--follow", action="store_true", help="watch a log that is being written")
     output.add_argument(
-        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="give up after so long without news"
+        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="stop if nothing was logged in this time"
     )
     output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
     parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {VERSION}")
@@ -129,7 +129,7 @@ def _options(given: argparse.Namespace) -> Options:
     for text in given.ignore:
         id_, _, reason = text.partition("=")
         if not reason.strip():
-            raise ValueError(f"--ignore {text}: a rule is ignored for a reason; write --ignore {id_}='why'")
+            raise ValueError(f"--ignore {text}: a reason is required; write --ignore {id_}='why'")
         ignore[id_.strip()] = reason.strip()
     for prefix in (*select, *ignore):
         if not any(id_.startswith(prefix) for id_ in RULES):
@@ -160,7 +160,7 @@ def _waivers(path: str) -> dict[str, str]:
         raise ValueError(f"{path}: expected lines `system/scaling/benchmark: reason`")
     for name, reason in waivers.items():
         if not isinstance(name, str) or not isinstance(reason, str) or not reason.strip():
-            raise ValueError(f"{path}: {name!r}: a waiver needs a reason in words")
+            raise ValueError(f"{path}: {name!r}: expected a reason as text")
     return waivers
 
 

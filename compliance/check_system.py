@@ -1,4 +1,4 @@
-"""The check of a system description by itself, before there is a submission, and of whether logs agree with it."""
+"""Check a system description by itself, without a submission, and whether logs agree with it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ WITH_LOGS = (RightFolder, DescribedSystem, FitsSystem)
 def check_description(path: str, logs: Sequence[str], options: Options) -> Report:
     """Return the report on a system description, and on whether the logs agree with it.
 
-    The logs themselves are not judged here, and not listed: `check_paths` does that. If they are of a submission,
-    the descriptions in it do not matter. Never raises; a file that cannot be read is a finding.
+    The logs themselves are neither judged nor listed: `check_paths` does that. If they belong to a submission, its own
+    descriptions are ignored. Never raises; a file that cannot be read is a finding.
     """
     report = Report(options.profile)
     round_, why = choose_round(path, False, options)
@@ -52,12 +52,12 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
             together = tuple(rule for rule in found if isinstance(rule, WITH_LOGS))
             package.findings += apply_rules(together, results, report, options)
         silent = (run.path for run in seen.runs if run.benchmark is None)
-        package.findings += [DescribedSystem().skipped(path, "the log does not say its benchmark") for path in silent]
+        package.findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
     return report
 
 
 def _results(seen: Report, description: SystemDescription) -> list[ResultSet]:
-    """Return the logs as results of the described system, by benchmark and scaling; without those of no benchmark."""
+    """Return the logs as results of the described system, by benchmark and scaling; skip logs without a benchmark."""
     scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
     groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
     for run in seen.runs:

@@ -1,4 +1,4 @@
-"""What the commands that read results share: the round and own rules as arguments, and where their text goes."""
+"""What the commands that read results share: the options --round and --rules, and writing the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows the checker at work: makes a few logs and submissions, good and bad, checks them, and then your own.
+"""Demonstrate the checker: make and check a few logs and submissions, good and bad, and then check yours.
 
 `make demo` runs it; `make demo LOGS=path` also checks that tree.
 """
@@ -26,14 +26,14 @@ def _write(path: Path, data: bytes) -> str:
 
 STORIES: tuple[Story, ...] = (
     (
-        "An honest run of CosmoFlow",
-        "It reaches the target and keeps every rule.",
-        lambda folder: _write(folder / "honest.txt", SampleLog("cosmoflow").bytes()),
+        "A valid run of CosmoFlow",
+        "It reaches the target and complies with every rule.",
+        lambda folder: _write(folder / "valid.txt", SampleLog("cosmoflow").bytes()),
         0,
     ),
     (
         "A run that stopped its clock too early",
-        "run_stop stands before the evaluation that reaches the target. The official checker lets it pass.",
+        "run_stop comes before the evaluation that reaches the target. The official checker accepts it.",
         lambda folder: _write(
             folder / "early_stop.txt",
             SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop").bytes(),
@@ -42,21 +42,21 @@ STORIES: tuple[Story, ...] = (
     ),
     (
         "A restarted job that appended to its log",
-        "Two runs in one file: the official summary would score from the second start only.",
+        "Two runs in one file: the official summary would score only from the second start.",
         lambda folder: _write(folder / "restarted.txt", SampleLog("deepcam").twice().bytes()),
         1,
     ),
     (
         "A submission of one organisation",
-        "Ten runs of CosmoFlow, a throughput result beside it with pruned instances, and the system description.",
+        "Ten runs of CosmoFlow, a throughput result with pruned instances, and the system description.",
         lambda folder: (
             SamplePackage(scaling="weak", runs=12).with_time_to_train().prune(2).write(folder / "University")
         ),
         0,
     ),
     (
-        "The same with a run copied under another seed",
-        "Nine honest runs, and one of them twice with an edited seed. The official package checker lets it pass.",
+        "The same with a run copied under a different seed",
+        "Nine valid runs, one of them twice with an edited seed. The official package checker accepts it.",
         lambda folder: SamplePackage().copy(3, 7).edit(7, lambda log: log.set("seed", 4711)).write(folder / "Copycat"),
         1,
     ),
@@ -64,7 +64,7 @@ STORIES: tuple[Story, ...] = (
 
 
 def main(paths: list[str]) -> int:
-    """Tell the stories; return 0 if the checker said of each what it should. Then check `paths`."""
+    """Check the examples and then `paths`; return 0 if each example got the expected exit status."""
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="mlperf-hpc-demo-") as folder, contextlib.chdir(folder):
         for number, (title, text, make, expected) in enumerate(STORIES, 1):
@@ -77,7 +77,7 @@ def main(paths: list[str]) -> int:
         print(f"\n=== Your logs: {path} ===\n$ python -m compliance.check {path}\n", flush=True)
         check([path])
     if wrong:
-        print(f"\n{wrong} of {len(STORIES)} checks did not end as they should: please report this.", file=sys.stderr)
+        print(f"\n{wrong} of {len(STORIES)} checks ended unexpectedly: please report this.", file=sys.stderr)
     return 1 if wrong else 0
 
 

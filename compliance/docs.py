@@ -1,4 +1,4 @@
-"""Writes the generated pages of `docs/`: `python -m compliance.docs`; with `--check` only compares them.
+"""Write the generated pages of `docs/`: `python -m compliance.docs`; with `--check`, only compare them.
 
 rules.md and settings.md are generated as a whole, profiles.md between its two marks.
 """
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def pages(folder: Path) -> dict[Path, str]:
-    """Return what each page should hold.
+    """Return the expected contents of each page.
 
     Raises ValueError if profiles.md has lost its marks.
     """
@@ -83,8 +83,8 @@ def rules_page() -> str:
     """Return the reference of all rules of the suite, by family."""
     parts = [
         f"# Rules\n\n{NOTICE}\n",
-        f"{len(RULES)} rules. `python -m compliance.check --explain ID` shows one of them. What a rule says "
-        "comes from running it on its own examples.\n",
+        f"{len(RULES)} rules. `python -m compliance.check --explain ID` shows one of them. The messages "
+        "come from running each rule on its own examples.\n",
     ]
     for family, about in FAMILIES.items():
         parts.append(f"## {family}\n\n{prose(about)}.\n")
@@ -107,7 +107,7 @@ def _rule(rule: type[Rule]) -> str:
         lines.append(f"- profiles: {prose(rule.differs)}")
     findings = bad_findings(rule)
     if findings:
-        lines.append("- it says, for example:")
+        lines.append("- example messages:")
         lines += [f"  - {span(sentence(finding))}" for finding in findings]
     return "\n".join(lines) + "\n"
 
@@ -116,7 +116,7 @@ def _rule(rule: type[Rule]) -> str:
 
 
 def profiles_page(present: str, name: str) -> str:
-    """Return the page with its generated part renewed; what stands outside the marks stays.
+    """Return the page with its generated part renewed; the text outside the marks stays.
 
     Raises ValueError if a mark is missing or repeated, or the two are in the wrong order.
     """
@@ -134,7 +134,7 @@ def _differences() -> str:
         rule = "SET05" if row_.key.endswith("_samples") else "SET04"
         title = f"{span(row_.key)} ({prose(', '.join(where))})"
         rows.append((rule, title, prose(row_.allowed), prose(row_.official), prose(row_.examples)))
-    heading = ("rule", "what is true, or the setting", "strict", "official", "how they differ")
+    heading = ("rule", "rule, or setting", "strict", "official", "how they differ")
     rows.sort(key=lambda cells: cells[0])
     return f"{table(heading, rows)}\nThe other {same} rules are the same in both profiles.\n"
 
@@ -154,13 +154,13 @@ def settings_page() -> str:
     """Return the tables of settings: of each benchmark's closed division and mini problem, and of the open division."""
     parts = [
         f"# Settings\n\n{NOTICE}\n",
-        "What a log must say of its run, and which values are allowed; rules SET03, SET04 and SET05. A "
-        "setting is logged once. `seed` is judged by SET08 and RUN03 in the profile strict.\n",
+        "The settings that a log must state, and their allowed values; rules SET03, SET04 and SET05. Each "
+        "setting is logged once. In the profile strict, SET08 and RUN03 check `seed`.\n",
     ]
     for name, reference in REFERENCES.items():
         parts += [_about(f"{name}, closed division", reference), table(HEADING, _settings(reference))]
     for name, mini in MINIS.items():
-        # The official tool, and so the last column, knows no mini problem.
+        # The official tool, and so the last column, does not know the mini problems.
         rows = [cells[:-1] for cells in _settings(mini)]
         parts += [_about(f"{name}, mini problem", mini), table(HEADING[:-1], rows)]
     parts.append("## Open division\n\nHyperparameters and data are free.\n")
@@ -191,13 +191,13 @@ def _settings(reference: Reference) -> list[tuple[str, ...]]:
 
 
 def prose(text: str) -> str:
-    """Return a text of ours as Markdown; what stands in backticks is code already."""
+    """Return a text of the suite as Markdown; text in backticks is already code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([<*\[\]\\])", r"\\\1", part) for part in parts)
 
 
 def span(text: str) -> str:
-    """Return a text as code, whatever backticks it holds."""
+    """Return a text as code, even if it contains backticks."""
     if "`" not in text:
         return f"`{text}`"
     fence = "`" * (max(map(len, re.findall("`+", text))) + 1)

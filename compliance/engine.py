@@ -1,4 +1,4 @@
-"""The check: examines all logs that paths hold, judges result sets, packages and what is between them, and scores."""
+"""The check: examine all logs below the paths, judge and score result sets, and judge packages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Options", "apply_rules", "check_paths"]
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
-    """Return the report on everything that the paths hold.
+    """Return the report on everything below the paths.
 
     Raises RulesError if rules of your own cannot be loaded.
     """
@@ -67,7 +67,7 @@ def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: 
     for rule in rules:
         try:
             found += rule.check(subject)  # type: ignore[attr-defined]  # rules of sets, packages, submissions have it
-        except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
+        except Exception as error:  # a broken rule must neither end the check nor count as passed
             path = getattr(subject, "folder", getattr(subject, "root", ""))
             found.append(rule.found(path, 0, f"the rule itself failed: {error!r}; please report it"))
     kept, ignored = options.filter(found)
@@ -76,7 +76,7 @@ def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: 
 
 
 def _is_one_result(results: ResultSet, report: Report) -> bool:
-    """Tell whether a loose folder holds the runs of one result; logs of several kinds are judged one by one."""
+    """Tell whether a loose folder contains the runs of one result; logs of several kinds are judged individually."""
     if not results.runs:
         message = "no logs below this folder"
         report.own.append(Finding("FRM03", ERROR, results.folder, 0, message, "*.txt, *.log or result_* files"))
@@ -84,7 +84,7 @@ def _is_one_result(results: ResultSet, report: Report) -> bool:
 
 
 def _complete(results: ResultSet) -> None:
-    """Fill in what only the logs can say: their variant; benchmark and division of a loose folder."""
+    """Fill in what only the logs state: the variant; benchmark and division of a loose folder."""
     results.variant = _majority(run.variant for run in results.runs) or FULL
     if results.benchmark is None and results.loose:
         results.benchmark = _majority(run.benchmark for run in results.runs)

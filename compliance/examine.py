@@ -1,4 +1,4 @@
-"""Examines one log: reads it, finds out by what it is judged, runs the log rules, and digests it into a `Run`."""
+"""Examine one log: read it, determine what it is judged by, apply the log rules and return a `Run`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from compliance.model.layout import PowerPlace
 from compliance.rule import STRICT, Case, LogRule, rules_of
 
 HEADER = ("init_start", "submission_benchmark")
-"""Records that begin a log: after a run_start they begin another run."""
+"""Records at the start of a log: after a run_start they start another run."""
 FINDINGS_KEPT = 100
-"""Findings of a rule that are kept of each severity and key; the others are counted."""
+"""Findings of a rule that are kept per severity and key; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """A log to examine, and what its surroundings say of it.
+    """A log to examine, and what its surroundings say about it.
 
     division, benchmark: forced by the user. division_hint, benchmark_hint: of the folder or system
-    description, used where the log says nothing of use. power: the power files of the run, if there are any.
-    details: keep what reports and packages need, too.
+    description, used where the log does not say it. power: the power files of the run, if any.
+    details: also keep what reports and packages need.
     """
 
     path: str
@@ -45,7 +45,7 @@ class LogTask:
 
 
 def examine(task: LogTask) -> Run:
-    """Return what the log amounts to, with all findings about it."""
+    """Return the record of the run, with all findings about its log."""
     run = digest(read_log(task.path), task)
     if task.power is not None:
         run.power = read_power(task.power.nodes, task.power.switches, run.start_ms, run.stop_ms)
@@ -53,7 +53,7 @@ def examine(task: LogTask) -> Run:
 
 
 def digest(log: Log, task: LogTask) -> Run:
-    """Return what a log that was read amounts to, with all findings about it."""
+    """Return the record of the run whose log was read, with all findings about it."""
     case = case_of(log, task)
     findings: list[Finding] = []
     prefixes, reason = _readable_part(log) if case.strict else (("",), "")
@@ -63,7 +63,7 @@ def digest(log: Log, task: LogTask) -> Run:
         try:
             found: list[Finding] = list(rule.check(log, case))  # type: ignore[attr-defined]  # all are LogRules
             findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
-        except Exception as error:  # a broken rule must not end the check, nor pass for a kept one
+        except Exception as error:  # a broken rule must neither end the check nor count as passed
             findings.append(rule.found(task.path, 0, f"the rule itself failed: {error!r}; please report it"))
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
@@ -71,7 +71,7 @@ def digest(log: Log, task: LogTask) -> Run:
 
 
 def _limited(found: list[Finding]) -> Iterator[Finding]:
-    """Yield the findings of a rule, of each severity and key the first hundred and how many more there are."""
+    """Yield the findings of a rule: per severity and key the first hundred, and a count of the others."""
     counts: Counter[tuple[str, str]] = Counter()
     others: dict[tuple[str, str], Finding] = {}
     for finding in found:
@@ -82,24 +82,24 @@ def _limited(found: list[Finding]) -> Iterator[Finding]:
         elif counts[kind] == FINDINGS_KEPT + 1:
             others[kind] = finding
     for kind, finding in others.items():
-        yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, from this line on")
+        yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, starting at this line")
 
 
 def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
-    """Return the prefixes of the rules that make sense for this log, and why not all of them.
+    """Return the prefixes of the rules that apply to this log, and why the others do not.
 
-    One bad file is one finding, not one for every record that it lacks or has twice.
+    A bad file is one finding, not one for every missing or repeated record.
     """
     if not log.record_count:
         return ("FRM",), "all other rules: the log has no records"
     starts = log["run_start"]
     if len(starts) > 1 and any(r.order > starts[0].order for key in HEADER for r in log[key]):
-        return ("FRM", "ORD04", "ORD05", "ORD08"), "all other rules: the file holds several runs"
+        return ("FRM", "ORD04", "ORD05", "ORD08"), "all other rules: the file contains several runs"
     return ("",), ""
 
 
 def case_of(log: Log, task: LogTask) -> Case:
-    """Return what the log is judged against: its own words first, then the user's and the folder's."""
+    """Return what the log is judged against: what it says itself, then what the user and the folder say."""
     division, benchmark = _division(log, task), _benchmark(log, task)
     variant = variant_of(log) if task.profile == STRICT else FULL
     return Case(

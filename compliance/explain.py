@@ -1,4 +1,4 @@
-"""Explains rules: `python -m compliance.check --explain QUA01`, `--explain QUA`, `--list-rules`."""
+"""Explain rules: `python -m compliance.check --explain QUA01`, `--explain QUA`, `--list-rules`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WIDTH = 100
 
 
 def explain(rule_id: str) -> str:
-    """Return what a rule asks, why, and what it says to bad examples; for a prefix such as `QUA` its rules.
+    """Return what a rule requires, why, and its messages for bad examples; for a prefix such as `QUA`, its rules.
 
-    Raises ValueError for an id that is none, with those that come close.
+    Raises ValueError for an unknown id; the message names similar ones.
     """
     wanted = rule_id.strip().upper()
     if wanted in RULES:
@@ -39,7 +39,7 @@ def explain(rule_id: str) -> str:
     if below:
         return _table(below)
     near = difflib.get_close_matches(wanted, RULES, n=3, cutoff=0.5)
-    hint = f"close to it are {' and '.join(near)}" if near else f"an id looks like {min(RULES)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"an id looks like {min(RULES)}"
     raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
 
 
@@ -55,7 +55,7 @@ def list_rules(profile: str | None = None) -> str:
 
 def _table(rules: list[type[Rule]]) -> str:
     """Return the rules line by line, each family below its heading."""
-    rows = [("id", "severity", "profiles", "what is true where it is kept")]
+    rows = [("id", "severity", "profiles", "rule")]
     rows += [(rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     first, *lines = (
@@ -85,7 +85,7 @@ def _explained(rule: type[Rule]) -> str:
             lines += textwrap.wrap(text, WIDTH, initial_indent=f"{label:<11}", subsequent_indent=" " * 11)
     findings = bad_findings(rule)
     if findings:
-        lines += ["", "What it says to examples that break it:"]
+        lines += ["", "Messages for examples that break it:"]
         lines += [f"  {sentence(finding)}" for finding in findings]
     return "\n".join(lines) + "\n"
 

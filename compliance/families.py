@@ -6,14 +6,14 @@ from typing import Final
 
 FAMILIES: Final = {
     "FRM": "The form of a log file: bytes, lines, records, times",
-    "ORD": "The course of a run: which events, epochs and evaluations the log has, in which order, at which times",
+    "ORD": "The course of a run: its events, epochs and evaluations, their order and their times",
     "PKG": "A submission folder: layout, names, system descriptions, implementations, and its place in a repository",
-    "POW": "Power files: measuring is optional, but a measured result is measured in every run and on every node",
+    "POW": "Power files: measuring is optional, but covers all runs of a result and all nodes of a run",
     "PRV": "Personal data: mail addresses and home directories",
     "QUA": "The quality that a run reached",
-    "RCP": "Convergence: the comparison with the reference convergence points, and the factors that follow",
-    "RUN": "The runs of one result: how many, how alike or different, and how they fit the system",
-    "SET": "What a log states: who submits what, with which settings, on which data and which variant of the problem",
+    "RCP": "Convergence: the comparison with the reference convergence points (RCP), and the resulting factors",
+    "RUN": "The runs of one result: their number, what they share, where they differ, how they fit the system",
+    "SET": "What a log states: who submits what, with which settings, on which data and variant of the problem",
 }
 """What the rules with a prefix are about. A rule of your own takes a prefix that is not in this table."""
 

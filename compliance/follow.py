@@ -1,4 +1,4 @@
-"""Watches logs that are being written, shows how the runs go, and tells early what will fail."""
+"""Watch logs that are being written, show the progress of the runs, and report early what will fail."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from compliance.options import Options
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
-"""Rules that only a complete log can keep or break."""
+"""Rules that only a complete log can pass or fail."""
 HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
-"""Rules whose records come before run_start: what is missing then will not come any more."""
+"""Rules about records before run_start: what is missing then will not follow."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Watched:
 def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> int:
     """Watch until every log has its run_stop; return the exit status of the last state.
 
-    Findings are printed once, as soon as they are certain. A file that does not exist yet is waited for.
+    Print each finding once, as soon as it is certain. Wait for a file that does not exist yet.
     """
     watched = []
     for path in paths:
@@ -49,7 +49,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
     while any(one.run is None for one in watched):
-        looked = [_look(one, options) for one in watched if one.run is None]  # look at all, also after news
+        looked = [_look(one, options) for one in watched if one.run is None]
         if any(looked):
             news = time.monotonic()
         elif timeout_seconds and time.monotonic() - news > timeout_seconds:
@@ -60,11 +60,11 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
 
 
 def _look(one: _Watched, options: Options) -> bool:
-    """Read what is new in one log and tell about it; return whether there was anything."""
+    """Read and report what is new in one log; return whether there was anything."""
     try:
         status = os.stat(one.path)
         if one.offset and (status.st_size < one.offset or status.st_ino != one.inode):
-            _say(f"{one.path}: starts anew")
+            _say(f"{one.path}: starts again")
             one.reader, one.offset = LogReader(one.path), 0
             one.told.clear()
         one.inode = status.st_ino
@@ -106,9 +106,9 @@ def _tell(one: _Watched, log: Log, findings: list[Finding], finished: bool) -> N
 
 
 def _certain(finding: Finding, log: Log) -> bool:
-    """Tell whether nothing that may still be logged can take the finding back."""
+    """Tell whether no later record can revoke the finding."""
     if finding.rule in LATE_RULES:
-        # What these rules say about a record that is there stands; what they miss may still come.
+        # What these rules say about an existing record is final; a missing one may still follow.
         return finding.rule in ("ORD03", "ORD07") and finding.line > 0 and "has no" not in finding.message
     if finding.line == 0:
         return bool(log["run_start"]) and finding.rule.startswith(HEADER_RULES)

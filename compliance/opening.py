@@ -1,4 +1,4 @@
-"""Opens what paths hold: packages, result sets and single logs, and by what each log is to be judged."""
+"""Open the packages, result sets and single logs below the paths, and determine what each log is judged by."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OpenedSet = tuple[ResultSet, SetPlace]
 
 @dataclass(slots=True)
 class Opened:
-    """What paths hold, before any log is read.
+    """What is below the paths, before any log is read.
 
     rounds: by which round each input is judged, and why. sets: each with its place, without runs.
-    tasks: the logs to examine: those of the sets, counted and pruned, in their order; then those of no set.
+    tasks: the logs to examine: those of the sets in order, counted and pruned, then those outside sets.
     """
 
     rounds: list[tuple[str, str, str]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Opened:
 
 
 def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Opened:
-    """Return what the paths hold; reads descriptions and parameters, but no log."""
+    """Return what is below the paths; read descriptions and parameters, but no logs."""
     places, opened = discover([os.fspath(path) for path in paths]), Opened()
 
     def round_for(path: str, flat: bool = False) -> str:
@@ -65,7 +65,7 @@ def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
     if flat:
         return "0.7", "the layout is flat"
     named = round_of_path(path) if path != "-" else None
-    return (named, "a folder is named so") if named else (ROUNDS[-1], "the newest")
+    return (named, "named in the path") if named else (ROUNDS[-1], "the newest")
 
 
 def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[Package, list[OpenedSet]]:
@@ -146,7 +146,7 @@ def _scaling_factor(path: str) -> float | None:
 
 
 def _parameters(path: str, package: Package) -> bool:
-    """Note lines that switch checks off; tell whether the official tool would obey one about convergence."""
+    """Record lines that switch checks off; tell whether the official tool would obey one about convergence."""
     try:
         with open(path, encoding="latin-1") as file:
             lines = file.read(1 << 16).splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""The options of a check, by the user."""
+"""The options of a check."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from compliance.rule import STRICT
 class Options:
     """How to check.
 
-    round, benchmark, division: forced by the user; otherwise found out. select: only rules with these ids or
-    prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: reason for a failed
+    round, benchmark, division: forced by the user; otherwise as folders and logs say. select: only rules with
+    these ids or prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: reason for a failed
     convergence test, by result set (`system/scaling/benchmark`). jobs: processes; 0 for all cores.
     progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
-    registered for later checks of this process. details: keep what reports and packages need of each log, too.
+    registered for later checks of this process. details: also keep what reports and packages need of each log.
     """
 
     profile: str = STRICT

@@ -1,4 +1,4 @@
-"""Examines many logs: in this process, or on all cores where that is faster."""
+"""Examine many logs, in this process or, where that is faster, on all cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARALLEL_BYTES = 24 << 20
 
 
 def examine_all(tasks: list[LogTask], options: Options) -> Iterator[Run]:
-    """Return an iterator over what the logs say, in the order of the tasks; on all cores if there is much to read."""
+    """Return an iterator over the runs, in the order of the tasks; use all cores if there is much to read."""
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(map(_size, (*(task.path for task in tasks), *measured)))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
@@ -31,8 +31,8 @@ def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> 
 
     method = "fork" if sys.platform == "linux" else None
     chunk = max(1, min(32, len(tasks) // (4 * jobs)))
-    # Ctrl-C is for the main process alone: it ends the others, without a traceback from each. They inherit the
-    # mask, so that not even one that is just starting hears the signal.
+    # Only the main process handles Ctrl-C: it ends the others, without a traceback from each. They inherit the
+    # mask, so that even a starting process is not interrupted.
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         pool = multiprocessing.get_context(method).Pool(jobs)
@@ -58,7 +58,7 @@ def _size(path: str) -> int:
 
 
 class Examine:
-    """Examines one log and filters its findings; can be sent to another process."""
+    """Examine one log and filter its findings; can be sent to another process."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

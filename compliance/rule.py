@@ -31,7 +31,7 @@ PROFILES: Final = (STRICT, OFFICIAL)
 class Case:
     """What a log is checked against.
 
-    division and benchmark are None where neither the log nor its surroundings tell them.
+    division and benchmark are None if neither the log nor its surroundings state them.
     """
 
     round: str
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def strict(self) -> bool:
-        """Whether the written rules count; otherwise only what the official tool looks at."""
+        """Whether the written rules apply; otherwise only what the official tool checks."""
         return self.profile == STRICT
 
 
@@ -57,8 +57,8 @@ class Rule:
 
     cite: where the rules say so. why: why it matters. fix: how to fix it.
     profiles: in which profiles the rule runs; differs: how its findings differ between them.
-    good, bad: examples, made by the functions of `compliance.samples.log`; a test demands that no bad one goes
-    unnoticed and that no good one is reported.
+    good, bad: examples, made by `compliance.samples`; a test checks that the rule reports the bad ones and not the
+    good ones.
     """
 
     id: ClassVar[str] = ""
@@ -82,7 +82,7 @@ class Rule:
 
     @classmethod
     def title(cls) -> str:
-        """Return what is true where the rule is kept: the first line of the docstring."""
+        """Return the rule in one sentence: the first line of the docstring."""
         return (cls.__doc__ or "").strip().splitlines()[0]
 
     @classmethod
@@ -97,7 +97,7 @@ class Rule:
         return Finding(self.id, severity or self.severity, path, line, message, expected, key)
 
     def skipped(self, path: str, reason: str) -> Finding:
-        """Return the finding that the rule could not be applied, and why."""
+        """Return a finding that the rule could not be applied, and why."""
         return Finding(self.id, SKIPPED, path, 0, reason)
 
 
@@ -109,7 +109,7 @@ def _problem(rule: type[Rule]) -> str:
     """Return what is wrong with the definition of a rule, "" if nothing is."""
     id_, known = rule.id, RULES.get(rule.id)
     if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_):
-        return f"id {id_!r} is not one: expected three capital letters and two digits, such as OWN01"
+        return f"id {id_!r}: expected three capital letters and two digits, such as OWN01"
     if known is not None and (known.__module__, known.__qualname__) != (rule.__module__, rule.__qualname__):
         return f"id {id_} is taken by {known.__qualname__} ({known.__module__}); choose another"
     if id_ in RETIRED:
@@ -117,14 +117,14 @@ def _problem(rule: type[Rule]) -> str:
     if prefix(id_) in FAMILIES and not rule.__module__.startswith(f"{__package__}."):
         return f"the ids {prefix(id_)}… are the suite's; choose another prefix, such as OWN"
     if rule.severity not in SEVERITIES:
-        return f"severity {rule.severity!r} is none of {', '.join(SEVERITIES)}"
+        return f"severity {rule.severity!r} is not one of {', '.join(SEVERITIES)}"
     if not (rule.__doc__ or "").strip():
-        return "has no docstring; its first line says what is true where the rule is kept"
+        return "lacks a docstring; its first line states the rule"
     return ""
 
 
 def forget() -> None:
-    """Have the rules that apply found out again: some were defined or removed."""
+    """Clear the cache of applicable rules: some were defined or removed."""
     _instances.clear()
 
 

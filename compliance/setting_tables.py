@@ -1,4 +1,4 @@
-"""The settings of all benchmarks as rows of tables: what is allowed, what the official tool tests instead."""
+"""The settings of all benchmarks as table rows: what is allowed, and what the official tool tests instead."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PROBES: tuple[Any, ...] = (
     *(1, 1.0, 0, 0.5, 2, 1.5, -1, True, False, float("nan"), float("inf")),
     *("1", "text", "", None, [], [1], [0.5], [-1], ["1"], [0.5, 2], {}),
 )
-"""Values of all kinds; those that only one profile accepts show what a difference means."""
+"""Values of all kinds; those that only one profile accepts illustrate a difference."""
 MOST_EXAMPLES = 4
 UNNOTICED = "none of the values tried"
 
 
 class SettingRow(NamedTuple):
-    """What a table says of a setting: all but the benchmarks and rounds in which it holds."""
+    """What a table says about a setting, except for the benchmarks and rounds where it applies."""
 
     key: str
     allowed: str
@@ -40,10 +40,10 @@ def row(setting: Setting) -> SettingRow:
 
 
 def judged_apart(setting: Setting) -> str:
-    """Return a few values that only one of the profiles accepts, in words; "" where both ask the same."""
+    """Return in words a few values that only one of the profiles accepts; "" if both are the same."""
     official = setting.official
     if official is None or official in (ANY, NOT_EMPTY):
-        return "the official tool does not look at the value"
+        return "the official tool does not check the value"
     parts = []
     for name, one, other in (("official", official, setting.allowed), ("strict", setting.allowed, official)):
         values = [show(value) for value in PROBES if one.allows(value) and not other.allows(value)]
@@ -53,7 +53,7 @@ def judged_apart(setting: Setting) -> str:
 
 
 def settings_by_row(reference: Reference) -> dict[SettingRow, list[str]]:
-    """Return the settings of a closed division or mini problem, each with the rounds in which it holds."""
+    """Return the settings of a closed division or mini problem, each with the rounds where it applies."""
     rows: dict[SettingRow, list[str]] = {}
     for round_ in reference.rounds:
         for setting in reference.settings_of(round_, "closed"):
@@ -62,12 +62,12 @@ def settings_by_row(reference: Reference) -> dict[SettingRow, list[str]]:
 
 
 def differences() -> dict[SettingRow, list[str]]:
-    """Return the settings that the profiles judge differently, each with the benchmarks in which they do."""
+    """Return the settings that the profiles judge differently, each with the benchmarks concerned."""
     found: dict[SettingRow, dict[str, tuple[str, ...]]] = {}
     for name, reference in REFERENCES.items():
         for row_, rounds in settings_by_row(reference).items():
             if row_.allowed != row_.official or row_.examples not in ("", UNNOTICED):
-                # Whether the key must be there is the same in both profiles: no row of its own.
+                # Whether the key is required is the same in both profiles: not a row of its own.
                 found.setdefault(row_._replace(needed="", why=""), {})[name] = tuple(rounds)
     where = {row_: _benchmarks(rounds) for row_, rounds in found.items()}
     for setting in OPEN_SETTINGS:
@@ -76,7 +76,7 @@ def differences() -> dict[SettingRow, list[str]]:
 
 
 def _benchmarks(rounds_of: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return benchmarks in words, with the rounds where it is not in all of them."""
+    """Return benchmarks in words, with the rounds where it does not apply to all of them."""
     if all(rounds_of.get(name) == reference.rounds for name, reference in REFERENCES.items()):
         return ["all"]
     return [

@@ -1,6 +1,6 @@
-"""The formats of a report: `FORMATS[name](report, style)` returns its text, with a last line end.
+"""The formats of a report: `FORMATS[name](report, style)` returns its text, with a final newline.
 
-A format's module is imported when it is first used: a check of one log starts in hundredths of a second.
+A format's module is imported on first use: the check of one log must start within hundredths of a second.
 """
 
 from __future__ import annotations

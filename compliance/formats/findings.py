@@ -1,4 +1,4 @@
-"""The findings of a report in the order in which people want to read them, grouped and counted."""
+"""The findings of a report in reading order, grouped and counted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def all_shown(report: Report) -> list[Shown]:
 
 
 def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
-    """Return the worst of the set's own findings and those of its logs; so the worst line is the verdict."""
+    """Return the verdict on the set's own findings and those of its logs."""
     found = lowered(results.findings, False)
     for run in (*results.runs, *results.pruned):
         found += lowered(run.findings, run.path in tolerated)
@@ -83,7 +83,7 @@ class Group:
 
 
 def extent(findings: list[Finding]) -> str:
-    """Return `12 in 3 files`, `in 3 files` for one in each; of what is about no file the number alone."""
+    """Return `12 in 3 files`, `in 3 files` for one in each; without files, only the number."""
     paths = {finding.path for finding in findings if finding.path}
     if not paths:
         return str(len(findings))
@@ -109,12 +109,12 @@ def grouped(found: Iterable[Shown], *severities: str) -> list[Group]:
 
 
 def result_sets(report: Report) -> list[ResultSet]:
-    """Return the sets whose runs belong together; a loose folder of unlike logs is none."""
+    """Return the sets whose runs belong together; leave out loose folders of unlike logs."""
     return [results for results in report.sets if results.reference or not results.loose]
 
 
 def many_rounds(report: Report) -> bool:
-    """Tell whether the results are of several rounds, so that their names alone may be the same."""
+    """Tell whether there are results of several rounds, whose names may then coincide."""
     return len({results.round for results in report.sets}) > 1
 
 
@@ -135,7 +135,7 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str], list[str]]:
 def summary(report: Report, found: list[Shown]) -> str:
     """Return verdict and counts: `FAIL: 3 errors, 2 warnings, 1 note in 12 logs`.
 
-    Of what is incomplete, what it lacks comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
+    If runs are missing, their number comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
     """
     described = sum(len(package.descriptions) for package in report.packages)
     extent_ = (described, "system description") if described and not report.runs else (len(report.runs), "log")

@@ -1,7 +1,7 @@
 """The report as workflow commands of GitHub Actions, which show findings at the lines of the logs.
 
-Escapes: github.com/actions/toolkit, packages/core/src/command.ts. GitHub shows ten annotations of each level
-for each step; all of them are in the job's log.
+Escapes: github.com/actions/toolkit, packages/core/src/command.ts. GitHub shows ten annotations per level and
+step; the job's log has all of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice", SKIPPED: "notice
 def render(report: Report, style: Style) -> str:
     """Return commands, and the verdict in the last line.
 
-    One command stands for the like findings in a file; of notes and skipped rules, one for each rule.
+    There is one command for equal findings in a file; for notes and skipped rules, one per rule.
     """
     found = all_shown(report)
     lines = [
-        _command(same[0], same[0].text + _repeated(same) + _mend(group), style)
+        _command(same[0], same[0].text + _repeated(same) + _fix(group), style)
         for group in grouped(found, ERROR, WARNING)
         for same in _alike(group)
     ]
@@ -37,7 +37,7 @@ def render(report: Report, style: Style) -> str:
 
 
 def _minor(found: list[Shown], style: Style) -> Iterator[str]:
-    """Yield one command for each rule with notes, or that was not checked, at its first place."""
+    """Yield one command for each rule with notes, or not checked, at its first place."""
     for group in grouped(found, NOTE, SKIPPED):
         first = group.shown[0]
         what = "not checked: " if group.severity == SKIPPED else ""
@@ -46,7 +46,7 @@ def _minor(found: list[Shown], style: Style) -> Iterator[str]:
 
 
 def _alike(group: Group) -> list[list[Shown]]:
-    """Return the findings, those with one text about one file together."""
+    """Return the findings, grouped by file and text."""
     found: dict[tuple[str, str], list[Shown]] = {}
     for shown in group.shown:
         found.setdefault((shown.finding.path, shown.text), []).append(shown)
@@ -57,9 +57,9 @@ def _repeated(same: list[Shown]) -> str:
     return f" ({len(same)} times in this file)" if len(same) > 1 else ""
 
 
-def _mend(group: Group) -> str:
+def _fix(group: Group) -> str:
     rule = RULES.get(group.rule)
-    return f"\nMend: {rule.fix}" if rule and rule.fix else ""
+    return f"\nFix: {rule.fix}" if rule and rule.fix else ""
 
 
 def _command(shown: Shown, message: str, style: Style) -> str:

@@ -1,7 +1,7 @@
 """The report for programs: one JSON object in ASCII. Its schema is docs/reference/report.schema.json.
 
-`schema` is 1; members may be added under that number, none changes its meaning or goes. Numbers are finite:
-what a log states as NaN or infinite is null here. Paths are relative to the folder the check was called in.
+`schema` is 1; under that number fields may be added, but not removed or changed in meaning. Numbers are finite:
+NaN and infinities of a log become null. Paths are relative to the folder the check was called in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 LARGEST = 1 << 64
-"""Whole numbers beyond it are null: few JSON readers take them."""
+"""Larger whole numbers become null: few JSON readers accept them."""
 
 
 def render(report: Report, style: Style) -> str:
@@ -36,7 +36,7 @@ def render(report: Report, style: Style) -> str:
 
 
 def document(report: Report, style: Style) -> dict[str, Any]:
-    """Return the report as one JSON-like object, numbers as they are."""
+    """Return the report as one JSON-like object, with numbers as they are."""
     tolerated = report.tolerated
     counts = report.counts()
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
@@ -132,7 +132,7 @@ def _judgement(verdict: Verdict | None) -> dict[str, Any] | None:
 
 
 def _score(score: TimeToTrain | Throughput | None) -> dict[str, Any] | None:
-    """Return the fields of the score and what follows from them."""
+    """Return the fields of the score and what is derived from them."""
     if score is None:
         return None
     derived = ("normalized", "scaled", "models_per_minute", "normalized_models_per_minute")
@@ -152,7 +152,7 @@ def _finding(finding: Finding, style: Style) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """Return the value with only what every JSON reader takes: no NaN, no huge integer, no half surrogate."""
+    """Return the value in a form that every JSON reader accepts: no NaN, huge integer or lone surrogate."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, bool) or value is None:

@@ -2,7 +2,7 @@
 
 A suite is a result set, a folder of single logs, or a package; a case is a log or a group of rules about the
 suite as a whole; a rule that could not be applied is a skipped case. Warnings and notes, which JUnit does not
-know, are the output of their case.
+have, are the output of their case.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _suite(root: Xml.Element, name: str) -> Xml.Element:
 
 
 def _groups(kind: type[Rule], round_: str, division: str | None, profile: str) -> set[str]:
-    """Return the prefixes (such as `RUN`) of the rules of a kind that were asked; "" for any round."""
+    """Return the prefixes (such as `RUN`) of the rules of a kind that were applied; round "" means any."""
     return {
         prefix(id_)
         for id_, rule in RULES.items()
@@ -113,7 +113,7 @@ def _lines(found: Iterable[Shown], style: Style) -> str:
 
 
 def _count(root: Xml.Element) -> None:
-    """Write into each suite, and into the whole, how many cases there are of each outcome."""
+    """Write the number of cases of each outcome into each suite and into the root."""
     for element in (root, *root):
         found = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
         for name in NUMBERED:

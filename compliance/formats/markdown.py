@@ -1,7 +1,7 @@
 """The report as Markdown for pull-request comments and $GITHUB_STEP_SUMMARY.
 
-Text from logs stands in <code> with its punctuation as entities: it is no markup, no link and mentions
-nobody. The length stays below GitHub's limit for a comment (65,536 characters).
+Text from logs is in <code> with its punctuation as entities, so that it cannot be markup, a link or a mention.
+The length stays below GitHub's limit for a comment (65,536 characters).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MOST_CHARACTERS = 60_000
 
 
 def render(report: Report, style: Style) -> str:
-    """Return verdict, results, scores, and the findings to unfold."""
+    """Return verdict, results, scores and collapsed findings."""
     found = all_shown(report)
     blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, found), _rounds(report, style)]
     blocks += [_sets(report, style), _logs(report, style)]
@@ -63,7 +63,7 @@ def render(report: Report, style: Style) -> str:
 
 
 def _fitting(blocks: list[str], details: Iterable[str]) -> list[str]:
-    """Return the blocks and as many of the details as a comment can hold; the rest is counted."""
+    """Return the blocks and as many details as fit into a comment; count the rest."""
     kept, length, left_out = [], 0, 0
     for block in (*blocks, *details):
         length += len(block) + 2
@@ -72,7 +72,7 @@ def _fitting(blocks: list[str], details: Iterable[str]) -> list[str]:
         else:
             left_out += 1
     if left_out:
-        kept.append(f"{counted(left_out, 'part')} of the report left out: too long for a comment.")
+        kept.append(f"{counted(left_out, 'part')} of the report omitted: too long for a comment.")
     return kept
 
 
@@ -82,7 +82,7 @@ def escaped(text: object) -> str:
 
 
 def code(text: object) -> str:
-    """Return text from a log or a path as code: so it also mentions nobody and links no issue."""
+    """Return text from a log or a path as code, so that it neither mentions users nor links issues."""
     shown = escaped(text)
     return f"<code>{shown}</code>" if shown.strip() else ""
 

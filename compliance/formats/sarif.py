@@ -1,6 +1,6 @@
 """The report as SARIF 2.1.0, the format of code scanning services and editors.
 
-Source: OASIS, Static Analysis Results Interchange Format 2.1.0. A rule that could not be applied is no result
+Source: OASIS, Static Analysis Results Interchange Format 2.1.0. A rule that could not be applied is not a result
 but a notification of the invocation; an ignored finding is a suppressed result.
 """
 
@@ -96,7 +96,7 @@ def _notification(shown: Shown, style: Style) -> dict[str, Any]:
 
 
 def _location(path: str, line: int, style: Style) -> dict[str, Any]:
-    """Return where; code scanning refuses a result without a place, so that the whole is the base folder."""
+    """Return the location; code scanning rejects results without one, so the default is the base folder."""
     place: dict[str, Any] = {"artifactLocation": _artifact(relative(path, style) or ".")}
     if line > 0:
         place["region"] = {"startLine": line}

@@ -1,4 +1,4 @@
-"""How a report is shown, the same for every format."""
+"""Style options, the same for every format."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class Style:
     """How a report is shown.
 
     color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).
-    verbose: nothing is collapsed (text only). base: folder that shown paths are relative to; "" for none.
+    verbose: collapse nothing (text only). base: folder that paths are shown relative to; "" for none.
     """
 
     color: bool = False

@@ -1,4 +1,4 @@
-"""The tables of scores: one for times to train, one for throughputs. The formats only draw them."""
+"""The tables of scores, for times to train and for throughput; the formats only render them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "energy")
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """A table: what it shows, its columns, its rows, and how many columns from the left hold text."""
+    """A table: title, columns, rows, and how many columns from the left contain text."""
 
     title: str
     columns: tuple[str, ...]
@@ -29,7 +29,7 @@ class ScoreTable:
 
 
 def score_tables(report: Report) -> list[ScoreTable]:
-    """Return the tables that have a row; columns without any entry are left out."""
+    """Return the tables that have rows; leave out empty columns."""
     times, rates = [], []
     tolerated, rounds = report.tolerated, many_rounds(report)
     for results in report.sets:

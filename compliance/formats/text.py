@@ -1,4 +1,4 @@
-"""The report for people at a terminal: each result in a line, findings, scores; last of all the verdict."""
+"""The report for people at a terminal: a line per result, findings, scores, and finally the verdict."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 COLORS = {PASS: 32, WARN: 33, INCOMPLETE: 33, FAIL: 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
 FEW = 3
-"""So many places are named where the same is found in more of them."""
+"""How many places are listed if the same is found in more."""
 MANY_TEXTS = 10
 MANY_LOGS = 40
-"""Above these numbers, further texts of one rule and further passing logs are counted, not listed."""
+"""Above these numbers, further texts of a rule and further passing logs are counted, not listed."""
 
 
 def render(report: Report, style: Style) -> str:
-    """Return the report as text; the last line holds the verdict."""
+    """Return the report as text; the last line is the verdict."""
     found = all_shown(report)
     blocks = [
         _rounds(report, style),
@@ -68,7 +68,7 @@ def _paint(text: str, color: str, style: Style) -> str:
 
 
 def _named(places: list[str], style: Style) -> str:
-    """Return the places, all or the first few and how many more."""
+    """Return all places, or the first few and a count of the others."""
     if style.verbose or len(places) <= FEW:
         return ", ".join(places)
     return f"{', '.join(places[:FEW])} and {len(places) - FEW} more"
@@ -148,7 +148,7 @@ def _group(group: Group, style: Style) -> list[str]:
 
 
 def _minor(found: list[Shown], style: Style) -> list[list[str]]:
-    """Return the blocks of notes and of what was not checked: one line for each rule unless verbose."""
+    """Return the blocks of notes and skipped rules: one line per rule unless verbose."""
     blocks = []
     for severity, heading in ((NOTE, "Notes"), (SKIPPED, "Not checked")):
         groups = grouped(found, severity)

@@ -1,4 +1,4 @@
-"""How all formats call things: paths, numbers, scores, verdicts; nothing in it acts on a terminal."""
+"""The words of all formats for paths, numbers, scores and verdicts; safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict
 
 SHORTEST_STAGING = 0.005
-"""Minutes; what is shorter would be shown as 0.00."""
+"""Minutes; anything shorter would be shown as 0.00."""
 DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
-"""Cases of a convergence verdict in which the result was compared; not passed means too fast."""
+"""Cases in which a result was compared with a point; if it did not pass, it is too fast."""
 
 
 def clean(text: object) -> str:
-    r"""Return the text with all that is no visible character as an escape such as `\x1b` or `\u202e`.
+    r"""Return the text with every invisible character as an escape such as `\x1b` or `\u202e`.
 
-    That takes in line ends, terminal escapes, direction marks and halves of surrogate pairs.
+    This includes newlines, terminal escapes, direction marks and lone surrogates.
     """
     text = str(text)
     if text.isprintable():
@@ -34,7 +34,7 @@ def clean(text: object) -> str:
 
 
 def relative(path: str, style: Style) -> str:
-    """Return the path as seen from the style's base if it lies below that; `.` for the base itself."""
+    """Return the path relative to the style's base if it lies below; `.` for the base itself."""
     if style.base and path == style.base:
         return "."
     path = path.removeprefix(os.path.join(style.base, "")) if style.base else path
@@ -46,7 +46,7 @@ def relative(path: str, style: Style) -> str:
 def shown_path(path: str, style: Style) -> str:
     """Return the path for people.
 
-    A name cannot begin a line with a workflow command such as `::error` or `##[error]`.
+    A name cannot start a line with a workflow command such as `::error` or `##[error]`.
     """
     if path == "-":
         return "standard input"
@@ -55,7 +55,7 @@ def shown_path(path: str, style: Style) -> str:
 
 
 def place(path: str, line: int, style: Style) -> str:
-    """Return `path:line`, without line where the file as a whole is meant, "" where nothing is."""
+    """Return `path:line`, or the path if the finding is about the whole file, or "" without a path."""
     return f"{shown_path(path, style)}:{line}" if line > 0 and path else shown_path(path, style)
 
 
@@ -72,7 +72,7 @@ def minutes(value: float | None) -> str:
 
 
 def energy(joules: float) -> str:
-    """Return an energy with four digits and a unit that suits it: `5.312 MJ`."""
+    """Return an energy with four digits and a suitable unit: `5.312 MJ`."""
     for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
         if joules >= size:
             return f"{joules / size:.4g} {unit}"
@@ -80,12 +80,12 @@ def energy(joules: float) -> str:
 
 
 def matters(staging_minutes: float | None) -> bool:
-    """Tell whether data were staged at all: many logs hold an empty staging interval of milliseconds."""
+    """Tell whether data were staged at all: many logs contain an empty staging interval of milliseconds."""
     return staging_minutes is not None and staging_minutes >= SHORTEST_STAGING
 
 
 def plain(value: object) -> str:
-    """Return a number without needless zeros, thousands set apart; `–` for what is no number."""
+    """Return a number without trailing zeros, with thousands separators; `–` if it is not a number."""
     if not is_number(value):
         return "–"
     return f"{value:,.2f}".rstrip("0").rstrip(".")
@@ -121,14 +121,14 @@ def score_text(results: ResultSet) -> str:
 
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
-    """Return what the set is called, with its round in front if the report holds several, and whether it is mini."""
+    """Return the name of the set, with its round if the report has several, and whether it is mini."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
     return prefix + name + (" (mini problem)" if results.mini else "")
 
 
 def convergence_of(results: ResultSet) -> Verdict | None:
-    """Return the verdict on convergence that counts in the set's profile."""
+    """Return the convergence verdict of the set's profile."""
     if results.strict:
         return results.convergence
     return results.official_convergence or results.convergence
@@ -150,7 +150,7 @@ def convergence_text(results: ResultSet) -> str:
 
 
 def runs_text(results: ResultSet) -> str:
-    """Return how many runs there are of how many, and what became of the others: `9/10 runs, 1 failing`."""
+    """Return the numbers of runs, required, failing and pruned: `9/10 runs, 1 failing`."""
     required = results.reference.runs if results.reference else None
     number = len(results.runs)
     if required is None:
@@ -167,7 +167,7 @@ def runs_text(results: ResultSet) -> str:
 
 
 def run_text(run: Run) -> str:
-    """Return what a single log amounts to: `cosmoflow closed, round 3.0, 114.35 min, 47 epochs`."""
+    """Return a single log in a few words: `cosmoflow closed, round 3.0, 114.35 min, 47 epochs`."""
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
     parts = [names or "unknown benchmark", f"round {run.round}"]
     if run.mini:

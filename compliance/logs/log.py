@@ -1,8 +1,8 @@
-"""Reads result logs: the only place that knows the line format of mlperf-logging.
+"""Read result logs: the only place that knows the line format of mlperf-logging.
 
 A record is the JSON object after the token `:::MLLOG ` on a line; everything before the (last) token of the
-line is a launcher's prefix. Nothing in a log can stop the reader: what is wrong becomes a `Problem` with its
-line, and reading goes on. Memory stays bounded: only the records that a rule may ask for are kept.
+line is a launcher's prefix. Nothing in a log can stop the reader: every fault becomes a `Problem` with its
+line, and reading goes on. Memory stays bounded: only the records that a rule may need are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from compliance.logs.record import (
     depth,
     memory_bytes,
     parse_json,
-    repeated_member,
+    repeated_field,
     shown,
 )
 
@@ -38,8 +38,8 @@ TOKEN: Final = b":::MLLOG "
 BLOCK_BYTES: Final = 1 << 20
 GZIP_BLOCK_BYTES: Final = 64 << 10
 MAX_LINE_BYTES: Final = 16 << 20
-MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; honest logs have at most 3,000, not 40,000
-UNWEIGHED_BYTES: Final = 512 << 10  # records up to this length together are not worth weighing
+MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; valid logs have at most 3,000, not 40,000
+UNWEIGHED_BYTES: Final = 512 << 10  # up to this total length, records are not measured
 MAX_LOG_BYTES: Final = 2 << 30
 EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
 LATEST_MS: Final = 4_100_000_000_000  # 2099
@@ -59,11 +59,11 @@ SETTINGS: Final = (
 KEYS: Final = frozenset(
     (*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", "provenance", *(setting.key for setting in SETTINGS))
 )
-"""The keys that a rule or the recorder of reference runs asks for; other records are checked for form and dropped."""
+"""The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
 
 
 class FormProblem(NamedTuple):
-    """Something wrong with the form of the file. `kind` is one of the words that `rules/form.py` knows."""
+    """A fault in the form of the file; `kind` is one of those in `rules/form.py`."""
 
     kind: str
     line: int
@@ -71,9 +71,9 @@ class FormProblem(NamedTuple):
 
 
 class Log:
-    """What a log file says: the records by key, in file order, and the problems found in its form.
+    """The contents of a log file: records by key, in file order, and the problems found in its form.
 
-    personal: the first mail addresses and home directories, of all lines, records or not.
+    personal: the first mail addresses and home directories in any line, record or not.
     """
 
     def __init__(self, path: str) -> None:
@@ -119,23 +119,23 @@ class Log:
             self._events = self.in_order(*STRUCTURE)
         return self._events
 
-    def numbered(self, key: str, member: str = "epoch_num") -> list[tuple[float, Record]]:
-        """Return (number, record) for each record of a key whose metadata hold a finite number there."""
-        found = self._numbered.get((key, member))
+    def numbered(self, key: str, field: str = "epoch_num") -> list[tuple[float, Record]]:
+        """Yield (number, record) for each record of a key with a finite number in that metadata field."""
+        found = self._numbered.get((key, field))
         if found is None:
-            found = [(number, record) for record in self[key] if is_number(number := record.meta(member))]
-            self._numbered[key, member] = found
+            found = [(number, record) for record in self[key] if is_number(number := record.meta(field))]
+            self._numbered[key, field] = found
         return found
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:
-        """Note a problem; of each kind the first hundred are kept."""
+        """Record a problem; keep the first hundred of each kind."""
         self._problem_counts[kind] += 1
         if self._problem_counts[kind] <= PROBLEMS_KEPT:
             self.problems.append(FormProblem(kind, line, detail))
 
 
 class LogReader:
-    """Turns bytes, fed in pieces of any size, into a `Log`. Never raises on any bytes."""
+    """Turn bytes, fed in pieces of any size, into a `Log`; never raise, whatever the bytes are."""
 
     def __init__(self, path: str, keys: Iterable[str] = KEYS) -> None:
         self.log = Log(path)
@@ -147,15 +147,15 @@ class LogReader:
         self._open_slots = self._slots  # none when there are too many records
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the file; complete lines are read at once."""
+        """Take the next bytes of the file and read the complete lines."""
         if self._skipping:
-            # What is left of the long line is dropped; its line end stays and ends an empty line.
+            # Drop the rest of the long line; its line ending stays and ends an empty line.
             ends = [at for at in (data.find(b"\n"), data.find(b"\r")) if at >= 0]
             if not ends:
                 return
             self._skipping = False
             data = data[min(ends) :]
-        # A last carriage return may be the first half of CRLF: it waits for the next byte.
+        # A final carriage return may be the first half of CRLF: it waits for the next byte.
         if self._carry.endswith(b"\r"):
             data = b"\r" + data
             del self._carry[-1:]
@@ -167,12 +167,12 @@ class LogReader:
                 self._carry = bytearray()
             self._read_lines(complete)
         self._carry += data[cut:]
-        if len(self._carry) > MAX_LINE_BYTES + 1:  # the carriage return of CRLF is no part of the line
+        if len(self._carry) > MAX_LINE_BYTES + 1:  # the carriage return of CRLF is not part of the line
             self.log.problem("long line", self.log.line_count + 1)
             self._carry, self._skipping = bytearray(), True
 
     def close(self) -> Log:
-        """Read what is left (a last line without line end) and return the log."""
+        """Read the rest (a last line without a line ending) and return the log."""
         if self._carry or self._skipping:
             carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
             self._read_lines(carry + b"\n")
@@ -180,7 +180,7 @@ class LogReader:
         return self.log
 
     def snapshot(self) -> Log:
-        """Return the log as far as it was fed; feeding may go on."""
+        """Return the log so far; feeding may go on."""
         log = Log(self.log.path)
         log.records = {key: list(found) for key, found in self._slots.items() if found}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
@@ -197,7 +197,7 @@ class LogReader:
         return taken
 
     def _read_lines(self, data: bytes) -> None:
-        """Read complete lines: `data` ends with a line end."""
+        """Read complete lines: `data` ends with a line ending."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first = self.log.line_count + 1
@@ -248,22 +248,22 @@ class LogReader:
         self._weigh(kept_bytes)
 
     def _weight(self, record: Record, text: bytes, line_number: int) -> int:
-        """Return about how many bytes a record takes that is kept, once it is seen that no member is repeated."""
-        # The usual six members and those of the metadata have one colon each: more of them means a repeated or
-        # nested member, or a colon in a string.
+        """Return about how many bytes a kept record takes; report a repeated field."""
+        # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
+        # nested field, or a colon in a string.
         if record.event_type is msgspec.UNSET or text.count(b":") != 6 + len(record.metadata):
-            self._find_repeated_member(text, line_number)
+            self._find_repeated_field(text, line_number)
         return len(text) if self._kept_bytes < UNWEIGHED_BYTES else memory_bytes(text)
 
     def _weigh(self, kept_bytes: int) -> None:
-        """Keep no more records when those that are kept take too much memory."""
+        """Stop keeping records when they take too much memory."""
         self._kept_bytes = kept_bytes
         if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
             self.log.problem("too many records", self.log.line_count, str(sum(map(len, self._slots.values()))))
             self._open_slots = {}
 
     def _lines_of(self, data: bytes) -> list[bytes]:
-        """Return the lines, with nothing in the place of those that are too long to decode."""
+        """Return the lines, with those that are too long to decode replaced by empty ones."""
         lines = data.split(b"\n")
         if len(data) > MAX_LINE_BYTES:
             for at, text in enumerate(lines):
@@ -272,45 +272,45 @@ class LogReader:
                     lines[at] = b""
         return lines
 
-    def _find_repeated_member(self, text: bytes, line_number: int) -> None:
+    def _find_repeated_field(self, text: bytes, line_number: int) -> None:
         try:
-            name = repeated_member(text)
+            name = repeated_field(text)
         except ValueError:
             self.log.problem("long record", line_number)
         else:
             if name:
-                self.log.problem("repeated member", line_number, name)
+                self.log.problem("repeated field", line_number, name)
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
-        """Read a record that the typed decoder refuses, as the official parser would; None with a problem."""
+        """Read a record that the typed decoder rejects, as the official parser would; None if it has a problem."""
         log = self.log
         if len(text) > LONG_RECORD_BYTES:
             log.problem("long record", line_number)
             return None
         try:
-            members = parse_json(text)
+            fields = parse_json(text)
         except RecursionError:
             log.problem("deep", line_number)
             return None
         except ValueError as error:
             log.problem("json", line_number, str(error))
             return None
-        if not isinstance(members, dict):
-            log.problem("no object", line_number, type(members).__name__)
+        if not isinstance(fields, dict):
+            log.problem("no object", line_number, type(fields).__name__)
             return None
-        missing = [name for name in ("time_ms", "key", "value", "metadata") if name not in members]
+        missing = [name for name in ("time_ms", "key", "value", "metadata") if name not in fields]
         if missing:
-            log.problem("missing member", line_number, missing[0])
+            log.problem("missing field", line_number, missing[0])
             return None
-        time_ms = self._time(members["time_ms"], line_number)
-        key, value, metadata = members["key"], members["value"], members["metadata"]
+        time_ms = self._time(fields["time_ms"], line_number)
+        key, value, metadata = fields["key"], fields["value"], fields["metadata"]
         if time_ms is None:
             return None
         if not isinstance(key, str):
-            log.problem("member type", line_number, f"key is {shown(key)}")
+            log.problem("field type", line_number, f"key is {shown(key)}")
             key = ""
         if not isinstance(metadata, dict):
-            log.problem("member type", line_number, f"metadata is {shown(metadata)}")
+            log.problem("field type", line_number, f"metadata is {shown(metadata)}")
         return Record(time_ms, key, value, metadata, None, msgspec.UNSET)
 
     def _time(self, raw: Any, line_number: int) -> float | None:
@@ -324,7 +324,7 @@ class LogReader:
             try:
                 time_ms = float(raw)
             except ValueError:
-                self.log.problem("json", line_number, f"time_ms is {shown(raw)}, no number")
+                self.log.problem("json", line_number, f"time_ms is {shown(raw)}, not a number")
                 return None
             self.log.problem("time text", line_number, shown(raw))
             return time_ms
@@ -333,10 +333,10 @@ class LogReader:
 
 
 def read_log(path: str) -> Log:
-    """Return what the log file says; `-` is standard input, gzip is recognised by its first bytes.
+    """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
     A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log
-    with the problem "unreadable" and what could be read before.
+    with the problem "unreadable" and whatever could be read before it.
     """
     return read_with(LogReader(path))
 
@@ -353,7 +353,7 @@ def read_with(reader: LogReader) -> Log:
 
 
 def parse_log(data: bytes, path: str = "<bytes>") -> Log:
-    """Return what these bytes say, read as a file with this contents would be."""
+    """Return the log of these bytes, as of a file with these contents."""
     reader = LogReader(path)
     try:
         _feed_all(reader, io.BytesIO(data))
@@ -384,14 +384,14 @@ def _blocks(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the contents of a gzip file in pieces of bounded size; zeros after a member are passed over."""
+    """Yield the contents of a gzip file in pieces of bounded size; skip zeros after a field."""
     while block:
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
             yield inflate.decompress(block, BLOCK_BYTES)
             block = inflate.unconsumed_tail or (b"" if inflate.eof else stream.read(GZIP_BLOCK_BYTES))
             if not block and not inflate.eof:
-                raise EOFError("the gzip file ends in the middle")
+                raise EOFError("the gzip file is truncated")
         block = inflate.unused_data.lstrip(b"\0")
         while not block:
             read = stream.read(GZIP_BLOCK_BYTES)
@@ -401,7 +401,7 @@ def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _foreign_encoding(block: bytes) -> str | None:
-    """Return the name of the encoding if the text is none of ASCII, UTF-8 or Latin-1."""
+    """Return the name of the encoding if the text is not ASCII, UTF-8 or Latin-1."""
     if TOKEN in block:
         return None
     for mark, name in ((b"\xff\xfe\0\0", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16")):

@@ -1,9 +1,9 @@
-"""Finds personal data in text: mail addresses, and home directories, which hold a person's account name.
+r"""Find personal data in text: mail addresses, and home directories, which contain account names.
 
-It looks for these two alone, wherever they stand in a text of any format; real names, host names and project
-folders are not known to it. Of home directories it knows /home/NAME and its likes (/home2/j/NAME, /gpfs/home/NAME),
-/Users/NAME, /users/NAME and C:\\Users\\NAME; not folders that only one site names so. What stands in for a person
-(/home/user, /root, noreply@…, git@…) is no personal data.
+Only these two are found, anywhere in a text of any format; real names, host names and project folders are not.
+Home directories are /home/NAME and variants (/home2/j/NAME, /gpfs/home/NAME), /Users/NAME, /users/NAME and
+C:\Users\NAME, not site-specific folders. Generic accounts (/home/user, /root, noreply@…, git@…) are not personal
+data.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ KINDS: Final = (MAIL, HOME)
 CONTACT: Final = b'"submission_poc_email"'
 Span = tuple[int, int, str]
 
-# An address is found by what follows its @, as few lines have one. The top-level domain is a country or one of the
-# common others, or Python (`q @k.weight`) and versions (`hdf5@1.10.rc`) would look like addresses. What goes on as a
-# path or a call is a clone URL (git@example.org:suite), a container or code.
+# An address is found by its @, which few lines have. The top-level domain must be a country or a common one, or
+# Python (`q @k.weight`) and versions (`hdf5@1.10.rc`) would look like addresses. If a path or a call follows, it is a
+# clone URL (git@example.org:suite), a container or code.
 _DOMAIN: Final = re.compile(
     rb"@(?<=[0-9A-Za-z_-]@)(?!(?:[0-9]+\.)+[a-z]{2}\b)(?:[0-9A-Za-z-]{1,63}+\.){1,8}"
     rb"(?i:[a-z]{2}|com|org|net|edu|gov|mil|int|info|biz|name|dev|cloud|tech|science|energy|institute|academy|email)"
@@ -39,13 +39,13 @@ _NOBODYS_HOME: Final = (
     rb"everyone|projects?|work|data|scratch|software|apps|runner|ubuntu|debian|centos|rocky|ec2-user|opc|azureuser|"
     rb"jovyan|docker|nonroot|vscode|conda|linuxbrew|mpi|mpiuser|mlperf|jenkins|gitlab-runner"
 )
-# A backslash before a slash, or two for one, is how JSON may write them; so is \u00f6 for a letter.
+# JSON may write a slash with a backslash, two backslashes for one, and \u00f6 for a letter.
 _NAME: Final = (
     rb"(?!(?i:%s)(?![0-9A-Za-z_@+\x80-\xff-]|\.\w))" % _NOBODYS_HOME
     + rb"(?P<name>(?:[0-9A-Za-z_\x80-\xff]|\\u[0-9A-Fa-f]{4})(?:[0-9A-Za-z_.@+\x80-\xff-]|\\u[0-9A-Fa-f]{4})*)"
 )
 # One literal and one class at the start make it twice as fast as two words. The first letter of the name, or the number
-# of a group, may stand before it.
+# of a group, may precede the name.
 _UNIX_HOME: Final = re.compile(rb"/[hUu](?:ome(?:s|\d{1,2})?|sers)\\?/(?:(?:[A-Za-z]|\d{1,6}|jusers)\\?/)?" + _NAME)
 _WINDOWS_HOME: Final = re.compile(rb"\\(?<=[A-Za-z]:\\)\\?Users\\{1,2}" + _NAME)
 _BREAKS: Final = b"\t\r\n\v\f\"'`=:,;()[]{}<>|&\\"
@@ -54,9 +54,9 @@ _LONGEST_PATH: Final = 256
 
 
 class Mention(NamedTuple):
-    """Personal data in a text: its kind, the line (from 1), and as much of it as a report may repeat.
+    """Personal data in a text: kind, line (from 1), and the part that a report may repeat.
 
-    contact: it is in the record of mlperf-logging that names whom to ask, so it is there on purpose.
+    contact: it is in mlperf-logging's record of the contact, so it is intentional.
     """
 
     kind: str
@@ -66,10 +66,10 @@ class Mention(NamedTuple):
 
 
 def personal(text: bytes) -> Iterator[Span]:
-    """Yield (start, end, kind) of each mail address and home directory, in order; they never overlap.
+    r"""Yield (start, end, kind) of each mail address and home directory, in order; they never overlap.
 
     A home directory ends with the account's name: of /home/jane/data it is /home/jane. The text may be plain or
-    JSON; an escape such as \\n before an address is no part of it.
+    JSON; an escape such as \n before an address is not part of it.
     """
     last = 0
     for span in merge(_mails(text), _homes(text)):
@@ -79,7 +79,7 @@ def personal(text: bytes) -> Iterator[Span]:
 
 
 def masked(found: bytes, kind: str) -> str:
-    """Return what was found with the name cut to its first letter: j…@example.org, /home/j…."""
+    """Return the text with the name cut to its first letter: j…@example.org, /home/j…."""
     text = found.decode("utf-8", "replace")
     if kind == MAIL:
         return f"{text[:1]}…{text[text.rfind('@') :]}"
@@ -88,11 +88,11 @@ def masked(found: bytes, kind: str) -> str:
 
 
 class Watch:
-    """Appends to a list the first different mentions of each kind in a text that comes in pieces of whole lines."""
+    """Collect the first distinct mentions of each kind in a text that comes in pieces of whole lines."""
 
     DIFFERENT: Final = 3
     ALL: Final = 30
-    """After so many mentions of a kind, the same or different, no more are looked for."""
+    """After this many mentions of a kind, repeated or not, the search for it ends."""
 
     def __init__(self, mentions: list[Mention]) -> None:
         self.mentions = mentions
@@ -100,7 +100,7 @@ class Watch:
         self._left = dict.fromkeys(KINDS, self.ALL)
 
     def look(self, text: bytes, line: int) -> None:
-        """Look through further lines, the first of which has this number."""
+        """Search further lines, the first of which has this number."""
         self._note(_mails(text), MAIL, text, line)
         self._note(_homes(text), HOME, text, line)
 
@@ -116,7 +116,7 @@ class Watch:
 
 
 def _line_end(text: bytes, at: int) -> int:
-    """Return where the line ends that goes on here."""
+    """Return the end of the line at this position."""
     end = text.find(b"\n", at)
     return end if end >= 0 else len(text)
 
@@ -133,7 +133,7 @@ def _mails(text: bytes) -> Iterator[Span]:
 
 
 def _local_start(text: bytes, at: int) -> int:
-    """Return where the part before the @ begins; at the @ if it is none of an address."""
+    """Return where the part before the @ starts; the position of the @ if it is not an address."""
     head = text[max(0, at - _LONGEST_LOCAL) : at]
     start = at - len(head) + len(head.rstrip(_LOCAL))
     if text[start - 1 : start] == b"\\":
@@ -151,14 +151,14 @@ def _homes(text: bytes) -> Iterator[Span]:
 
 
 def _end(home: re.Match[bytes]) -> int:
-    """Return where the name ends; a full stop ends the sentence."""
+    """Return where the name ends; a full stop is not part of it."""
     return home.start("name") + len(home["name"].rstrip(b"."))
 
 
 def _absolute(text: bytes, start: int) -> bool:
-    """Tell whether the path that goes on here begins at the root: /gpfs/home/…, not src/home/… or https://host/home/…."""
+    """Tell whether the path at this position is absolute: /gpfs/home/…, not src/home/… or https://host/home/…."""
     head = text[max(0, start - _LONGEST_PATH) : start].translate(_WORDS)
     lead = head[head.rfind(b" ") + 1 :]
     url = lead.startswith(b"//") and len(lead) > 2
-    # Before the path may stand an option (-I/home/…) or what is left of a line end in JSON (\n/home/…).
+    # Before the path there may be an option (-I/home/…) or the rest of a newline in JSON (\n/home/…).
     return not url and (lead[:1] in (b"", b"/", b"-") or lead in (b"n", b"r", b"t"))

@@ -1,12 +1,12 @@
-"""Reads the power files of a run: what its nodes drew, what its switches are estimated to draw, and the energy.
+"""Read the power files of a run: measured power of its nodes, estimated power of its switches, and the energy.
 
-A power file is a log of mlperf-logging. That of a node holds power_measurement_start, conversion_eff, a
+A power file is a log of mlperf-logging. That of a node contains power_measurement_start, conversion_eff, a
 power_reading (watts) at least every second, and power_measurement_stop; that of a switch interconnect_power_est
-(watts). Readings are folded as they are read: memory does not grow with the length of a measurement.
+(watts). Readings are accumulated as they are read: memory does not grow with the length of a measurement.
 
-Energy of a run: of each node the sum of a reading times the duration since the previous one, over the time from
-run_start to run_stop; of each switch its estimate times that duration; both times the conversion efficiency
-(power_measurement.adoc#scoring in mlcommons/training_policies). Where readings do not reach to both ends of the
+Energy of a run, from run_start to run_stop: for each node, the sum of readings times the duration since the previous
+reading; for each switch, its estimate times the duration; both times the conversion efficiency
+(power_measurement.adoc#scoring in mlcommons/training_policies). Where readings do not cover the whole
 run, their mean stands for the rest.
 """
 
@@ -24,28 +24,28 @@ START, STOP = "power_measurement_start", "power_measurement_stop"
 READING, ESTIMATE, EFFICIENCY = "power_reading", "interconnect_power_est", "conversion_eff"
 KEYS: Final = (START, STOP, READING, ESTIMATE, EFFICIENCY)
 GAP_MS: Final = 2000
-"""A longer time without a reading is a gap: meters that give whole seconds may honestly show a step of two."""
+"""A longer time without a reading is a gap: meters with whole seconds may validly show a step of two."""
 TIME_BACK_MS: Final = 1000
-"""A larger step back of the time is no jitter: the order of the readings is lost, and with it the energy."""
+"""A larger step back in time is not jitter: the order of the readings is lost, and with it the energy."""
 VALUES_KEPT: Final = 3
 
 
 @dataclass(slots=True)
 class Spot:
-    """How often something was seen, where first or worst, and what it was there."""
+    """How often something was seen, where it was first or worst, and its value there."""
 
     count: int = 0
     line: int = 0
     value: Any = None
 
     def first(self, line: int, value: Any = None) -> None:
-        """Count it; the first one is kept."""
+        """Count it and keep the first one."""
         self.count += 1
         if self.count == 1:
             self.line, self.value = line, value
 
     def largest(self, line: int, value: float) -> None:
-        """Count it; the largest one is kept."""
+        """Count it and keep the largest one."""
         self.count += 1
         if self.count == 1 or value > self.value:
             self.line, self.value = line, value
@@ -53,14 +53,14 @@ class Spot:
 
 @dataclass(slots=True)
 class PowerLog:
-    """What one power file says of the run's time, from run_start to run_stop.
+    """What one power file says about the time from run_start to run_stop.
 
     starts, stops: how many records, and the time of the first. estimates, efficiencies: the first different values
-    and their lines; what is no number as text. Readings count from start to stop.
+    and their lines; values that are not numbers as text. Readings count from start to stop.
     end_ms: the stop, or the last reading where there is none. timed_readings, timed_ms, watt_ms: readings inside
-    the run, how much of it readings stand for, and the sum of watts times milliseconds. gaps, backward: of the
-    clock, in ms. invalid: values that are no power. pattern: equal for copies of one measurement.
-    joules: None where the file does not give it, as with any problem of form.
+    the run, the part that they cover, and the sum of watts times milliseconds. gaps, backward: of the
+    clock, in ms. invalid: values that are not a power. pattern: equal for copies of one measurement.
+    joules: None if the file does not give it, as with any problem of form.
     """
 
     path: str
@@ -87,19 +87,19 @@ class PowerLog:
 
     @property
     def start_ms(self) -> float | None:
-        """When the measurement began, in ms since 1970, or None."""
+        """Start of the measurement in ms since 1970, or None."""
         start_ms: float | None = self.starts.value
         return start_ms
 
     @property
     def efficiency(self) -> float | None:
-        """The factor from what was read to what counts, 1 where none is logged; None if it is nonsense."""
+        """The factor from readings to counted power, 1 if none is logged; None if it is invalid."""
         value = next(iter(self.efficiencies), 1.0)
         return value if len(self.efficiencies) <= 1 and is_number(value) and 0 < value <= 1 else None
 
     @property
     def estimate(self) -> float | None:
-        """The estimated power of a switch in watts: the first that is logged, as the official summary takes it."""
+        """The estimated power of a switch in watts: the first one logged, as in the official summary."""
         value = next(iter(self.estimates), None)
         return float(value) if value is not None and is_number(value) and value >= 0 else None
 
@@ -113,7 +113,7 @@ class RunPower:
 
     @property
     def joules(self) -> float | None:
-        """Energy of all nodes and switches, from run_start to run_stop; None if a file does not give its part."""
+        """Energy of all nodes and switches, from run_start to run_stop; None if a file lacks its part."""
         parts = [log.joules for log in (*self.nodes, *self.switches)]
         known = [part for part in parts if part is not None]
         total = sum(known)
@@ -123,7 +123,7 @@ class RunPower:
 def read_power(
     nodes: Sequence[str], switches: Sequence[str], start_ms: float | None, stop_ms: float | None
 ) -> RunPower:
-    """Return what the power files of a run say. Damaged files give problems, never an exception.
+    """Return the contents of a run's power files. Damaged files give problems, never an exception.
 
     start_ms, stop_ms: run_start and run_stop of the run, in ms since 1970; without them there is no energy.
     """
@@ -150,14 +150,14 @@ def _read(path: str, window: tuple[float, float], of_node: bool) -> PowerLog:
 
 
 class _PowerReader(LogReader):
-    """Folds the records of a power file into a `PowerLog`, a piece of the file at a time."""
+    """Accumulate the records of a power file into a `PowerLog`, piece by piece."""
 
     def __init__(self, power: PowerLog, window: tuple[float, float]) -> None:
         super().__init__(power.path, KEYS)
         self.power = power
         self._window = window
         self._latest_ms = float("-inf")  # of any record so far
-        self._until_ms = 0.0  # up to where the time is accounted for
+        self._until_ms = 0.0  # the end of the time accounted for
 
     def feed(self, data: bytes) -> None:
         super().feed(data)
@@ -177,7 +177,7 @@ class _PowerReader(LogReader):
                 self.power.direct_current = record.meta("measurement_type") == "DC"
             elif record.key == ESTIMATE:
                 self._note(self.power.estimates, record)
-            elif EARLIEST_MS < record.time_ms < LATEST_MS:  # others are a problem of form already
+            elif EARLIEST_MS < record.time_ms < LATEST_MS:  # others are already a problem of form
                 self._fold_timed(record)
 
     def _note(self, values: dict[Any, int], record: Record) -> None:
@@ -212,7 +212,7 @@ class _PowerReader(LogReader):
         self._account(record, watts)
 
     def _account(self, record: Record, watts: float | None) -> None:
-        """Let the reading, if there is one, stand for the time since the one before, as far as the run lasts."""
+        """Count the reading, if any, for the time since the previous one, within the run."""
         power = self.power
         begin, end = max(self._until_ms, self._window[0]), min(record.time_ms, self._window[1])
         timed_ms = max(end - begin, 0.0)

@@ -1,4 +1,4 @@
-"""One record of a log: from JSON text to a `Record`, with bounded depth and memory whatever the text is."""
+"""One record of a log: from JSON text to a `Record`, with bounded depth and memory for any text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 import msgspec
 
 LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
-LONG_RECORD_BYTES: Final = 512 << 10  # of longer records only what rules may ask for is decoded
-MOST_MEMBERS: Final = 200_000  # and strings, in one record; more are not compared
+LONG_RECORD_BYTES: Final = 512 << 10  # of longer records, only what rules need is decoded
+MOST_FIELDS: Final = 200_000  # and strings, in one record; more are not compared
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 
 
 class Record(msgspec.Struct, gc=False):
     """One record: what the log says, its line in the file (from 1) and its place among the records (from 0).
 
-    From damaged logs any member may have another type than stated here; `time_ms` is always a number.
-    event_type: UNSET in records that are not of the usual form and were decoded in another way.
+    In damaged logs any field may have another type than stated here; `time_ms` is always a number.
+    event_type: UNSET in records of unusual form, which are decoded differently.
     """
 
     time_ms: int | float
@@ -32,7 +32,7 @@ class Record(msgspec.Struct, gc=False):
     order: int = msgspec.field(default=0, name="(order)")
 
     def meta(self, name: str) -> Any:
-        """Return a member of the metadata, or None if there is none or the metadata is no object."""
+        """Return a field of the metadata, or None if it is missing or the metadata is not an object."""
         return self.metadata.get(name) if isinstance(self.metadata, dict) else None
 
 
@@ -49,7 +49,7 @@ Scalar = int | float | str | bool | None
 
 
 class _KnownMetadata(msgspec.Struct, omit_defaults=True):
-    """The members of the metadata that rules ask for."""
+    """The metadata fields that rules need."""
 
     file: Scalar | msgspec.UnsetType = msgspec.UNSET
     lineno: Scalar | msgspec.UnsetType = msgspec.UNSET
@@ -71,10 +71,10 @@ _decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
 
 
 def decode_long(text: bytes) -> Record:
-    """Return a long record without what no rule asks for.
+    """Return a long record without what no rule needs.
 
-    Of long metadata only the known members are decoded. A long value stands as its first characters.
-    Raises MsgspecError if a member is not of the usual type.
+    Only the known fields of long metadata are decoded. A long value is cut to its first characters.
+    Raises MsgspecError if a field does not have its usual type.
     """
     found = _decode_raw(text)
     value, metadata = bytes(found.value), bytes(found.metadata)
@@ -85,23 +85,23 @@ def decode_long(text: bytes) -> Record:
     else:
         kept = value[:80].decode("utf-8", "replace")
     if len(metadata) <= LONG_RECORD_BYTES:
-        members = msgspec.json.decode(metadata, type=dict)
+        fields = msgspec.json.decode(metadata, type=dict)
     else:
         known = msgspec.structs.asdict(_decode_metadata(metadata))
-        members = {name: member for name, member in known.items() if member is not msgspec.UNSET}
-    return Record(found.time_ms, found.key, kept, members, None, msgspec.UNSET)
+        fields = {name: field for name, field in known.items() if field is not msgspec.UNSET}
+    return Record(found.time_ms, found.key, kept, fields, None, msgspec.UNSET)
 
 
-def repeated_member(text: bytes) -> str:
-    """Return a name that an object in this valid JSON gives to two members, or "".
+def repeated_field(text: bytes) -> str:
+    """Return a field name that an object in this valid JSON repeats, or "".
 
-    Raises ValueError if there are more members than can be compared.
+    Raises ValueError if there are more fields than can be compared.
     """
     names: list[set[bytes]] = []
     for number, found in enumerate(NAME_OR_BRACE.finditer(text)):
         name, colon = found.groups()
-        if number > MOST_MEMBERS:
-            raise ValueError(f"more than {MOST_MEMBERS} strings")
+        if number > MOST_FIELDS:
+            raise ValueError(f"more than {MOST_FIELDS} strings")
         if name is None and found[0] == b"{":
             names.append(set())
         elif name is None:
@@ -115,20 +115,20 @@ def repeated_member(text: bytes) -> str:
 
 
 def _unescaped(name: bytes) -> bytes:
-    """Return a JSON string in one way of writing it."""
+    """Return a JSON string in normal form."""
     text = json.loads(name.decode("utf-8", "surrogateescape"))
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def shown(value: Any) -> str:
-    """Return a JSON value as a short text; of lists and objects only that they are such."""
+    """Return a JSON value as a short text; for lists and objects, only their type."""
     if isinstance(value, (list, dict)):
         return "an object" if isinstance(value, dict) else "a list"
     return json.dumps(value)[:80]
 
 
 def depth(text: bytes) -> int:
-    """Return how deeply lists and objects are nested; of damaged text at most that many levels are."""
+    """Return how deeply lists and objects are nested; for damaged text, an upper limit."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return 0
     brackets = STRING.sub(b"", text).translate(ROUND_BRACKETS, NO_BRACKETS)
@@ -141,16 +141,16 @@ def depth(text: bytes) -> int:
 
 
 def memory_bytes(text: bytes) -> int:
-    """Return about how many bytes the parsed text takes: an object of one member alone takes 232."""
+    """Return about how many bytes the parsed text takes: an object with a single field takes 232."""
     items = text.count(b",") + text.count(b"[")
     characters = len(text) if text.isascii() else 4 * len(text)
     return 232 * text.count(b"{") + 40 * text.count(b":") + 72 * items + characters
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse as Python's json does (NaN allowed); text that is not UTF-8 is taken as Latin-1.
+    """Parse as Python's json does (NaN allowed); read text that is not UTF-8 as Latin-1.
 
-    The official parser takes all text as Latin-1 and strips what is white space there, at the end of the line.
+    The official parser reads all text as Latin-1 and strips Latin-1 white space at the end of the line.
     """
     text = text.rstrip(LATIN_1_SPACE)
     try:

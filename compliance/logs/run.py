@@ -1,7 +1,7 @@
-"""What one log says of its run, in one record: who and on what, when, how it converged, with which settings.
+"""What one log says about its run, in one record: submitter, system, times, convergence, settings.
 
 Everything that asks what a log says reads this record: it is made once, from the one parse of the log, and handed
-down. It is small and can be sent to another process. The checker adds by what it judges the log, and what it finds.
+down. It is small and can be sent to another process. The checker adds what it judges the log by, and what it finds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compliance.model.finding import Finding, worst
 SUITE: Final = "mlperf-hpc-suite"
 """The distribution that logs made by this suite name among their versions."""
 PER_RUN: Final = "output_dir and train.seed"
-"""What the runs of one configuration differ in; `RunDetails.configuration` lacks it."""
+"""Keys in which the runs of one configuration differ; `RunDetails.configuration` lacks them."""
 SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
 
 
@@ -38,7 +38,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """What only reports, comparisons and packages ask of a log.
+    """What only reports, comparisons and packages need of a log.
 
     evaluations: between the first epoch and run_stop, in file order; those without a number are left out.
     epoch_seconds: length of each whole epoch (of a log with blocks only: of a block, by its epoch_count).
@@ -84,7 +84,7 @@ class RunDetails:
 
 @dataclass(slots=True)
 class Run:
-    """What one log says, and what is wrong with it.
+    """What one log says, and the findings about it.
 
     path: of the log. round, benchmark, division: by which it is judged; benchmark is None if it is not a known one.
     submission: value of each submission_* key, as logged first. lines: where they and the settings stand.
@@ -95,7 +95,7 @@ class Run:
     converged: that evaluation meets the target and the run stopped with success.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of each seed record.
-    settings: value of each setting that the division asks for, as logged first.
+    settings: value of each setting that the division requires, as logged first.
     variant: "mini" or "full", as the log says (in either profile).
     timeline: hash of the times of all structural records: equal for copies of one run.
     detailed: the details, None unless they were asked for. power: what its power files say, None without them.

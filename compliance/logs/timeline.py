@@ -2,8 +2,8 @@
 
 The time of a run is from init_start to run_stop. Where intervals overlap, time counts once: as staging
 before evaluation, evaluation before training (many logs evaluate inside an epoch, ours between epochs), training
-before initialisation (openfold stages inside it); what is left is the rest. The symbols T_stage, T_eval and T_train
-of the authors of the benchmarks are these, but of the time from run_start on.
+before initialisation (openfold stages inside it); what is left is the rest. They are T_stage, T_eval and T_train
+of the benchmarks' authors, who count from run_start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compliance.logs.record import FILE_ORDER, Record
 PARTS: Final = ("init", "staging", "train", "eval", "rest")
 """The parts of a run's time, in the order in which they are shown."""
 INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch", "block"), "init": ("init",)}
-"""The intervals that make the parts; time that is in several of them is of the first."""
+"""The intervals that make up the parts; time in several of them belongs to the first."""
 Span = tuple[float, float]
 
 
@@ -89,7 +89,7 @@ def _extent(log: Log) -> Span | None:
 
 
 def _covered_ms(spans: Iterable[Span]) -> float:
-    """Return the length of what at least one of the spans covers."""
+    """Return the total length that the spans cover, counting overlaps once."""
     covered, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
         if end > reached:
@@ -112,7 +112,7 @@ def _intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
 
     Start and stop belong together by the number of their epoch: an epoch may begin before the one before it was
     evaluated. Of the same start from several ranks the first counts. An interval without its stop lasts until the next
-    structural record of any kind: nobody knows what came then.
+    structural record of any kind: what came then is unknown.
     """
     stop_key = f"{kind}_stop"
     opened: dict[float | None, Record] = {}

@@ -1,4 +1,4 @@
-"""Finds logs: the only place that knows the folder and file names of a submission.
+"""Find logs: the only place that knows the folder and file names of a submission.
 
 Round 0.7:  <organisation>/results/<system>/<benchmark>/result_<i>.txt
 Since 1.0:  <organisation>/results/<system>/{strong,weak}/<benchmark>/result_<i>.txt [pruned_results/result_<i>.txt]
@@ -37,7 +37,7 @@ REPOSITORY_DEPTH = 4
 
 @dataclass(slots=True)
 class PowerPlace:
-    """A folder with the power files of one run: of its nodes, of its switches, and what has another name."""
+    """A folder with the power files of one run: of nodes, of switches, and files with other names."""
 
     folder: str
     nodes: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class PackagePlace:
 
 @dataclass(slots=True)
 class Places:
-    """What the given paths hold: single logs, loose folders of logs, packages."""
+    """What is below the given paths: single logs, loose folders of logs, packages."""
 
     logs: list[str] = field(default_factory=list)
     folders: list[SetPlace] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Places:
 
 
 def discover(paths: list[str]) -> Places:
-    """Return where the logs are. A path that does not exist counts as a log that cannot be read."""
+    """Return where the logs are; treat a path that does not exist as an unreadable log."""
     places = Places()
     seen: set[str] = set()
     for path in paths:
@@ -101,7 +101,7 @@ def discover(paths: list[str]) -> Places:
 
 
 def round_of_path(path: str) -> str | None:
-    """Return the round that a folder above says in its name (v1.0, hpc_results_v3.0, …), the nearest first."""
+    """Return the round in the name of the nearest folder above (v1.0, hpc_results_v3.0, …)."""
     folder = os.path.dirname(os.path.abspath(path)) if os.path.isfile(path) else os.path.abspath(path)
     for part in reversed(folder.split(os.sep)):
         found = ROUND_NAME.search(part)
@@ -216,7 +216,7 @@ def _power_files(folder: str) -> PowerPlace:
 
 
 def result_name(path: str) -> str:
-    """Return what the power folder of a run is called: `result_3` for `…/result_3.txt`."""
+    """Return the name of a run's power folder: `result_3` for `…/result_3.txt`."""
     return os.path.basename(path).removesuffix(".gz").removesuffix(".txt")
 
 
@@ -227,7 +227,7 @@ def power_number(path: str) -> int:
 
 
 def _log_folders(path: str) -> Iterator[SetPlace]:
-    """Yield each folder below that holds logs; in a folder with result_* files only these count."""
+    """Yield each folder below that contains logs; in a folder with result_* files only these count."""
     measured: tuple[str, ...] = ()
     for folder, names in _walk(path):
         if os.path.join(folder, "").startswith(measured):
@@ -283,7 +283,7 @@ def _files(folder: str) -> list[str]:
 
 
 def _is_file(path: str) -> bool:
-    """Tell whether there is a file to read, or a broken link to report; no pipe, which would be waited for."""
+    """Tell whether it is a file to read or a broken link to report, but not a pipe, which would block."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:

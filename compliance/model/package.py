@@ -1,4 +1,4 @@
-"""An organisation's submission folder as the rules see it: system descriptions, result sets, what is wrong."""
+"""An organisation's submission folder as the rules see it: system descriptions, result sets, findings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Package:
 
     @property
     def strict(self) -> bool:
-        """Whether the written rules count."""
+        """Whether the written rules apply."""
         return self.profile == "strict"
 
     @property
@@ -49,7 +49,7 @@ class Package:
 
 @dataclass(slots=True)
 class Submissions:
-    """Everything that is checked in one call: packages, perhaps of several rounds."""
+    """Everything checked in one call: packages, perhaps of several rounds."""
 
     packages: list[Package]
     sets: list[ResultSet]

@@ -1,4 +1,4 @@
-"""What a submission folder holds: every file, folder and link below it, without following the links."""
+"""The contents of a submission folder: every file, folder and link below it; links are not followed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FOLDER: Final = "folder"
 LINK: Final = "link"
 OTHER: Final = "other"
 MOST: Final = 100_000
-"""Entries that are listed at most; published packages have some hundreds."""
+"""Maximum number of entries listed; published packages have a few hundred."""
 
 
 class PackageEntry(NamedTuple):
     """One name in a folder.
 
-    path: below the package, with "/" between the parts. kind: file, folder, link, or other (a pipe, say).
-    size: bytes of a file, else 0. target: what a link says.
+    path: below the package, with "/" between the parts. kind: file, folder, link, or other (such as a pipe).
+    size: bytes of a file, else 0. target: of a link.
     """
 
     path: str
@@ -35,12 +35,12 @@ class PackageEntry(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The path of the folder that holds it; "" for the package's own."""
+        """The path of the folder that contains it; "" for the package's own."""
         return self.path.rpartition("/")[0]
 
 
 def contents_of(root: str) -> list[PackageEntry]:
-    """Return what is below the folder, in natural order of the names; what cannot be read is left out."""
+    """Return what is below the folder, in natural order of names; leave out what cannot be read."""
     found: list[PackageEntry] = []
     folders = [""]
     while folders and len(found) < MOST:

@@ -19,7 +19,7 @@ class Report:
 
     rounds: what each input was judged by: (path, round, why that round).
     runs: every log, with its own findings in `run.findings`; sets, packages: as found.
-    own: findings about no single log, set or package. own_rules: ids of the rules that are not the suite's, by the
+    own: findings about no particular log, set or package. own_rules: ids of the rules that are not the suite's, by the
     file or module that they come from. ignored: findings that --ignore took out, with the reason.
     """
 
@@ -49,9 +49,9 @@ class Report:
 
     @property
     def tolerated(self) -> set[str]:
-        """Paths of failing runs that a result may have: one of a time-to-train result.
+        """Paths of tolerated failing runs: one per time-to-train result.
 
-        The official tool allows one of a throughput result too, and never reads pruned logs.
+        The official tool also allows one per throughput result, and never reads pruned logs.
         """
         paths = set()
         for results in self.sets:

@@ -1,4 +1,4 @@
-"""A result set: the runs of one system and benchmark, what is known of the system, and what comes out."""
+"""A result set: the runs of one system and benchmark, what is known about the system, and the outcome."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ResultSet:
     """The runs of one system and benchmark in one folder.
 
     scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
-    benchmark, division: what rules apply: by the folder and the system description, else by the logs.
+    benchmark, division: decide which rules apply; from folder and system description, else from the logs.
     variant: of most of its logs, "mini" or "full".
-    loose: the folder is no part of a submission; then the number of runs and the like are only notes.
+    loose: the folder is not part of a submission; the number of runs and the like are then only notes.
     power: the power files by result (result_1, …), None if no power was measured.
     committee_factor: from scaling.json, read and shown, never written. waiver: reason of an RCP waiver.
     """
@@ -54,23 +54,23 @@ class ResultSet:
 
     @property
     def name(self) -> str:
-        """How a report calls the set: system/scaling/benchmark."""
+        """Name of the set in reports: system/scaling/benchmark."""
         parts = (self.organisation, self.system, self.scaling if self.system else "", self.folder_benchmark)
         return "/".join(part for part in parts if part) or self.folder
 
     @property
     def strict(self) -> bool:
-        """Whether the written rules count."""
+        """Whether the written rules apply."""
         return self.profile == "strict"
 
     @property
     def mini(self) -> bool:
-        """Whether it is a result on the mini problem, which is no MLPerf result."""
+        """Whether it is a result on the mini problem, which is not an MLPerf result."""
         return self.variant == MINI
 
     @property
     def judged_as(self) -> str | None:
-        """The division whose rules about runs hold: mini runs are compared with reference runs as closed ones are."""
+        """The division whose rules about runs apply: mini runs are compared with reference runs like closed ones."""
         return "closed" if self.strict and self.mini else self.division
 
     @property
@@ -80,7 +80,7 @@ class ResultSet:
 
     @property
     def missing_runs(self) -> int:
-        """How many runs a result of a submission still lacks; in the profile strict, else it fails for lack of them."""
+        """Number of runs that a submitted result still lacks; always 0 in the profile official, where it just fails."""
         if self.reference is None or self.loose or not self.strict:
             return 0
         return max(0, self.reference.runs - len(self.runs))

@@ -15,13 +15,13 @@ from compliance.rcp.stats import olympic_mean, without_extremes
 
 @dataclass(frozen=True, slots=True)
 class TimeToTrain:
-    """Score of a time-to-train result, in minutes; None where the runs give none.
+    """Score of a time-to-train result, in minutes; None if the runs do not give one.
 
     run_minutes: of the accepted runs, ascending. rejected: names of the others.
     normalized: minutes times the RCP factor. scaled: minutes times the committee's factor of scaling.json.
     staging_minutes: olympic mean of the staging time of the accepted runs, which `minutes` contains if the
-    staging lies inside the run. mini: of runs on the mini problem, which are no MLPerf result.
-    energy_joules: mean energy of the runs whose minutes are averaged, None where one of them has none.
+    staging lies inside the run. mini: of runs on the mini problem, not an MLPerf result.
+    energy_joules: mean energy of the runs whose minutes are averaged, None if one of them lacks it.
     """
 
     minutes: float | None
@@ -53,8 +53,8 @@ class Throughput:
 
     system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
     instance_scale: S, accelerators of one instance (nodes if there are none). models: M'. minutes: TTTa.
-    mini: of runs on the mini problem, which are no MLPerf result. energy_joules: of all models together, None
-    where one of them has none.
+    mini: of runs on the mini problem, not an MLPerf result. energy_joules: of all models together, None
+    if one of them lacks it.
     """
 
     system_scale: int | None
@@ -117,7 +117,7 @@ def throughput(
 
 
 def _mean_energy(accepted: list[Run], rejected: int) -> float | None:
-    """Return the mean energy of the very runs whose minutes are averaged: power_measurement.adoc#scoring."""
+    """Return the mean energy of the runs whose minutes are averaged: power_measurement.adoc#scoring."""
     timed = sorted((run.minutes, number, run) for number, run in enumerate(accepted) if run.minutes is not None)
     kept = [run for _, _, run in without_extremes(timed, rejected)]
     total = _total_energy(kept)

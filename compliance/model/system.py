@@ -12,7 +12,7 @@ from common.reference import is_number
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 OPEN = "TO BE FILLED IN"
-"""What begins a value that a person must still add."""
+"""Start of a value that must still be filled in by hand."""
 _PLACEHOLDER = re.compile(
     rf"PLACEHOLDER|{OPEN}|Umbrella Corp|\b(?:TODO|FIXME|TBD|TBA)\b|<(?!https?:)[^>]+>|your[ _-]?(?:org|company|name)"
     r"|^\W*(?:x{3,}|\?+|to be (?:defined|determined|done))\W*$",
@@ -21,7 +21,7 @@ _PLACEHOLDER = re.compile(
 
 
 def is_placeholder(text: str) -> bool:
-    """Tell whether a text stands where the true one is still to come."""
+    """Tell whether a text is a placeholder."""
     return _PLACEHOLDER.search(text) is not None
 
 
@@ -43,11 +43,11 @@ class SystemDescription:
 
     @property
     def official_closed(self) -> bool:
-        """Whether the official tool takes it for closed: exact letters only."""
+        """Whether the official tool takes it for closed: exact spelling only."""
         return self.fields.get("division") == "closed"
 
     def count(self, name: str) -> int | None:
-        """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without number."""
+        """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without a number."""
         value = self.fields.get(name)
         if value is not None and is_number(value):
             return int(value)
@@ -77,10 +77,10 @@ def read_description(path: str) -> SystemDescription:
             raise ValueError(f"is larger than {MAX_DESCRIPTION_BYTES >> 20} MiB")
         fields = json.loads(data.decode("utf-8-sig", "replace"))
         if not isinstance(fields, dict):
-            raise ValueError(f"holds a JSON {type(fields).__name__}, no object")
+            raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
     except json.JSONDecodeError as error:
-        description.problem, description.line = f"is no valid JSON: {error.msg}", error.lineno
+        description.problem, description.line = f"is not valid JSON: {error.msg}", error.lineno
     except (OSError, ValueError, RecursionError) as error:
         description.problem = str(error)
     return description

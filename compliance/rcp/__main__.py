@@ -31,17 +31,17 @@ examples:
 RECORD_HELP: Final = """\
 Reads all result_*.txt under RUNS: one log per reference run. Runs of one batch size make one point; the
 convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
-A point needs 2 x as many runs as a result has (10 where a result has 5), each with another seed. Runs on
-the mini problem (dataset_variant mini) make points of their own.
+A point needs twice as many runs as a result (10 where a result has 5), each with a different seed. Runs on
+the mini problem (dataset_variant mini) make separate points.
 
-Call it again when more runs are there: logs that are in the table already (same sha256) are left alone,
-nothing is ever removed, and an interrupted call leaves the old table. Runs without run_stop are not
-taken yet; runs that did not converge are listed in the table and do not count.
+Call it again when there are more runs: logs already in the table (same sha256) are skipped, nothing is
+ever removed, and an interrupted call leaves the old table. Runs without run_stop are skipped for now;
+runs that did not converge are listed in the table and do not count.
 """
 FOOTNOTE: Final = """
 mean: without the lowest and the highest run. std: of all runs. min mean: a result below it does not pass.
 max speedup: mean / min mean. kept: results are compared with this point. Those not kept converge later than
-a larger batch does, or than the line between their neighbours says."""
+a larger batch does, or than a line between their neighbours."""
 
 
 def _rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list[list[str]]:
@@ -67,7 +67,7 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
 
 
 def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
-    """Print the points of a table file that hold in a round; all variants unless one is named."""
+    """Print the points of a table file that apply to a round; all variants unless one is named."""
     table = read_table(path)
     runs = REFERENCES[table.benchmark].runs
     for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
     what.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
     shown.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
-    shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: what is there)")
+    shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: all)")
     shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
 
     recorded = commands.add_parser("record", help="make or extend a table")

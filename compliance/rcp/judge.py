@@ -1,13 +1,13 @@
-"""Judges convergence: does a result converge about as the reference does, neither by luck nor by trick?
+"""Judge whether a result converges like the reference, within what chance explains.
 
-A point holds how long several reference runs at one batch size took to the quality target. A result passes
+A point records how long several reference runs at one batch size took to reach the quality target. A result passes
 if its olympic mean (without the lowest and the highest run) is not below what chance explains; if it is
 faster than the reference mean and passes, its score is multiplied by reference mean / result mean.
 
 Source: mlperf-logging 4.1.68, rcp_checker (behaviour), hpc_training_rules.adoc. Two modes:
-"official" repeats the official tool, digit by digit; "envelope" fixes two defects of it: points above the
+"official" reproduces the official tool digit by digit; "envelope" fixes two of its defects: points above the
 lower convex envelope are all left out (official: only some, issue #368), and an interpolated point counts
-2R - 2 reference runs, the number that olympic statistics keep of 2R (official: 2R).
+2R - 2 reference runs, the number that olympic statistics keep out of 2R (official: 2R).
 
 Command line: `python -m compliance.rcp --help` (see rcp_cli.py).
 """
@@ -59,7 +59,7 @@ VerdictCase = Literal[
 NOT_CONVERGED: Final = 1e9
 """The official tool's number for a run that did not converge."""
 ROUNDING: Final = 1e-9
-"""Relative room for rounding: with a spread of zero, a result equal to the reference must pass."""
+"""Relative tolerance for rounding: with a spread of zero, a result equal to the reference must pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _match(points: Sequence[ReferencePoint], batch_size: int, required_runs: int
         return _Match("exact", below[-1], f"There are reference runs at global_batch_size {batch_size}.")
     if not below:
         text = (
-            f"No reference has a global_batch_size of {batch_size} or less, the smallest stands in "
+            f"No reference has a global_batch_size of {batch_size} or less, the smallest is used instead "
             f"({above[0].batch_size}): a smaller batch must not converge faster."
         )
         return _Match("smaller batch", above[0], text)
@@ -125,9 +125,9 @@ def judge(
 ) -> Verdict:
     """Return whether a result converges in accordance with the reference; prunes the points itself.
 
-    points: the whole table of the round, by batch size. batch_size: None if the logs do not say it, or
-    disagree. epochs: convergence of each run, in the unit of the points; 1e9, infinity or what is no number
-    where it did not converge. required_runs: runs of a time-to-train result (also for throughput results).
+    points: the whole table of the round, by batch size. batch_size: None if the logs do not state it, or
+    disagree. epochs: convergence of each run, in the unit of the points; 1e9, infinity or not a number
+    if it did not converge. required_runs: runs of a time-to-train result (also for throughput results).
     """
     if not points:
         text = "There are no reference points to compare with."
@@ -137,14 +137,14 @@ def judge(
         return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
     failed = sum(not _converged(value) for value in epochs)
     if failed > 1:
-        text = f"{failed} of {len(epochs)} runs did not reach the quality target; one at most may fail."
+        text = f"{failed} of {len(epochs)} runs did not reach the quality target; at most one may fail."
         return Verdict(False, "insufficient convergence", "Insufficient convergence", text)
     kept = prune(points, mode)
     match = _match(kept, batch_size, required_runs, mode)
     if match is None:
         text = (
             f"No reference has a global_batch_size of {batch_size} or more (the largest is "
-            f"{kept[-1].batch_size}), so nobody can say how fast it should converge. Submit "
+            f"{kept[-1].batch_size}), so the expected convergence is unknown. Submit "
             f"{2 * required_runs} reference runs at this batch size."
         )
         return Verdict(False, "missing", _missing(batch_size), text)
@@ -157,7 +157,7 @@ def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode
     phrase = "RCP found" if match.case == "exact" else "RCP Interpolation"
     mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
     if mean is None:
-        text = f"{len(epochs)} runs; at least 3 are needed, as fastest and slowest are left out of the mean."
+        text = f"{len(epochs)} runs; at least 3 are needed, because the mean leaves out the fastest and the slowest."
         return Verdict(False, "too few runs", phrase, text, point)
     passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
     if match.case == "smaller batch":

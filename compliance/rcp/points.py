@@ -102,7 +102,7 @@ def load_points(
 ) -> tuple[ReferencePoint, ...]:
     """Return a benchmark's points of a round ("3.0" or "3.0.0"), by batch size; () where it has none (0.7).
 
-    required_runs: runs of a time-to-train result; None takes the reference's number. ValueError for an
+    required_runs: runs of a time-to-train result; None means the reference's number. ValueError for an
     unknown benchmark or a broken table.
     """
     if benchmark not in REFERENCES:
@@ -114,7 +114,7 @@ def load_points(
 
 
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
-    """Return the points that results are compared with: from the fastest on, those that converge early.
+    """Return the points that results are compared with: the fastest, and larger batches that converge early enough.
 
     points: by batch size, each size once. "envelope": the lower convex envelope of (batch size, mean).
     "official": one walk that removes a point above the line through its neighbours and then goes on with the
@@ -151,15 +151,15 @@ def _lower_hull(points: list[ReferencePoint]) -> list[ReferencePoint]:
 
 
 LOGGED_AS: Final = {"batchnorm_groupsize": "batchnorm_group_size"}
-"""Keys that the tables spell otherwise than the logs do."""
+"""Keys that the tables spell differently from the logs."""
 NO_INFLUENCE: Final = frozenset({"num_workers"})
-"""Keys of the tables that say how a run was made and not how it converges."""
+"""Keys of the tables that say how a run was made, not how it converges."""
 
 
 def compare_hyperparameters(point: ReferencePoint, logged: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return (key as logged, reference value, logged value) where a log differs from the reference.
 
-    Keys that the log lacks are left out. Numbers agree to 1e-6, also as strings; lists member by member;
+    Keys that the log lacks are left out. Numbers agree to 1e-6, also as strings; lists item by item;
     the letter case of opt_name does not matter.
     """
     pairs = [

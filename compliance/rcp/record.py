@@ -1,4 +1,4 @@
-"""Records convergence points: logs of reference runs go into a table, which can be extended at any time."""
+"""Record convergence points: add logs of reference runs to a table, which can be extended at any time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, TableError, is_digest, read_table, write_table
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
-"""Settings that say where a run was made; they are no hyperparameters."""
+"""Settings that say where a run was made; they are not hyperparameters."""
 HEADER: Final = "# Reference runs, recorded by `python -m compliance.rcp record` (format: compliance/rcp/table.py).\n"
 
 
@@ -32,7 +32,7 @@ class LoggedRun(NamedTuple):
 
 
 def read_reference_run(path: Path, name: str) -> LoggedRun:
-    """Return what a reference run's log says, to be known as `name`; ValueError if that is too little."""
+    """Return what a reference run's log says, under the name `name`; ValueError if it says too little."""
     log = read_log(str(path))
     for problem in log.problems:
         if problem.kind == "unreadable":
@@ -56,7 +56,7 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
 
 
 def _sources(log: Log) -> str | None:
-    """Return the hash of the sources that made the run, as the suite's trainers log it; None where it is not said."""
+    """Return the hash of the sources that made the run, as the suite's trainers log it; None if it does not."""
     provenance = log.value("provenance")
     sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
     return sources if is_digest(sources) else None
@@ -69,7 +69,7 @@ def _convergence(log: Log, target: Target) -> float | None:
     """
     stop = log.first("run_stop")
     if stop is None:
-        raise ValueError("no run_stop: the run goes on or was cut off")
+        raise ValueError("no run_stop: the run is not finished or was interrupted")
     if stop.meta("status") != "success":
         return None
     evaluations = counted_evaluations(log, target)
@@ -82,7 +82,7 @@ def _convergence(log: Log, target: Target) -> float | None:
 
 
 def _read_runs(folder: Path) -> list[LoggedRun]:
-    """Return what the logs under a folder (or one log) say, each content once; reports the unusable ones."""
+    """Return what the logs under a folder (or one log) say, without copies; report the unusable ones."""
     found: dict[str, LoggedRun] = {}
     for path in sorted(folder.rglob("result_*.txt")) if folder.is_dir() else [folder]:
         try:
@@ -101,7 +101,7 @@ def _report_left_out(path: Path | str, reason: str) -> None:
 
 
 def _add(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) -> None:
-    """Put a run into its point, which is made for the first run; ValueError if it does not belong there."""
+    """Add a run to its point, which the first run creates; ValueError if it does not belong there."""
     key = (logged.variant, logged.batch_size)
     index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
     if index is None:
@@ -110,7 +110,7 @@ def _add(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) ->
     entry = entries[index]
     if entry.epochs and not entry.runs:
         raise ValueError(
-            f"point {entry.name!r} does not say from which runs it comes (a published point?), so "
+            f"point {entry.name!r} does not list its runs (a published point?), so "
             f"{logged.run.file} cannot be added; record to another table"
         )
     differences = _differences(entry, logged.hyperparameters)
@@ -159,9 +159,9 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
         _add(entries, logged, prefix)
     if fresh:
         if _read_if_there(output) != old:
-            raise TableError(f"{output}: changed by somebody else in the meantime; call again")
+            raise TableError(f"{output}: changed in the meantime by another process; run the command again")
         write_table(output, replace(table, entries=tuple(entries)))
-    print(f"{output}: {len(fresh)} new runs, {len(logged_runs) - len(fresh)} known already")
+    print(f"{output}: {len(fresh)} new runs, {len(logged_runs) - len(fresh)} already known")
     _print_progress(entries, 2 * reference.runs)
 
 
@@ -172,7 +172,7 @@ def _read_if_there(path: Path) -> RcpTable | None:
 def _only_benchmark(runs: Iterable[LoggedRun]) -> str | None:
     names = sorted({logged.benchmark for logged in runs})
     if len(names) > 1:
-        raise ValueError(f"there are runs of {' and '.join(names)}: say which are meant with --benchmark")
+        raise ValueError(f"there are runs of {' and '.join(names)}: choose one with --benchmark")
     return names[0] if names else None
 
 

@@ -1,4 +1,4 @@
-"""The statistics of reference convergence points, by the standard library alone.
+"""The statistics of reference convergence points, with only the standard library.
 
 Source: mlperf-logging 4.1.68, rcp_checker (behaviour: scipy's two-sample t-test and a bisection over it).
 """
@@ -13,22 +13,22 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SIGNIFICANCE: Final = 0.05
-"""One-sided probability with which an honest result may be refused."""
+"""One-sided probability of rejecting a valid result."""
 OFFICIAL_STEP: Final = 1e-4
 """Width (epochs or samples) at which the official bisection stops; its result is within half of it."""
 
 
 def olympic_mean(values: Iterable[float], rejected: int = 0) -> float | None:
-    """Return the mean without the lowest and the highest value; None where these are all.
+    """Return the mean without the lowest and the highest value; None if nothing is left.
 
-    rejected: 1 if a rejected run, whose value is not among these, is the highest already; else 0.
+    rejected: 1 if a rejected run, whose value is not included, already counts as the highest; else 0.
     """
     kept = without_extremes(sorted(values), rejected)
     return sum(kept) / len(kept) if kept else None
 
 
 def without_extremes(ascending: Sequence[T], rejected: int = 0) -> Sequence[T]:
-    """Return the values without the lowest, and without the highest unless one is rejected already."""
+    """Return the values without the lowest, and without the highest unless one is already rejected."""
     return ascending[1 : len(ascending) - (1 - rejected)]
 
 
@@ -50,7 +50,7 @@ def _central_probability(angle: float, df: int) -> float:
 def t_quantile(p: float, df: int) -> float:
     """Return the t below which Student's distribution with `df` degrees of freedom has the probability `p`.
 
-    Good to 1e-9 relative for 0.0001 < p < 0.9999. ValueError unless 0 < p < 1 and df is a whole number >= 1.
+    Accurate to 1e-9 relative for 0.0001 < p < 0.9999. ValueError unless 0 < p < 1 and df is a whole number >= 1.
     """
     if not 0 < p < 1 or df != int(df) or df < 1:
         raise ValueError(f"t_quantile needs 0 < p < 1 and whole degrees of freedom >= 1; found p={p}, df={df}")

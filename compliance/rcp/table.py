@@ -7,7 +7,7 @@ they met the quality target, in `unit` (epochs, or samples for openfold):
     unit: epochs
     points:
       - name: cosmoflow_ref_64
-        rounds: ["1.0", "2.0", "3.0"]     # optional: without it the point holds in every round
+        rounds: ["1.0", "2.0", "3.0"]     # optional: without it the point applies to every round
         variant: mini                     # optional: "full" unless said
         batch_size: 64
         epochs: [17, 18, 18]
@@ -36,7 +36,7 @@ UNITS: Final = ("epochs", "samples")
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message names file, point and key and says how to fix it."""
+    """A table cannot be used; the message names file, point and key and says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPoint:
-    """One point as it stands in the file; `epochs` ascending, in the unit of the table."""
+    """One point as in the file; `epochs` ascending, in the unit of the table."""
 
     name: str
     batch_size: int
@@ -126,7 +126,7 @@ _RUN_KEYS: Final[dict[str, Expectation]] = {
 
 
 def _check_keys(where: str, found: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
-    """Raise TableError unless `found` has all keys but the optional ones, no other, and each as expected."""
+    """Raise TableError unless `found` has all required keys, no unknown ones, and valid values."""
     if not isinstance(found, dict):
         raise TableError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {found!r:.60}")
     for key in found:
@@ -182,7 +182,7 @@ def _check_distinct(path: Path, entries: tuple[RecordedPoint, ...]) -> None:
 def read_table(path: Path) -> RcpTable:
     """Return the checked content of a table file.
 
-    Raises TableError if the file cannot be read, is no YAML, or breaks the format.
+    Raises TableError if the file cannot be read, is not YAML, or breaks the format.
     """
     import yaml  # here, because most uses of the checker never open a table
 
@@ -223,7 +223,7 @@ def _flow(value: list[Any] | dict[str, Any]) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a string as a YAML scalar, in quotes only where it needs them."""
+    """Return a string as a YAML scalar, with quotes only if needed."""
     return _flow([text])[1:-1]
 
 
@@ -250,13 +250,13 @@ def render(table: RcpTable) -> str:
             lines.append("    runs:")
         for run in entry.runs:
             epochs = None if run.epochs is None else _plain(run.epochs)
-            members = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
-            lines.append(f"      - {_flow(members | ({'sources': run.sources} if run.sources else {}))}")
+            fields = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
+            lines.append(f"      - {_flow(fields | ({'sources': run.sources} if run.sources else {}))}")
     return table.header + "\n".join(lines) + "\n"
 
 
 def write_table(path: Path, table: RcpTable) -> None:
-    """Put the table at `path` in one step: readers see the old file or the new one, never a part."""
+    """Write the table to `path` in one step: readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:

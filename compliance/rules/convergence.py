@@ -30,7 +30,7 @@ class Convergence(SetRule):
     differs = (
         "strict prunes the table to its true lower convex envelope and counts a run as converged only if its last "
         "evaluation meets the target; the official tool prunes with a loop that keeps some points above the "
-        "envelope and believes the status"
+        "envelope and trusts the status"
     )
     good = (lambda package: package(), lambda package: package(benchmark="deepcam"))
     bad = (
@@ -68,8 +68,8 @@ class PruningAgrees(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     differs = "the official tool has one way of pruning"
-    why = "The official loop does not compute the lower convex envelope that it is meant to."
-    fix = "Nothing to fix; expect the official tool to say otherwise."
+    why = "The official loop is meant to compute the lower convex envelope, but does not."
+    fix = "Nothing to fix; expect another verdict from the official tool."
     good = (lambda package: package(),)
     bad = (lambda package: package(settings={"global_batch_size": 256}, epochs=[14] * 7 + [15] * 3),)
 
@@ -115,8 +115,8 @@ class ReferenceSettings(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     differs = "the official tool never compares them"
-    why = "Other allowed values are legal, but reviewers will ask; a result need not converge like the reference."
-    fix = "Nothing to fix if the difference is meant."
+    why = "Other allowed values are legal, but reviewers will ask; a result may then converge differently."
+    fix = "Nothing to fix if the difference is intended."
     good = (lambda package: package(),)
     bad = (lambda package: package(settings={"opt_base_learning_rate": 0.0061}),)
 
@@ -133,15 +133,15 @@ class ReferenceSettings(SetRule):
 
 
 class CommitteeScaling(SetRule):
-    """A scaling.json, if there is one, says what the convergence test gives."""
+    """A scaling.json, if present, agrees with the convergence test."""
 
     id = "RCP05"
     severity = NOTE
     cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
     profiles = (STRICT,)
-    differs = "the official tools delete and write this file while they check, so that two checks differ"
+    differs = "the official tools delete and write this file during the check, so two checks may differ"
     why = "The file belongs to the review committee; this checker reads it, shows it and never writes it."
-    fix = "Remove a scaling.json that no committee put there."
+    fix = "Remove a scaling.json that does not come from the committee."
     good = (lambda package: package(),)
     bad = (lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}'),)
 

@@ -1,4 +1,4 @@
-"""Rules about the epochs and evaluations of a run: that they are there, in order, and complete."""
+"""Rules about the epochs and evaluations of a run: present, in order, complete."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.model.finding import Finding
 from compliance.rule import STRICT, Case, LogRule, show
-from compliance.rules.order import LOGGING, before, has_member
+from compliance.rules.order import LOGGING, before, has_field
 
 
 class Blocks(LogRule):
-    """A block starts after run_start and says how many epochs it has, from which on."""
+    """A block starts after run_start and states its first epoch and its number of epochs."""
 
     id = "ORD06"
     cite = LOGGING
-    why = "A block stands for several epochs; without the numbers nobody knows which."
+    why = "A block stands for several epochs; without these numbers it is unknown which."
     fix = "Log block_start with epoch_count and first_epoch_num, block_stop with first_epoch_num."
     good = (lambda log: log().blocks(),)
     bad = (
@@ -34,12 +34,12 @@ class Blocks(LogRule):
         for start in log["block_start"]:
             if not before(log, "run_start", start):
                 yield self.found(log.path, start.line, "block_start before run_start", "after run_start", "block_start")
-            if not has_member(start, "epoch_count") or not self._positive(start):
+            if not has_field(start, "epoch_count") or not self._positive(start):
                 message = "block_start without a positive epoch_count"
                 yield self.found(log.path, start.line, message, '"epoch_count": n', "block_start")
         for key in ("block_start", "block_stop"):
             for record in log[key]:
-                if not has_member(record, "first_epoch_num"):
+                if not has_field(record, "first_epoch_num"):
                     message = f"{key} without first_epoch_num"
                     yield self.found(log.path, record.line, message, '"first_epoch_num": n', key)
 
@@ -58,7 +58,7 @@ class Epochs(LogRule):
     cite = LOGGING
     why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
     fix = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
-    differs = "strict wants epoch_num to be a number"
+    differs = "strict requires epoch_num to be a number"
     good = (lambda log: log(), lambda log: log().blocks())
     bad = (
         lambda log: log().drop("epoch_start"),
@@ -82,19 +82,19 @@ class Epochs(LogRule):
     def _numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
         if len(log.numbered(key)) == len(log[key]):
             return
-        missing = [record for record in log[key] if not has_member(record, "epoch_num")]
+        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
             message = f"epoch_num missing in the metadata of {key}{_count(missing)}"
             yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
-        told = [record for record in log[key] if case.strict and has_member(record, "epoch_num")]
+        told = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
         wrong = [record for record in told if not is_number(record.meta("epoch_num"))]
         if wrong:
-            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, no number{_count(wrong)}"
+            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{_count(wrong)}"
             yield self.found(log.path, wrong[0].line, message, "a number", key)
 
 
 class EpochOrder(LogRule):
-    """Epochs are logged in order, without gap or repetition."""
+    """Epochs are logged in order, without gaps or repetitions."""
 
     id = "ORD11"
     cite = LOGGING
@@ -138,14 +138,14 @@ class EpochOrder(LogRule):
 
 
 class EpochPairs(LogRule):
-    """Every epoch and evaluation that starts also stops, but for those that run_stop ends."""
+    """Every epoch and evaluation that starts also stops, except those cut short by run_stop."""
 
     id = "ORD12"
     cite = LOGGING
     profiles = (STRICT,)
-    differs = "the official tool asks for one epoch_stop and one eval_stop in the whole file"
-    why = "An interval without end means lost records; times per epoch cannot be read from such a log."
-    fix = "Log epoch_stop and eval_stop for every epoch; only what run_stop ends may stay open."
+    differs = "the official tool requires one epoch_stop and one eval_stop per file"
+    why = "An interval without an end means lost records; the log then gives no times per epoch."
+    fix = "Log epoch_stop and eval_stop for every epoch; only what run_stop cuts short may stay open."
     good = (
         lambda log: log(),
         lambda log: log().drop("epoch_stop", -1),
@@ -160,9 +160,9 @@ class EpochPairs(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         stop = log.first("run_stop")
         end = stop.order if stop else log.record_count
-        for name, member in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
-            starts = _by_number(log.numbered(f"{name}_start", member), end)
-            stops = _by_number(log.numbered(f"{name}_stop", member), end)
+        for name, field in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
+            starts = _by_number(log.numbered(f"{name}_start", field), end)
+            stops = _by_number(log.numbered(f"{name}_stop", field), end)
             ended = max(stops, default=float("-inf"))
             for number, records in starts.items():
                 if len(records) > len(stops.get(number, ())) and number < ended:

@@ -23,7 +23,7 @@ class Readable(LogRule):
 
     id = "FRM01"
     cite = "submission_rules.adoc#log-files"
-    why = "A result that nobody can read is no result."
+    why = "A result that cannot be read cannot be checked."
     fix = "Check the path, the permissions and that the file was copied completely (gzip -t for .gz)."
     good = (lambda log: log(),)
     bad = (lambda log: log().gzip()[:-20],)
@@ -32,10 +32,10 @@ class Readable(LogRule):
         for problem in problems(log, "unreadable"):
             yield self.found(log.path, 0, f"cannot be read: {problem.detail}", "a readable text or gzip file")
         for problem in problems(log, "too large"):
-            yield self.found(log.path, 0, f"holds more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB")
+            yield self.found(log.path, 0, f"contains more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB")
         for problem in problems(log, "too many records"):
-            message = f"too many records: those after the first {problem.detail} that rules ask for are not judged"
-            yield self.found(log.path, problem.line, message, "some thousands at most")
+            message = f"too many records: only the first {problem.detail} that rules need are judged"
+            yield self.found(log.path, problem.line, message, "a few thousand at most")
 
 
 class Encoded(LogRule):
@@ -54,12 +54,12 @@ class Encoded(LogRule):
 
 
 class HoldsRecords(LogRule):
-    """The log holds records of mlperf-logging."""
+    """The log contains records of mlperf-logging."""
 
     id = "FRM03"
     cite = FORMAT
-    why = "Everything that is checked is read from the records."
-    fix = "Write the run's mllog output to this file; console output without `:::MLLOG ` does not count."
+    why = "Everything that is checked comes from the records."
+    fix = "Write the run's mllog output to this file; console output without `:::MLLOG ` is not read."
     good = (lambda log: log(),)
     bad = (lambda log: b"", lambda log: b"epoch 1 loss 0.3\n")
 
@@ -73,30 +73,30 @@ class Parses(LogRule):
 
     id = "FRM04"
     cite = FORMAT
-    why = "A record that cannot be parsed may be the one that decides; the official checker fails or crashes on it."
-    fix = "Do not edit or cut logs; write each record with one write call, so that ranks do not mix lines."
-    differs = "strict also wants key to be a string and metadata to be an object"
+    why = "A record that cannot be parsed may be the decisive one; the official checker fails or crashes on it."
+    fix = "Do not edit or cut logs; write each record with one write call, so that lines of several ranks do not mix."
+    differs = "strict also requires key to be a string and metadata an object"
     good = (lambda log: log(),)
     bad = (
         lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),
         lambda log: log().raw("run_stop", lambda line: line[:60] + b"\n" + line[60:]),
-        lambda log: log().without_member("eval_error", "time_ms"),
+        lambda log: log().without_field("eval_error", "time_ms"),
         lambda log: log().raw("seed", lambda line: b":::MLLOG [1, 2]"),
         lambda log: log().raw("seed", lambda line: b":::MLLOG " + b"[" * 3000 + b"]" * 3000),
-        lambda log: log().member("seed", "time_ms", None),
-        lambda log: log().member("seed", "metadata", None),
+        lambda log: log().field("seed", "time_ms", None),
+        lambda log: log().field("seed", "metadata", None),
     )
     TEXTS = {
         "json": "parse error: {}",
-        "no object": "parse error: the record is a JSON {}, no object",
-        "missing member": "parse error: the record has no member {!r}",
+        "no object": "parse error: the record is a JSON {}, not an object",
+        "missing field": "parse error: the record lacks the field {!r}",
         "deep": "parse error: the record is nested too deeply{}",
-        "time type": "parse error: time_ms is {}, no number",
-        "member type": "parse error: {}",
+        "time type": "parse error: time_ms is {}, not a number",
+        "field type": "parse error: {}",
     }
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        kinds = [kind for kind in self.TEXTS if case.strict or kind != "member type"]
+        kinds = [kind for kind in self.TEXTS if case.strict or kind != "field type"]
         found = problems(log, *kinds)
         for problem in found[:SHOWN]:
             message = self.TEXTS[problem.kind].format(problem.detail)
@@ -107,13 +107,13 @@ class Parses(LogRule):
 
 
 class OneRecordPerLine(LogRule):
-    """A line holds one record."""
+    """A line contains one record."""
 
     id = "FRM05"
     cite = FORMAT
     profiles = (STRICT,)
-    differs = "the official parser drops all but the last record of a line without a word"
-    why = "Of two records on a line the official parser reads only the last: the first is lost."
+    differs = "the official parser silently drops all but the last record of a line"
+    why = "The official parser reads only the last record of a line: the others are lost."
     fix = "Let only rank 0 log, or give each rank its own file."
     good = (lambda log: log().prefix(b"0: "),)
     bad = (lambda log: log().glue("epoch_start"),)
@@ -124,21 +124,21 @@ class OneRecordPerLine(LogRule):
 
 
 class NoRepeatedMember(LogRule):
-    """No record names a member twice."""
+    """No record repeats a field."""
 
     id = "FRM06"
     cite = "RFC 8259 section 4 (names within an object should be unique)"
     profiles = (STRICT,)
-    differs = "the official parser takes the last of repeated members without a word"
-    why = "mllog never writes a member twice; readers differ in which one they take."
+    differs = "the official parser silently takes the last of repeated fields"
+    why = "mllog never repeats a field; readers differ in which one they take."
     fix = "Submit the log as the run wrote it."
     good = (lambda log: log().set("submission_platform", "a:b"),)
     bad = (lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "repeated member")[:SHOWN]:
-            message = f"duplicate JSON member {problem.detail!r}"
-            yield self.found(log.path, problem.line, message, "each member once")
+        for problem in problems(log, "repeated field")[:SHOWN]:
+            message = f"duplicate JSON field {problem.detail!r}"
+            yield self.found(log.path, problem.line, message, "each field once")
 
 
 class LineLength(LogRule):
@@ -147,15 +147,15 @@ class LineLength(LogRule):
     id = "FRM07"
     cite = "docs/reference/profiles.md (a limit of this checker)"
     differs = "the official parser needs quadratic time on long lines: minutes for one megabyte"
-    why = "No honest record comes near this length; reading such a line costs memory without bound."
-    fix = "Find out what wrote the line; progress bars belong on standard error."
+    why = "No valid record comes near this length, and reading such a line takes unbounded memory."
+    fix = "Find out what wrote the line; send progress bars to standard error."
     good = (
         lambda log: log().raw("seed", lambda line: b"x" * (1 << 20) + line),
         lambda log: log().meta("seed", "comment", "x" * (1 << 20)),
     )
     bad = (
         lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),
-        lambda log: log().member("seed", "time_ms", "1" * (1 << 20)),
+        lambda log: log().field("seed", "time_ms", "1" * (1 << 20)),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ class LineLength(LogRule):
         for problem in problems(log, "long record")[:SHOWN]:
             message = "parse error: the record is very long and not of the usual form: not decoded"
             yield self.found(
-                log.path, problem.line, message, f"at most {LONG_RECORD_BYTES >> 10} KiB, or usual members"
+                log.path, problem.line, message, f"at most {LONG_RECORD_BYTES >> 10} KiB, or the usual fields"
             )
 
 
@@ -176,14 +176,14 @@ class Times(LogRule):
     id = "FRM08"
     cite = FORMAT
     profiles = (STRICT,)
-    differs = "the official tool takes any number, NaN and numeric text too"
-    why = "The score is a difference of two times: with NaN, negative times or seconds it is nonsense."
+    differs = "the official tool accepts any number, even NaN and numeric text"
+    why = "The score is a difference of two times: NaN, negative times or seconds make it meaningless."
     fix = "Do not edit times; mllog writes int(time.time() * 1000)."
     good = (lambda log: log(),)
     bad = (
-        lambda log: log().member("run_stop", "time_ms", float("nan")),
-        lambda log: log().member("run_stop", "time_ms", -1),
-        lambda log: log().member("run_stop", "time_ms", "1690000000000"),
+        lambda log: log().field("run_stop", "time_ms", float("nan")),
+        lambda log: log().field("run_stop", "time_ms", -1),
+        lambda log: log().field("run_stop", "time_ms", "1690000000000"),
         lambda log: log().times(lambda time_ms: time_ms // 1000),
         lambda log: log().times(lambda time_ms: time_ms * 1000),
     )

@@ -1,7 +1,7 @@
 """Rules about benchmarks/: the code that made the results, and how it is set up and run on each system.
 
-They hold where a package has this folder. Most published ones have code alone, without folders of systems; so what is
-missing there is a warning, and what contradicts itself an error.
+They apply to packages that have this folder. Most published ones have only code, without folders for systems: what is
+missing is therefore a warning, and a contradiction an error.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SCRIPT_BYTES = 64 << 10
 class Code:
     """The folder benchmarks/ of a package.
 
-    folders: of each benchmark the names of the folders beside implementations/. implementations: of each benchmark
-    those that hold a file. results: (benchmark, system) of each result, once.
+    folders: by benchmark, the names of the folders beside implementations/. implementations: by benchmark,
+    those that contain a file. results: (benchmark, system) of each result, once.
     """
 
     def __init__(self, package: Package) -> None:
@@ -67,7 +67,7 @@ class Code:
 
 
 class SystemLink(NamedTuple):
-    """A file that names the implementation of a result; `implementation` as its own name says."""
+    """A file that links a result to an implementation; `implementation` is taken from the file's name."""
 
     path: str
     implementation: str
@@ -109,7 +109,7 @@ class Implementations(PackageRule):
 
 
 class Reproducible(PackageRule):
-    """For each result, files in benchmarks/ say how the code is set up and run on the system."""
+    """Files in benchmarks/ say how the code of each result is set up and run on its system."""
 
     id = "PKG25"
     severity = WARNING
@@ -117,7 +117,7 @@ class Reproducible(PackageRule):
     profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Others can repeat a run only if they know the commands, from an empty machine to the log."
-    fix = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one of the implementation."
+    fix = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one in the implementation."
     good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().remove("benchmarks/cosmoflow/example_n64"),
@@ -131,7 +131,7 @@ class Reproducible(PackageRule):
             folder = code.path(benchmark, system)
             expected = ", ".join((README_FILE, *SCRIPTS))
             if not os.path.isdir(folder):
-                message = f"nothing says how {benchmark} is run on {system}"
+                message = f"no instructions for running {benchmark} on {system}"
                 yield self.found(folder, 0, message, f"a folder with {expected}")
                 continue
             sizes = {name: _size(os.path.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
@@ -150,7 +150,7 @@ class LinkedImplementation(PackageRule):
     cite = CONTENT
     profiles = (STRICT,)
     differs = NEVER_LOOKS
-    why = "With several implementations nobody knows which one made the logs, and whose lines their metadata name."
+    why = "With several implementations it is unknown which one made the logs, and which files their metadata name."
     fix = (
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
@@ -174,7 +174,7 @@ class LinkedImplementation(PackageRule):
             links, folder = code.links(benchmark, system), code.path(benchmark, system)
             expected = f"one file {system}_<implementation>.json"
             if not links:
-                message = f"nothing links {benchmark} on {system} to an implementation"
+                message = f"no file links {benchmark} on {system} to an implementation"
                 yield self.found(folder, 0, message, expected, severity=WARNING)
             elif len(links) > 1:
                 names = ", ".join(link.implementation for link in links)
@@ -207,8 +207,8 @@ class NoUnusedCode(PackageRule):
     cite = CONTENT
     profiles = (STRICT,)
     differs = NEVER_LOOKS
-    why = "Reviewers read all code; code without a result is read in vain, or the result was forgotten."
-    fix = "Remove what made no result, or add the result."
+    why = "Reviewers read all code. Code without a result wastes their time, or the result was forgotten."
+    fix = "Remove code that made no result, or add the result."
     good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/implementations/jax/train.py", b"x"),
@@ -232,7 +232,7 @@ class NoUnusedCode(PackageRule):
                 if system not in systems[benchmark]:
                     message = f"there is no result of {benchmark} on {system}"
                     yield self.found(code.path(benchmark, system), 0, message, "systems with results")
-            # Without any link it is PKG26 that has something to say.
+            # Without any link, PKG26 reports it.
             for name in sorted(
                 code.implementations.get(benchmark, set()) - used[benchmark] if used.get(benchmark) else ()
             ):
@@ -248,8 +248,8 @@ class RunnableScripts(PackageRule):
     cite = CONTENT
     profiles = (STRICT,)
     differs = NEVER_LOOKS
-    why = "Reviewers read the scripts, and run them."
-    fix = "Begin each with a line such as `#!/usr/bin/env bash`, with Unix line ends (dos2unix)."
+    why = "Reviewers read and run the scripts."
+    fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
     good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),
@@ -268,14 +268,14 @@ class RunnableScripts(PackageRule):
             if b"\0" in begin:
                 yield self.found(path, 0, "the script is binary", "text", severity=ERROR)
             elif begin and not begin.startswith(b"#!"):
-                yield self.found(path, 1, "the script does not say what runs it", "#!/usr/bin/env bash")
+                yield self.found(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash")
             elif b"\r" in begin.partition(b"\n")[0]:
-                message = "the first line ends with a carriage return: no system finds that interpreter"
-                yield self.found(path, 1, message, "Unix line ends")
+                message = "the first line ends with a carriage return, so the interpreter is not found"
+                yield self.found(path, 1, message, "Unix line endings")
 
 
 def _size(path: str) -> int | None:
-    """Return the size of a file, of the one it links to if it is a link; None without one."""
+    """Return the size of a file, following links; None if it does not exist."""
     try:
         return os.path.getsize(path) if os.path.isfile(path) else None
     except OSError:
@@ -283,7 +283,7 @@ def _size(path: str) -> int | None:
 
 
 def _beginning(path: str) -> bytes:
-    """Return the first bytes of a file; none of what cannot be read."""
+    """Return the first bytes of a file; b"" if it cannot be read."""
     if _size(path) is None:
         return b""
     try:

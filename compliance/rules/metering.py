@@ -1,4 +1,4 @@
-"""Rules about what a power file holds: how often, how long and how plausibly a node was measured."""
+"""Rules about the contents of a power file: how often, how long and how plausibly a node was measured."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from compliance.rules.form import Parses
 from compliance.rules.power import RULES_OF_POWER, UNREAD
 
 EDGE_MS = 2000
-"""A measurement may begin or end so much inside the run: one reading and the rounding to whole seconds."""
+"""How far inside the run a measurement may begin or end: one reading, plus rounding to whole seconds."""
 SLOWEST_HZ, SLOW_HZ = 0.95, 0.99
-"""Below these rates it is an error or a warning: a loop that sleeps a second takes a little longer than one."""
+"""Lower rates are an error or a warning; a loop that sleeps one second takes slightly longer."""
 LONGEST_GAP_MS = 10_000
 LEAST_READINGS = 60
 MOST_UNTIMED = 0.1
 PLAUSIBLE_WATTS = (10, 100_000)
-LEAST_EFFICIENCY = 0.8  # of the weakest supply that has an 80 PLUS rating
+LEAST_EFFICIENCY = 0.8  # of the weakest supply with an 80 PLUS rating
 
 
 class FileRule(SetRule):
-    """The base of rules about single power files: of each run, the first file with a fault is shown."""
+    """Base of the rules about single power files; shows the first faulty file of each run."""
 
     profiles = (STRICT,)
     differs = UNREAD
@@ -36,7 +36,7 @@ class FileRule(SetRule):
                 for finding in self.look(log, run):
                     found.setdefault((finding.severity, finding.key), []).append(finding)
             for first, *others in found.values():
-                more = f" (so too {len(others)} other power files of the run)" if others else ""
+                more = f" (also in {len(others)} other power files of the run)" if others else ""
                 # The energy of a run that fails does not count.
                 severity = WARNING if first.severity == ERROR and run.verdict == "FAIL" else first.severity
                 yield first._replace(message=first.message + more, severity=severity)
@@ -47,12 +47,12 @@ class FileRule(SetRule):
 
 
 class PowerReadable(FileRule):
-    """A power file can be read to its end and holds records of mlperf-logging that all parse."""
+    """A power file can be read to its end, and its records of mlperf-logging all parse."""
 
     id = "POW05"
     cite = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
-    why = "A reading that is lost changes the energy, and nobody sees by how much."
-    fix = "Write power files with mllog, by one process each; do not edit or cut them."
+    why = "A lost reading changes the energy by an unknown amount."
+    fix = "Write each power file with mllog, from one process; do not edit or cut it."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),
@@ -63,12 +63,12 @@ class PowerReadable(FileRule):
     TEXTS = {
         **Parses.TEXTS,
         "unreadable": "cannot be read: {}",
-        "too large": "holds more than {}",
+        "too large": "contains more than {}",
         "encoding": "the encoding is {}",
-        "time": "time_ms is {}: no time of a measurement",
+        "time": "time_ms is {}: not the time of a measurement",
         "time text": "time_ms is text: {}",
         "two records": "two or more records on one line{}",
-        "repeated member": "duplicate JSON member {!r}",
+        "repeated field": "duplicate JSON field {!r}",
         "long line": "the line is longer than 16 MiB{}",
         "long record": "the record is very long{}",
     }
@@ -82,11 +82,11 @@ class PowerReadable(FileRule):
 
 
 class MeasurementBounded(FileRule):
-    """A node's power file says once when the measurement starts, and after that once when it stops."""
+    """A node's power file logs one start of the measurement, and after it one stop."""
 
     id = "POW06"
     cite = "power_measurement.py and result_summarizer of mlcommons/logging"
-    why = "Readings count between the two; without a start the official summary ends with a traceback."
+    why = "Readings count between the two; without a start the official summary crashes."
     fix = f"Log {START} before the first reading and {STOP} after the last one."
     good = (lambda package: package("deepcam").power(),)
     bad = (
@@ -109,16 +109,16 @@ class MeasurementBounded(FileRule):
                 message = f"{key} is logged {seen.count} times, first in line {seen.line}"
                 yield self.found(log.path, seen.line, message, "exactly one record", key)
         if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
-            yield self.found(log.path, log.stops.line, f"{STOP} stands before {START}", "after it", STOP)
+            yield self.found(log.path, log.stops.line, f"{STOP} precedes {START}", "after it", STOP)
 
 
 class MeasurementCovers(FileRule):
-    """The measurement lasts from before run_start to after run_stop, and little longer."""
+    """The measurement covers run_start to run_stop, and little more."""
 
     id = "POW07"
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
-    why = "Energy is that of the timed part; the official summary counts the mean over all that was measured."
-    fix = "Start the meter just before run_start, stop it just after run_stop; set its clock to that of the nodes."
+    why = "Energy counts the timed part only, but the official summary averages over everything measured."
+    fix = "Start the meter just before run_start and stop it just after run_stop; synchronise its clock with the nodes."
     good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(margin_ms=0))
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(STOP)),
@@ -138,8 +138,8 @@ class MeasurementCovers(FileRule):
         outside = max(-late, 0) + max(-early, 0)
         expected = "from run_start to run_stop"
         if begin >= run.stop_ms or end <= run.start_ms:
-            message = f"measured at another time than the run: {_span(late)} {'later' if late > 0 else 'earlier'}"
-            yield self.found(log.path, log.starts.line, message, f"{expected}; is it the clock or the time zone?")
+            message = f"measured at a different time than the run: {_span(late)} {'later' if late > 0 else 'earlier'}"
+            yield self.found(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
         if late > EDGE_MS:
             yield self.found(log.path, log.starts.line, f"begins {_span(late)} after run_start", expected, START)
@@ -147,17 +147,17 @@ class MeasurementCovers(FileRule):
             yield self.found(log.path, log.stops.line, f"ends {_span(early)} before run_stop", expected, STOP)
         # Short runs may go on after run_stop until there are 60 readings.
         if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
-            message = f"{_span(outside)} of {_span(end - begin)} that were measured lie outside the run"
+            message = f"{_span(outside)} of {_span(end - begin)} measured lie outside the run"
             yield self.found(log.path, 0, message, "little more than the run", severity=WARNING)
 
 
 class MeasuredEverySecond(FileRule):
-    """A node is read at least once a second, evenly throughout the run."""
+    """A node is read at least once per second, evenly throughout the run."""
 
     id = "POW08"
     cite = f"{RULES_OF_POWER}#report-1-measurement-per-second"
     why = "The power of a training step changes within a second: fewer readings miss its peaks."
-    fix = "Read the meter at 1 Hz or faster, by a process of its own that the training cannot hold up."
+    fix = "Read the meter at 1 Hz or faster, in a separate process that the training cannot delay."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),
@@ -171,13 +171,13 @@ class MeasuredEverySecond(FileRule):
         seconds = (min(log.end_ms, run.stop_ms) - max(log.start_ms, run.start_ms)) / 1000
         if not log.of_node or seconds <= 0:
             return
-        # The one reading more: n seconds are between n + 1 readings.
+        # One more reading: n seconds lie between n + 1 readings.
         rate, gap_ms = (log.timed_readings + 1) / seconds, log.gaps.value or 0
         if rate < SLOW_HZ or gap_ms:
             severity = ERROR if rate < SLOWEST_HZ or gap_ms > LONGEST_GAP_MS else WARNING
-            gap = f", the longest time without one is {_span(gap_ms)}" if gap_ms else ""
+            gap = f", the longest gap is {_span(gap_ms)}" if gap_ms else ""
             message = f"{log.timed_readings} readings in {seconds:.4g} s of the run{gap}"
-            yield self.found(log.path, log.gaps.line, message, "at least one each second", READING, severity)
+            yield self.found(log.path, log.gaps.line, message, "at least one per second", READING, severity)
 
 
 class EnoughReadings(FileRule):
@@ -185,8 +185,8 @@ class EnoughReadings(FileRule):
 
     id = "POW09"
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
-    why = "Few readings say little: a meter is allowed an error that only a mean makes small."
-    fix = "Let a run that is over sooner train on, with the same code, until there are 60 readings."
+    why = "A meter is allowed an error that only averages out over many readings."
+    fix = "If a run ends sooner, let it train on with the same code until there are 60 readings."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),
@@ -200,12 +200,12 @@ class EnoughReadings(FileRule):
 
 
 class PowerTimesAscend(FileRule):
-    """The time of a measurement does not go back."""
+    """The time of a measurement does not go backwards."""
 
     id = "POW10"
     cite = f"{RULES_OF_POWER}#scoring (duration between the previous reading and the current reading)"
-    why = "Each reading counts for the time since the one before it: in the wrong order that time is wrong."
-    fix = "Write readings as they come, one meter to a file; do not set the clock while you measure."
+    why = "Each reading counts for the time since the previous one, which is wrong if they are out of order."
+    fix = "Write readings as they come, one meter per file; do not set the clock during a measurement."
     good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),
@@ -217,17 +217,17 @@ class PowerTimesAscend(FileRule):
         back = log.backward
         if back.count:
             times = f", {back.count} times in all" if back.count > 1 else ""
-            message = f"the time goes back by {_span(back.value)}{times}"
+            message = f"the time goes backwards by {_span(back.value)}{times}"
             severity = ERROR if back.value > TIME_BACK_MS else WARNING
-            yield self.found(log.path, back.line, message, "later than the record before", READING, severity)
+            yield self.found(log.path, back.line, message, "later than the previous record", READING, severity)
 
 
 class PowerValues(FileRule):
-    """Every reading is a finite number of watts, 0 or more, and their mean is that of a node."""
+    """Every reading is a finite number of watts, 0 or more, with a mean that is plausible for a node."""
 
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
-    why = "Text, NaN or a negative reading is no power; kilowatts or milliwatts make the energy wrong by thousands."
+    why = "Text, NaN and negative numbers are not power; kilowatts or milliwatts make the energy wrong."
     fix = "Log watts as JSON numbers; leave out what the meter could not read, and fix the meter."
     good = (lambda package: package("deepcam").power(),)
     bad = (
@@ -250,11 +250,11 @@ class PowerValues(FileRule):
 
 
 class ConversionEfficiency(FileRule):
-    """The conversion efficiency is one number above 0 and at most 1, and 1 where direct current was measured."""
+    """The conversion efficiency is a single number above 0 and at most 1; it is 1 for direct current."""
 
     id = "POW12"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
-    why = "It is a factor of the energy: a small one makes any system look thrifty."
+    why = "It multiplies the energy: a small value makes any system look efficient."
     fix = (
         f"Log {EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where "
         "alternating current was measured, else 1."
@@ -283,10 +283,10 @@ class ConversionEfficiency(FileRule):
             yield self.found(log.path, line, f"{EFFICIENCY} is {values[0]}", "0 < v <= 1", EFFICIENCY)
         elif log.direct_current and efficiency != 1:
             message = f"{EFFICIENCY} is {values[0]} of direct current"
-            yield self.found(log.path, line, message, "1: there is nothing to convert", EFFICIENCY)
+            yield self.found(log.path, line, message, "1: nothing is converted", EFFICIENCY)
         elif efficiency < LEAST_EFFICIENCY:
             message = f"{EFFICIENCY} is {values[0]}"
-            yield self.found(log.path, line, message, "0.8 or more, as of any rated supply", EFFICIENCY, WARNING)
+            yield self.found(log.path, line, message, "0.8 or more, as any rated supply has", EFFICIENCY, WARNING)
 
 
 def _span(time_ms: float) -> str:

@@ -1,4 +1,4 @@
-"""Rules about the course of a run: which events the log has, in which order, at which times."""
+"""Rules about the course of a run: its events, their order and their times."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NEVER_MS = 9e99
 
 
 def before(log: Log, key: str, record: Record) -> bool:
-    """Tell whether some record of the key stands before this one in the file."""
+    """Tell whether a record of the key precedes this one in the file."""
     first = log.first(key)
     return first is not None and first.order < record.order
 
 
-def has_member(record: Record, name: str) -> bool:
-    """Tell whether the metadata has the member; also what Python's `in` makes of metadata of other types."""
+def has_field(record: Record, name: str) -> bool:
+    """Tell whether the metadata has the field; for metadata of other types, whatever Python's `in` gives."""
     try:
         return name in record.metadata
     except TypeError:
@@ -37,9 +37,9 @@ class Init(LogRule):
 
     id = "ORD01"
     cite = TIMING
-    why = "Work done before run_start is not timed, so the rules bound it."
+    why = "Work before run_start is not timed, so the rules limit it."
     fix = "Log init_start first and init_stop right before run_start; move slow preparation into the run."
-    differs = "strict takes a repeated init_stop as an error, the official tool as a warning"
+    differs = "a repeated init_stop is an error in strict, a warning of the official tool"
     good = (lambda log: log().shift("init_start", -29 * 60_000),)
     bad = (
         lambda log: log().drop("init_start"),
@@ -64,7 +64,7 @@ class Init(LogRule):
         begins = [float(record.time_ms) for record in log["init_start"] if record.order < stop.order]
         if not begins:
             yield self.found(log.path, stop.line, "init_stop without init_start", "after init_start", "init_stop")
-        # min() from a number on passes over NaN, as the official tool does.
+        # min() that starts with a number skips NaN, as the official tool does.
         elif not (length_ms := stop.time_ms - min(NEVER_MS, *begins)) < limit * 60_000:
             minutes = length_ms / 60_000
             message = f"initialisation takes {minutes:.1f} min: longer than {limit} min"
@@ -74,13 +74,13 @@ class Init(LogRule):
 
 
 class CacheClear(LogRule):
-    """The caches are cleared, before the run starts."""
+    """The caches are cleared before the run starts."""
 
     id = "ORD02"
     cite = "training_rules.adoc#data-set (no data in caches when the run starts)"
-    why = "Data left in caches by an earlier run would be read for nothing."
+    why = "Data left in caches by an earlier run would be read at no cost."
     fix = "Drop the page cache, then log cache_clear, before run_start."
-    differs = "strict also wants it before run_start; the official tool does not look at the place"
+    differs = "strict also requires it before run_start; the official tool does not check its position"
     good = (lambda log: log().move("cache_clear", after="init_stop"),)
     bad = (lambda log: log().drop("cache_clear"), lambda log: log().move("cache_clear", after="run_stop"))
 
@@ -88,18 +88,18 @@ class CacheClear(LogRule):
         if not log["cache_clear"]:
             yield self.found(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
-            message = "cache_clear stands after run_start: the caches were not cleared before the run"
+            message = "cache_clear comes after run_start: the caches were not cleared before the run"
             yield self.found(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
 
 
 class Staging(LogRule):
-    """Data staging is logged in pairs of start and stop, up to round 2.0 inside the run."""
+    """Data staging is logged in pairs of start and stop; up to round 2.0 it lies inside the run."""
 
     id = "ORD03"
     cite = "hpc_training_rules.adoc#timing (data staging; outside the clock since v3.0)"
-    why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported apart."
+    why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported separately."
     fix = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
-    differs = "strict also wants a stop for each start, none after run_stop"
+    differs = "strict also requires a stop for each start, and none after run_stop"
     good = (lambda log: log().stage(after="run_start"), lambda log: log(round_="3.0").stage(after="init_start"))
     bad = (
         lambda log: log().stage(after="run_start").drop("staging_stop"),
@@ -142,7 +142,7 @@ class RunStart(LogRule):
     cite = TIMING
     why = "The clock starts here; the official summary takes the last of several run_start records."
     fix = "Start each run in a fresh log file; log run_start once, right before the first data is touched."
-    differs = "strict takes a repeated run_start as an error, the official tool as a warning"
+    differs = "a repeated run_start is an error in strict, a warning of the official tool"
     good = (lambda log: log(),)
     bad = (
         lambda log: log().drop("run_start"),
@@ -164,8 +164,8 @@ class RunStop(LogRule):
     id = "ORD05"
     cite = TIMING
     why = "The clock stops here, and the status says whether the run counts."
-    fix = "Log run_stop in every case: status success when the target is met, else aborted."
-    differs = "strict takes a repeated run_stop as an error, the official tool as a warning"
+    fix = "Always log run_stop: status success if the target is met, else aborted."
+    differs = "a repeated run_stop is an error in strict, a warning of the official tool"
     good = (lambda log: log(),)
     bad = (
         lambda log: log().drop("run_stop"),
@@ -179,20 +179,20 @@ class RunStop(LogRule):
         for stop in log["run_stop"]:
             if not before(log, "run_start", stop):
                 yield self.found(log.path, stop.line, "run_stop without run_start", "after run_start", "run_stop")
-            if not has_member(stop, "status"):
+            if not has_field(stop, "status"):
                 message = "run_stop status is missing in the metadata"
                 yield self.found(log.path, stop.line, message, '"status": "success"', "run_stop")
 
 
 class OneRun(LogRule):
-    """The file holds one run."""
+    """The file contains one run."""
 
     id = "ORD08"
     cite = TIMING
     profiles = (STRICT,)
     differs = "the official tool warns at most, and scores from the last run_start before the first run_stop"
-    why = "A log that a restarted job appended to mixes two runs: counts double, and the score is too short."
-    fix = "Write a fresh file for each run; split this one at the line named."
+    why = "If a restarted job appends to its log, two runs mix: counts double, and the time is too short."
+    fix = "Write each run to a new file; split this one at the line given."
     good = (lambda log: log(),)
     bad = (lambda log: log().twice(),)
 
@@ -202,7 +202,7 @@ class OneRun(LogRule):
             return
         begins = [r for key in ("init_start", "run_start") for r in log[key] if r.order > starts[0].order]
         second = min(begins, key=lambda record: record.order)
-        message = f"the file holds {len(starts)} runs: the second begins at line {second.line}"
+        message = f"the file contains {len(starts)} runs: the second begins at line {second.line}"
         yield self.found(log.path, second.line, message, "one run per file", "run_start")
 
 
@@ -212,8 +212,8 @@ class Forward(LogRule):
     id = "ORD09"
     cite = TIMING
     profiles = (STRICT,)
-    differs = "the official tool never compares times, but for the length of the initialisation"
-    why = "The score is a difference of times: a clock set back makes it too good."
+    differs = "the official tool compares no times except the length of the initialisation"
+    why = "The score is a difference of times: setting the clock back improves it."
     fix = "Log from one rank with one clock (monotonic); never edit times."
     good = (lambda log: log().shift("epoch_stop", -800),)
     bad = (
@@ -241,11 +241,11 @@ class Forward(LogRule):
             more = f" ({len(late)} such records)" if len(late) > 1 else ""
             what = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
             message = f"time goes backwards by {back:.1f} s: {what}"
-            yield self.found(log.path, record.line, message, "times in the order of the records", record.key)
+            yield self.found(log.path, record.line, message, "times that increase from record to record", record.key)
 
     @staticmethod
     def _tolerance(record: Record) -> float:
-        # Several ranks may log init_start: honest logs step back by some seconds there.
+        # Several ranks may log init_start: valid logs step back by a few seconds there.
         return 60_000 if record.key == "init_start" else CLOCK_TOLERANCE_MS
 
 

@@ -28,22 +28,22 @@ FIELDS = tuple(
     "accelerator_interconnect_topology cooling hw_notes framework other_software_stack operating_system "
     "sw_notes".split()
 )
-"""The 33 members that a system description must have."""
+"""The 33 fields that a system description must have."""
 JOINED = tuple(
     "submitter system_name host_processor_model_name host_processor_core_count accelerator_model_name "
     "accelerators_per_node framework".split()
 )
-"""Members that must be text, or the official system description checker crashes."""
+"""Fields that must be text, or the official system description checker crashes."""
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
 STATUSES = ("cloud", "onprem", "preview", "research", "available", "available on-premise", "available cloud", "rdi")
 
 
 class Layout(PackageRule):
-    """The results lie where the round's layout wants them."""
+    """The results are where the layout of the round requires them."""
 
     id = "PKG01"
     cite = STRUCTURE
-    why = "The official tool checks nothing in an unexpected folder, and reports success, or crashes."
+    why = "The official tool crashes on an unexpected folder, or checks nothing in it and reports success."
     fix = "Arrange results/<system>/{strong,weak}/<benchmark>/result_<i>.txt (round 0.7: no strong/weak) and systems/."
     differs = "the official tool accepts a flat layout in any round without checking it"
     good = (lambda package: package(), lambda package: package(round_="0.7"))
@@ -88,7 +88,7 @@ class BenchmarkFolders(PackageRule):
     cite = STRUCTURE
     profiles = (STRICT,)
     differs = "the official tool skips an unknown folder with a warning"
-    why = "What is in an unknown folder would not be judged at all."
+    why = "The contents of an unknown folder would not be checked at all."
     fix = f"Name the folder {names_in_words()}, in lower case."
     good = (lambda package: package(),)
     bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
@@ -102,7 +102,7 @@ class BenchmarkFolders(PackageRule):
 
 
 class FileNames(PackageRule):
-    """Result folders hold files result_<i>.txt and nothing else."""
+    """Result folders contain files result_<i>.txt and nothing else."""
 
     id = "PKG03"
     severity = WARNING
@@ -122,13 +122,13 @@ class FileNames(PackageRule):
 
 
 class Described(PackageRule):
-    """Every system with results has a readable system description, and none is left over."""
+    """Every system with results has a readable system description, and there are no unused descriptions."""
 
     id = "PKG04"
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
     fix = "Write systems/<system>.json with the folder's name; check it with `python -m json.tool`."
-    differs = "strict also warns of descriptions without results"
+    differs = "strict also warns about descriptions without results"
     good = (lambda package: package(),)
     bad = (
         lambda package: package().remove("systems/example_n64.json"),
@@ -153,13 +153,13 @@ class Described(PackageRule):
 
 
 class DescriptionFields(PackageRule):
-    """A system description has all 33 members."""
+    """A system description has all 33 fields."""
 
     id = "PKG05"
     cite = DESCRIPTION
     rounds = since("1.0")
     why = "The published tables and comparisons are made from them."
-    fix = "Add the missing members; empty text where nothing applies (no accelerator, say)."
+    fix = "Add the missing fields; use empty text where nothing applies (no accelerator, for example)."
     good = (lambda package: package(),)
     bad = (lambda package: package().system(cooling=None), lambda package: package().system(framework=None))
 
@@ -168,18 +168,18 @@ class DescriptionFields(PackageRule):
             missing = [name for name in FIELDS if name not in description.fields]
             if missing:
                 message = f"missing in the system description: {', '.join(missing)}"
-                yield self.found(description.path, 0, message, f"all {len(FIELDS)} members")
+                yield self.found(description.path, 0, message, f"all {len(FIELDS)} fields")
 
 
 class DescriptionTypes(PackageRule):
-    """The members of a system description are text; counts are whole numbers in text."""
+    """The fields of a system description are text; counts are whole numbers as text."""
 
     id = "PKG06"
     cite = DESCRIPTION
     rounds = since("1.0")
-    why = "The official tools crash on members of other types, and counts are needed for the score."
+    why = "The official tools crash on other types, and the score needs the counts."
     fix = 'Put values in quotes: "accelerators_per_node": "4".'
-    differs = "strict warns of numbers without quotes; the official tool crashes on some, and never reads counts"
+    differs = "strict warns about numbers without quotes; the official tool crashes on some, and never reads counts"
     good = (lambda package: package(),)
     bad = (
         lambda package: package().system(accelerators_per_node=4),
@@ -202,7 +202,7 @@ class DescriptionTypes(PackageRule):
                 yield from self._counts(description)
 
     def _wrong(self, description: SystemDescription, name: str, severity: str) -> Finding:
-        message = f"type of {name} in the system json is no text: {show(description.fields[name])}"
+        message = f"type of {name} in the system json is not text: {show(description.fields[name])}"
         return self.found(description.path, 0, message, "text in quotes", name, severity)
 
     def _counts(self, description: SystemDescription) -> Iterator[Finding]:
@@ -213,12 +213,12 @@ class DescriptionTypes(PackageRule):
 
 
 class DescriptionValues(PackageRule):
-    """A system description names a division and a status that exist, and what it must not leave open."""
+    """A system description names an existing division and status, and leaves no required field empty."""
 
     id = "PKG07"
     cite = DESCRIPTION
     profiles = (STRICT,)
-    differs = "the official tool takes any division but exactly `closed` as open, and skips seed and RCP checks"
+    differs = "the official tool takes any division except exactly `closed` as open, and then skips seed and RCP checks"
     why = "A mistyped division would switch off the checks of the closed division."
     fix = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
     good = (lambda package: package(), lambda package: package(division="open"))
@@ -245,18 +245,18 @@ class DescriptionValues(PackageRule):
             if needed:
                 yield self.found(path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING)
             elif empty:
-                message = f"{len(empty)} members of the system json are empty: {', '.join(empty)}"
+                message = f"{len(empty)} fields of the system json are empty: {', '.join(empty)}"
                 yield self.found(path, 0, message, "a value where one applies", severity=NOTE)
 
 
 class ThroughputNeedsTimeToTrain(PackageRule):
-    """A throughput result stands beside a time-to-train result of the same benchmark."""
+    """A throughput result comes with a time-to-train result of the same benchmark."""
 
     id = "PKG09"
     cite = "hpc_training_rules.adoc#results (throughput needs a time-to-train result)"
     profiles = (STRICT,)
-    differs = "the official tool does not look for one"
-    why = "Throughput alone says nothing of how fast one model trains."
+    differs = "the official tool does not require one"
+    why = "Throughput alone does not tell how fast one model trains."
     fix = "Add results/<system>/strong/<benchmark>/."
     good = (lambda package: package(scaling="weak").with_time_to_train(),)
     bad = (lambda package: package(scaling="weak"),)
@@ -276,8 +276,8 @@ class NoBypass(PackageRule):
     severity = WARNING
     cite = "package_checker of mlcommons/logging (package_checker_params)"
     profiles = (STRICT,)
-    differs = "the official tool obeys such lines if they are the last and unterminated"
-    why = "A check that was switched off was not made; reviewers must see that."
+    differs = "the official tool obeys such a line if it is the last one and has no line ending"
+    why = "Reviewers must see that a check was switched off."
     fix = "Remove the file and pass --waivers with a reason that the committee has agreed to."
     good = (lambda package: package(),)
     bad = (lambda package: package().file("package_checker_params", "rcp-bypass\n"),)

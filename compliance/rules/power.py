@@ -1,4 +1,4 @@
-"""Rules about power files: measuring is optional, but a measured result is measured in every run and on every node."""
+"""Rules about power files: measuring is optional, but covers all runs of a result and all nodes of a run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SHOWN = 5
 
 
 class EveryRunMeasured(SetRule):
-    """If power was measured in one run of a result, it was in all of them."""
+    """If power was measured in one run of a result, it was measured in all of them."""
 
     id = "POW01"
     cite = f"{RULES_OF_POWER}#measure-all-runs; {CHECKER}"
-    why = "The energy of a result is a mean over the same runs as its time: none may be left out by choice."
+    why = "The energy of a result is a mean over the same runs as its time: none may be left out."
     fix = "Add power/<result>/ with the files node_<i>.txt and sw_<i>.txt of each run, or remove the folder power/."
-    differs = "the official tool accepts one run without power files; strict also warns of folders without a run"
+    differs = "the official tool accepts one run without power files; strict also warns about folders without a run"
     good = (lambda package: package(), lambda package: package("deepcam").power())
     bad = (
         lambda package: package("deepcam").power().remove("results/example_n64/strong/deepcam/power/result_2"),
@@ -47,12 +47,12 @@ class EveryRunMeasured(SetRule):
             missing = [run for run in results.runs if result_name(run.path) not in results.power]
             severity, names = _severity(missing), [result_name(run.path) for run in missing]
         if names:
-            message = f"power is missing of {len(names)} of {len(results.runs)} runs: {_listed(names)}"
+            message = f"power is missing for {len(names)} of {len(results.runs)} runs: {_listed(names)}"
             yield self.found(folder, 0, message, expected, severity=severity)
         if results.strict:
-            yield from self._strangers(results, results.power)
+            yield from self._unexpected_folders(results, results.power)
 
-    def _strangers(self, results: ResultSet, power: dict[str, PowerPlace]) -> Iterator[Finding]:
+    def _unexpected_folders(self, results: ResultSet, power: dict[str, PowerPlace]) -> Iterator[Finding]:
         known = {result_name(run.path) for run in results.runs}
         for name, place in power.items():
             if name not in known:
@@ -65,11 +65,11 @@ class EveryRunMeasured(SetRule):
 
 
 class PowerNumbers(SetRule):
-    """Power files are numbered from 0 without gap or repetition, and each run of a result has as many."""
+    """Power files are numbered from 0 without gaps or repetitions, and all runs of a result have the same number."""
 
     id = "POW02"
     cite = CHECKER
-    why = "A number that is missing or there twice is a node or switch that was not measured, or was counted twice."
+    why = "A missing or repeated number is a node or switch that was not measured, or was counted twice."
     fix = "Name the files of each run node_0.txt … node_<n-1>.txt and sw_0.txt … sw_<m-1>.txt."
     differs = "the official tool accepts one run with such a fault, and node_0 beside node_00; it crashes on node_a"
     good = (lambda package: package("deepcam").power(),)
@@ -110,13 +110,13 @@ class PowerNumbers(SetRule):
 
 
 class AllNodesMeasured(SetRule):
-    """Each node that took part in a run has a power file of its own."""
+    """Each node of a run has its own power file."""
 
     id = "POW03"
     cite = f"{RULES_OF_POWER}#measure-all-nodes"
     profiles = (STRICT,)
     differs = "the official tool compares the numbers of files between runs, not with number_of_nodes"
-    why = "Energy of nodes that are not measured is missing; a copied file is no measurement."
+    why = "Energy of nodes that are not measured is missing; a copied file is not a measurement."
     fix = "Measure every node of the run, as many as number_of_nodes says, each with its own meter or PSU reading."
     good = (lambda package: package("deepcam").power(), lambda package: package("deepcam", scaling="weak").power())
     bad = (
@@ -130,7 +130,7 @@ class AllNodesMeasured(SetRule):
         for run, place in _measured(results):
             severity, count = _severity([run]), len(place.nodes)
             if not is_integer(run.nodes):
-                yield self.skipped(run.path, "the log does not say of how many nodes power must be measured")
+                yield self.skipped(run.path, "the log does not say how many nodes must be measured")
             elif count != run.nodes:
                 message = f"number of node files is {count}, but number_of_nodes is {show(run.nodes)}"
                 # Throughput logs often state the nodes of the whole system.
@@ -144,18 +144,18 @@ class AllNodesMeasured(SetRule):
             for log in run.power.nodes if run.power else ():
                 if log.lowest < log.highest and log.pattern in seen:
                     message = f"the same readings as in {seen[log.pattern]}"
-                    yield self.found(log.path, 0, message, "a measurement of its own", severity=_severity([run]))
+                    yield self.found(log.path, 0, message, "its own measurement", severity=_severity([run]))
                 seen.setdefault(log.pattern, os.path.join(result_name(run.path), os.path.basename(log.path)))
 
 
 class InterconnectCounted(SetRule):
-    """A run on several nodes states the power of its interconnect."""
+    """A run on several nodes includes the power of its interconnect."""
 
     id = "POW04"
     cite = f"{RULES_OF_POWER}#measure-or-estimate-interconnects"
     profiles = (STRICT,)
     differs = UNREAD
-    why = "Switches that carry weights or activations take power too; without a file they count as nothing."
+    why = "Switches use power too; without a file they count as zero."
     fix = (
         "Add a file sw_<i>.txt for each switch, with one record interconnect_power_est: its highest specified power in "
         "watts times the share that the run uses, or what was measured."
@@ -201,7 +201,7 @@ def _measured(results: ResultSet) -> Iterator[tuple[Run, PowerPlace]]:
 
 
 def _severity(runs: list[Run]) -> str:
-    """Return how bad a fault is: the energy of runs that fail does not count."""
+    """Return the severity of a fault: the energy of failing runs does not count."""
     return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
 
 
@@ -220,9 +220,9 @@ def _moved(package: Any, old: str, new: str) -> Any:
 
 
 def _official(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
-    """Return how bad the faults are to the official power checker, and the faults by the run that it blames.
+    """Return the severity of faults for the official power checker, and the faults by the run that it blames.
 
-    A run that it blames counts as a failing one, of which it accepts one in all. It blames the wrong run for its
+    A run that it blames counts as failing, and it accepts one failing run. It blames the wrong run for its
     number of files if an earlier one has no folder, and crashes on a name without number.
     """
     faults: dict[str, list[str]] = defaultdict(list)
@@ -241,7 +241,7 @@ def _official(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
             try:
                 numbers = [int(os.path.splitext(file)[0].split("_")[-1]) for file in same]
             except ValueError:
-                faults[name].append(f"a {kind} file without a number: the official tool crashes")
+                faults[name].append(f"a {kind} file without a number crashes the official tool")
                 return ERROR, faults
             if any(not 0 <= number < len(same) for number in numbers):
                 faults[name].append(f"bad naming of {kind} files")

@@ -1,7 +1,7 @@
-"""Rules about personal data: mail addresses and home directories, as `compliance.logs.personal_data` knows them.
+"""Rules about personal data: mail addresses and home directories, found by `compliance.logs.personal_data`.
 
-Of the 1,545 published logs 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
-records. The only mail addresses are those of the contact, which mlperf-logging has a key for, in 809 logs.
+Of the 1,545 published logs, 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
+records. The only mail addresses, in 809 logs, are those of the contact, for which mlperf-logging has a key.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ NO_OFFICIAL_CHECK = "no official tool looks for personal data"
 LARGEST_TEXT = 256 << 10
 MOST_BYTES = 32 << 20
 CREDITS = re.compile(r"(licen[cs]e|copying|notice|authors|contributors|citation|credits|acknowledg)", re.IGNORECASE)
-"""Files that are there to name people."""
+"""Files whose purpose is to name people."""
 
 
 class NoPersonalDataInLogs(LogRule):
-    """A log holds no mail address and no home directory."""
+    """A log contains neither a mail address nor a home directory."""
 
     id = "PRV01"
     severity = WARNING
     cite = PRIVACY
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
-    why = "Logs are published for good; addresses are collected from them, and a home directory is an account's name."
-    fix = "Take them out of the copy that is submitted: `python -m submission.assemble … --redact`."
+    why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
+    fix = "Remove them from the submitted copy: `python -m submission.assemble … --redact`."
     good = (
         lambda log: log(),
         lambda log: log().prefix(b"0: "),
@@ -59,15 +59,15 @@ class NoPersonalDataInLogs(LogRule):
 
 
 class NoPersonalDataInFiles(PackageRule):
-    """System descriptions, code and what else is no log hold no mail address and no home directory."""
+    """System descriptions, code and other files contain neither a mail address nor a home directory."""
 
     id = "PRV02"
     severity = WARNING
     cite = PRIVACY
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
-    why = "The folder is published for good; paths of one account do not work for anybody else, either."
-    fix = "Name a function, not a person; take paths from variables. Credits belong in LICENSE, AUTHORS or CITATION."
+    why = "The folder is published for good, and paths of one account do not work for others."
+    fix = "Name a role, not a person; take paths from variables; put credits into LICENSE, AUTHORS or CITATION."
     good = (
         lambda package: package().code().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
     )
@@ -102,7 +102,7 @@ def _told(mention: Mention) -> str:
 
 
 def _is_small_text(entry: PackageEntry) -> bool:
-    """Tell whether it may be a text to look at; logs are looked at when they are read."""
+    """Tell whether it may be a text to search; logs are searched when they are read."""
     named = entry.path.startswith(f"{RESULTS}/") or CREDITS.match(entry.name)
     return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not named
 

@@ -11,7 +11,7 @@ from compliance.logs.record import Record
 from compliance.logs.run import counted_evaluations
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rule import STRICT, Case, LogRule, show
-from compliance.rules.order import has_member
+from compliance.rules.order import has_field
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
@@ -22,11 +22,11 @@ class TargetReached(LogRule):
 
     id = "QUA01"
     cite = QUALITY
-    why = "Time to train is the time to this quality; without it there is no result."
+    why = "Time to train is the time to reach this quality; without it there is no result."
     fix = "Train until the target is met; only evaluations between the first epoch_start and run_stop count."
     differs = (
         "strict counts only evaluations after the first epoch_start and before run_stop; "
-        "the official tool takes any in the file"
+        "the official tool counts any in the file"
     )
     good = (lambda log: log(), lambda log: log().last_evaluation(0.124), lambda log: log(benchmark="deepcam"))
     bad = (
@@ -72,25 +72,25 @@ class TargetReached(LogRule):
 
     @staticmethod
     def _known(case: Case) -> bool:
-        # The official tool finds the metric rule through the division; its rule set 0.7 has none for the open one.
+        # The official tool finds the metric rule through the division; rule set 0.7 lacks one for the open one.
         return case.strict or case.division == "closed" or (case.division == "open" and case.round != "0.7")
 
 
 class EvaluationValues(LogRule):
-    """Every evaluation result is a number and says its epoch_num."""
+    """Every evaluation result is a number and states its epoch_num."""
 
     id = "QUA02"
     cite = QUALITY
     why = "Convergence is counted by the epoch_num of evaluations; the official tool crashes on other value types."
     fix = 'Log the metric as a JSON number with the metadata "epoch_num".'
-    differs = "strict refuses any value that is no finite number; the official tool crashes on text and null"
+    differs = "strict refuses any value that is not a finite number; the official tool crashes on text and null"
     good = (lambda log: log(),)
     bad = (
         lambda log: log().last_evaluation(None),
         lambda log: log().last_evaluation("0.1"),
         lambda log: log().meta("eval_error", "epoch_num", None),
         lambda log: log().meta("eval_error", "epoch_num", "23"),
-        lambda log: log().member("eval_error", "metadata", None),
+        lambda log: log().field("eval_error", "metadata", None),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -98,14 +98,14 @@ class EvaluationValues(LogRule):
             return
         key = case.reference.target.key
         for record in log[key]:
-            if not has_member(record, "epoch_num"):
+            if not has_field(record, "epoch_num"):
                 message = f"epoch_num missing in the metadata of {key}"
                 yield self.found(log.path, record.line, message, '"epoch_num": n', key)
             elif case.strict and not is_number(record.meta("epoch_num")):
-                message = f"epoch_num of {key} is {show(record.meta('epoch_num'))}: value type is no number"
+                message = f"epoch_num of {key} is {show(record.meta('epoch_num'))}: value type is not a number"
                 yield self.found(log.path, record.line, message, "a number", key)
             if not is_number(record.value) and (case.strict or not _comparable(record.value)):
-                message = f"{key} is {show(record.value)}: value type is no finite number"
+                message = f"{key} is {show(record.value)}: value type is not a finite number"
                 yield self.found(log.path, record.line, message, "a number", key)
 
 
@@ -116,15 +116,15 @@ class StatusSuccess(LogRule):
     cite = CONVERGENCE
     profiles = (STRICT,)
     rounds = ("1.0", "2.0", "3.0")
-    differs = "the official tool asks for a status, whatever it says"
+    differs = "the official tool accepts any status"
     why = "A run that was aborted did not train to the target."
-    fix = "Submit a run that ended with success; the trainer writes the status that is true."
+    fix = "Submit a run that ended with success; let the trainer write the true status."
     good = (lambda log: log(), lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"))
     bad = (lambda log: log().meta("run_stop", "status", "aborted"), lambda log: log().meta("run_stop", "status", True))
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for stop in log["run_stop"]:
-            if has_member(stop, "status") and stop.meta("status") != "success":
+            if has_field(stop, "status") and stop.meta("status") != "success":
                 message = f"run_stop status is {show(stop.meta('status'))}"
                 yield self.found(log.path, stop.line, message, '"success"', "run_stop")
 
@@ -135,8 +135,8 @@ class LastMeetsTarget(LogRule):
     id = "QUA04"
     cite = CONVERGENCE
     profiles = (STRICT,)
-    differs = "the official tool is content with any evaluation that meets the target"
-    why = "The run counts to its last evaluation: a model that lost the quality again is not trained."
+    differs = "the official tool accepts any evaluation that meets the target"
+    why = "The run counts up to its last evaluation: a model that lost the quality again is not trained."
     fix = "Stop at the first evaluation that meets the target."
     good = (lambda log: log(),)
     bad = (lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),)
@@ -165,9 +165,9 @@ class StopsAtTarget(LogRule):
     severity = NOTE
     cite = CONVERGENCE
     profiles = (STRICT,)
-    differs = "the official tool does not look"
-    why = "The time to train ends at run_stop, so the run gives time away; convergence counts to the last evaluation."
-    fix = "Stop at the target, if it was not meant to go on."
+    differs = "the official tool does not check it"
+    why = "Time to train ends at run_stop, so the run wastes time; convergence counts up to the last evaluation."
+    fix = "Stop at the target, unless the run was meant to go on."
     good = (lambda log: log(),)
     bad = (lambda log: log().evaluation(2, 0.12),)
 
@@ -193,8 +193,8 @@ class EvaluationsReport(LogRule):
     severity = WARNING
     cite = CONVERGENCE
     profiles = (STRICT,)
-    differs = "the official tool asks for one result in the whole file"
-    why = "An evaluation without result means that a record was lost or removed."
+    differs = "the official tool requires one result per file"
+    why = "An evaluation without a result means that a record was lost or removed."
     fix = "Log the metric of every evaluation."
     good = (lambda log: log(), lambda log: log().move("eval_error", after="epoch_stop"))
     bad = (lambda log: log().drop("eval_error", 4),)
@@ -215,7 +215,7 @@ class EvaluationsReport(LogRule):
 
 
 class Uncounted(LogRule):
-    """Evaluations stand between the first epoch_start and run_stop."""
+    """Evaluations lie between the first epoch_start and run_stop."""
 
     id = "QUA07"
     severity = NOTE
@@ -223,7 +223,7 @@ class Uncounted(LogRule):
     profiles = (STRICT,)
     differs = "the official tool counts every evaluation in the file"
     why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
-    fix = "Nothing to fix if the run reached its target by itself."
+    fix = "Nothing to fix if the run reached its target without them."
     good = (lambda log: log(),)
     bad = (
         lambda log: log().add_evaluation(0.2, after="run_stop"),
@@ -243,7 +243,7 @@ class Uncounted(LogRule):
 
 
 def _official_met(target: Target, value: Any) -> bool:
-    """Compare as Python does (True is 1); what cannot be compared does not meet the target."""
+    """Compare as Python does (True is 1); a value that cannot be compared does not meet the target."""
     try:
         return bool(0 < value <= target.value if target.lower_is_better else target.value <= value <= 1)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Rules about a submission folder as a part of a repository: names, sizes, links, and what does not belong there."""
+"""Rules about a submission folder as part of a repository: names, sizes, links, and files that do not belong there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, Pack
 from compliance.rule import STRICT, PackageRule
 
 REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
-NO_OFFICIAL_CHECK = "no official tool looks for this"
+NO_OFFICIAL_CHECK = "no official tool checks this"
 SHOWN = 20
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
@@ -24,31 +24,31 @@ LEFT_OVER = re.compile(
     r"|(?P<core>core(?:\.[0-9]+)?)|(?P<copy>.*(?:~|\.bak|\.orig|\.rej|\.swp))|(?P<log>.*\.(?:log|out))"
 )
 KINDS = {
-    "cache": "made by a tool along the way",
+    "cache": "a by-product of a tool",
     "compiled": "compiled code",
-    "core": "a core dump, which holds the memory of a process",
-    "copy": "an editor's or merge tool's copy",
+    "core": "a core dump, which contains the memory of a process",
+    "copy": "a copy made by an editor or merge tool",
     "log": "an empty log",
 }
 
 
 def few(found: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the first findings, and how many more there are."""
+    """Yield the first findings, and a count of the others."""
     kept = list(found)
     yield from kept[:SHOWN]
     if len(kept) > SHOWN:
-        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, from this one on")
+        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")
 
 
 class RepositoryNames(PackageRule):
-    """Files have plain names, reasonable sizes, and links that lead somewhere."""
+    """Files have plain names and reasonable sizes, and links have a target."""
 
     id = "PKG10"
     cite = REPOSITORY
     profiles = (STRICT,)
-    differs = "the official repository checker is a tool of its own; it takes valid relative links as broken"
+    differs = "the official repository checker is a separate tool; it reports valid relative links as broken"
     why = "The results repository refuses such files."
-    fix = "Rename files without blanks or a leading dot; keep data and checkpoints out; fix links."
+    fix = "Use names without spaces or a leading dot; keep data and checkpoints out; fix links."
     good = (lambda package: package(), lambda package: package().link("../latest", "cosmoflow"))
     bad = (
         lambda package: package().file("../my notes.txt", "x"),
@@ -60,19 +60,19 @@ class RepositoryNames(PackageRule):
         yield from few(self._broken(package))
         yield from few(self._large(package))
         if len(package.contents) >= MOST:
-            message = f"holds more than {MOST:,} files and folders: the rest was not looked at"
-            yield self.found(package.root, 0, message, "some thousands at most", severity=WARNING)
+            message = f"contains more than {MOST:,} files and folders: the rest was not checked"
+            yield self.found(package.root, 0, message, "a few thousand at most", severity=WARNING)
 
     def _named(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.name.startswith(".") or " " in entry.name:
-                message = f"name with a blank or a leading dot: {entry.name!r}"
+                message = f"name with a space or a leading dot: {entry.name!r}"
                 yield self.found(package.path(entry), 0, message, "a plain name", severity=WARNING)
 
     def _broken(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry)):
-                yield self.found(package.path(entry), 0, "the link leads nowhere", "an existing file")
+                yield self.found(package.path(entry), 0, "the target of the link does not exist", "an existing file")
 
     def _large(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
@@ -81,15 +81,15 @@ class RepositoryNames(PackageRule):
 
 
 class PortableNames(PackageRule):
-    """Names are such that every file system can keep them, and beside each other."""
+    """Every file system can store the names, side by side."""
 
     id = "PKG30"
     severity = WARNING
     cite = REPOSITORY
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
-    why = "On a reviewer's laptop the checkout fails, or one of two files silently replaces the other."
-    fix = "Use letters a-z, digits, dot, dash, underscore and plus; let names differ in more than letter case."
+    why = "Elsewhere the checkout may fail, or one of two files silently replace the other."
+    fix = "Use letters a-z, digits, dot, dash, underscore and plus; do not let names differ only in case."
     good = (
         lambda package: package(),
         lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),
@@ -113,12 +113,12 @@ class PortableNames(PackageRule):
         for entries in same.values():
             if len(entries) > 1:
                 names = " and ".join(repr(entry.name) for entry in entries)
-                yield self.found(package.path(entries[0]), 0, f"{names} differ only in letter case", "different names")
+                yield self.found(package.path(entries[0]), 0, f"{names} differ only in case", "different names")
 
     def _unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if UNPORTABLE.search(entry.name) or RESERVED.fullmatch(entry.name):
-                message = f"not every file system can keep the name {entry.name!a}"
+                message = f"not every file system can store the name {entry.name!a}"
                 yield self.found(package.path(entry), 0, message, "letters a-z, digits, dot, dash, underscore, plus")
             elif len(entry.path) > LONGEST_PATH and entry.kind != FOLDER:
                 message = f"the path has {len(entry.path)} characters"
@@ -126,14 +126,14 @@ class PortableNames(PackageRule):
 
 
 class LinksInside(PackageRule):
-    """Links stay inside the package, and everything in it is a file, a folder or a link."""
+    """Links stay inside the package, which contains only files, folders and links."""
 
     id = "PKG31"
     cite = REPOSITORY
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
-    why = "In another place an absolute link leads nowhere, or to something else; and so may one to another package."
-    fix = "Replace the link by what it leads to, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
+    why = "Elsewhere, absolute links and links to other packages break, or lead to something else."
+    fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
         lambda package: package().link("../data", "/"),
@@ -157,18 +157,18 @@ class LinksInside(PackageRule):
     def _no_files(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.kind == OTHER:
-                yield self.found(package.path(entry), 0, "is no file, folder or link", "a file", severity=ERROR)
+                yield self.found(package.path(entry), 0, "is not a file, folder or link", "a file", severity=ERROR)
 
 
 class NothingLeftOver(PackageRule):
-    """The package holds no caches, compiled code, core dumps, editor's copies or empty logs."""
+    """The package contains no caches, compiled code, core dumps, editor copies or empty logs."""
 
     id = "PKG32"
     severity = WARNING
     cite = REPOSITORY
     profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
-    why = "Nobody reads them; they hide what matters, and a core dump may hold passwords."
+    why = "They hide what matters, and a core dump may contain passwords."
     fix = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
     good = (
         lambda package: package(),
@@ -186,7 +186,7 @@ class NothingLeftOver(PackageRule):
         yield from few(self._left_over(package))
 
     def _left_over(self, package: Package) -> Iterator[Finding]:
-        inside = "\0"  # of a folder that was reported as a whole
+        inside = "\0"  # inside a folder that is reported as a whole
         for entry in package.contents:
             kind = _left_over(entry)
             if kind and not entry.path.startswith(inside):
@@ -195,7 +195,7 @@ class NothingLeftOver(PackageRule):
 
 
 def _left_over(entry: PackageEntry) -> str:
-    """Return which of `KINDS` it is, or ""."""
+    """Return its kind, a key of `KINDS`, or ""."""
     found = LEFT_OVER.fullmatch(entry.name)
     kind = found.lastgroup if found else None
     if kind is None or (kind != "cache" and entry.kind != FILE):

@@ -1,4 +1,4 @@
-"""Rules about the runs of one result: how many, how alike where they must be, how different where they must be."""
+"""Rules about the runs of one result: how many there are, what they must share, and where they must differ."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384
 
 
 class NumberOfRuns(SetRule):
-    """A time-to-train result has exactly as many runs as its benchmark asks for, a throughput result at least."""
+    """A time-to-train result has exactly the required number of runs, a throughput result at least that many."""
 
     id = "RUN01"
     cite = RESULTS
-    why = "The score is a mean over a fixed number of runs; more or fewer would let one choose."
+    why = "The score is a mean over a fixed number of runs; any other number would allow choosing the best."
     fix = "Make the missing runs. Submit all runs of one series, named result_<i>.txt; do not add or remove any."
-    differs = "the official tool does not count in round 0.7, and knows no verdict INCOMPLETE"
+    differs = "the official tool does not count in round 0.7, and has no verdict INCOMPLETE"
     good = (lambda package: package(), lambda package: package(scaling="weak", runs=12))
     bad = (
         lambda package: package(runs=9),
@@ -47,7 +47,8 @@ class NumberOfRuns(SetRule):
             return
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing(results)}"
         found = self.found(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
-        yield found._replace(incomplete=results.missing_runs > 0)
+        # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
+        yield found._replace(incomplete=results.missing_runs > 0 and not results.other_files)
 
 
 def _missing(results: ResultSet) -> str:
@@ -71,9 +72,9 @@ class FailingRuns(SetRule):
 
     id = "RUN02"
     cite = RESULTS
-    why = "Olympic scoring drops the slowest run, so one failing run may stand for it; throughput drops none."
+    why = "Olympic scoring drops the slowest run, so one run may fail in its place; throughput drops none."
     fix = "Repeat the series; move failing instances of a throughput result to pruned_results."
-    differs = "the official tool allows one failing run for throughput as well"
+    differs = "the official tool also allows one failing run for throughput"
     good = (lambda package: package().edit(1, lambda log: log.last_evaluation(0.2)),)
     bad = (
         lambda package: (
@@ -105,10 +106,10 @@ class SeedsLogged(SetRule):
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
-    why = "Only different seeds make the runs independent samples of the convergence."
+    why = "Only runs with different seeds are independent samples of the convergence."
     fix = "Draw a seed for each run from system randomness and log it with key seed."
     differs = (
-        "strict only warns in rounds 1.0 and 2.0, which did not ask for it; the official tool applies it backwards"
+        "strict only warns in rounds 1.0 and 2.0, which did not require it; the official tool applies it backwards"
     )
     good = (lambda package: package(), lambda package: package().edit(1, lambda log: log.set("seed", "77")))
     bad = (
@@ -117,7 +118,7 @@ class SeedsLogged(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        # The rule was written in 2024: earlier submissions did not know it, so in strict they are warned only.
+        # The rule dates from 2024: strict only warns about earlier submissions, which could not know it.
         early = results.strict and results.round != "3.0"
         severity = NOTE if results.loose else WARNING if early else ERROR
         missing = [run for run in results.runs if not run.seeds]
@@ -142,7 +143,7 @@ class SeedsUnique(SetRule):
     rounds = since("1.0")
     divisions = ("closed",)
     why = "Two runs with one seed are one sample of the convergence counted twice."
-    fix = "Repeat the run with a seed of its own; of throughput instances move the named ones to pruned_results."
+    fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
     differs = "the official tool compares seed, source file and source line: the same seed from another line passes"
     good = (lambda package: package(),)
     bad = (
@@ -168,7 +169,7 @@ class SeedsUnique(SetRule):
                 if results.scaling == WEAK:
                     message += f"; keep one, prune {_names(runs[1:])}"
                 line = runs[-1].seeds[0][0]
-                yield self.found(runs[-1].path, line, message, "a seed of its own", "seed")
+                yield self.found(runs[-1].path, line, message, "its own seed", "seed")
 
 
 class NoCopies(SetRule):
@@ -178,7 +179,7 @@ class NoCopies(SetRule):
     cite = RESULTS
     profiles = (STRICT,)
     differs = "the official tool notices a copy only by its seed; with an edited seed it passes"
-    why = "A copied log is a run that was never made."
+    why = "A copied log stands for a run that never happened."
     fix = "Submit each run once."
     good = (lambda package: package(),)
     bad = (
@@ -191,7 +192,7 @@ class NoCopies(SetRule):
             for run in runs[1:]:
                 what = "byte-identical to" if _identical(runs[0].path, run.path) else "the times are those of"
                 message = f"duplicate log: {what} {os.path.basename(runs[0].path)}"
-                yield self.found(run.path, 0, message, "a run of its own")
+                yield self.found(run.path, 0, message, "a run for each log")
 
 
 class SameBatchSize(SetRule):
@@ -199,9 +200,9 @@ class SameBatchSize(SetRule):
 
     id = "RUN06"
     cite = RESULTS
-    why = "Batch size decides how many epochs a run needs; runs of different sizes are no series."
+    why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
     fix = "Repeat the runs that differ."
-    differs = "the official package checker crashes on it, in the closed division"
+    differs = "the official package checker crashes on it in the closed division"
     good = (lambda package: package(),)
     bad = (lambda package: package().edit(3, lambda log: log.set("global_batch_size", 1024)),)
 
@@ -248,14 +249,14 @@ class SameSettings(SetRule):
 
 
 class PrunedComply(SetRule):
-    """Pruned logs comply with the rules as well."""
+    """Pruned logs also comply with the rules."""
 
     id = "RUN11"
     cite = "hpc_training_rules.adoc#results; training_policies#493, #499"
     profiles = (STRICT,)
     differs = "the official tools never read pruned_results"
-    why = "Pruning takes slow or repeated instances out of the time; it is no place for runs that failed the rules."
-    fix = "Submit pruned logs complete; a run that was killed is no pruned instance."
+    why = "Pruning takes slow or repeated instances out of the time; it is not for runs that break the rules."
+    fix = "Submit complete pruned logs; a run that was killed is not a pruned instance."
     good = (lambda package: package(scaling="weak").with_time_to_train().prune(2),)
     bad = (lambda package: package(scaling="weak").prune(1, lambda log: log.drop("run_stop")),)
 
@@ -267,14 +268,14 @@ class PrunedComply(SetRule):
 
 
 class UsedOnce(SubmissionsRule):
-    """A run counts for one result only, in one round."""
+    """A run counts for only one result, in one round."""
 
     id = "RUN12"
     cite = RESULTS
     profiles = (STRICT,)
     differs = "the official tools look at one folder at a time"
-    why = "The same run in two results was measured once but is counted twice."
-    fix = "Make the runs for each result; a result of an earlier round may be named, not submitted as new."
+    why = "A run used in two results was measured once but counts twice."
+    fix = "Make new runs for each result; do not submit a result of an earlier round as new."
     good = (lambda package: package(),)
     bad = (lambda package: package().copy_to("other_system"),)
 
@@ -294,7 +295,7 @@ class UsedOnce(SubmissionsRule):
                 f"the same run is used twice: {len(found)} logs of {second.name} (round {second.round})"
                 f" are those of {first.name} (round {first.round})"
             )
-            yield self.found(other.path, 0, message, "runs of their own", severity=WARNING if again else ERROR)
+            yield self.found(other.path, 0, message, "runs for each result", severity=WARNING if again else ERROR)
 
 
 def same_runs(runs: list[Run]) -> Iterator[list[Run]]:

@@ -27,18 +27,18 @@ def applies(setting: Setting, log: Log) -> bool:
 
 
 def check_of(setting: Setting, case: Case) -> Check | None:
-    """Return what the profile asks of the setting's value; None if it does not know the setting."""
+    """Return the profile's check of the setting's value; None if it does not know the setting."""
     return setting.allowed if case.strict else setting.official
 
 
 class Submission(LogRule):
-    """The log says once by whom, on what, in which division and with which status it is submitted."""
+    """The log states once who submits it, on which system, in which division and with which status."""
 
     id = "SET01"
     cite = SUBMISSION
-    why = "Without these keys nobody can tell which rules the run was meant to keep."
+    why = "These keys determine which rules apply to the run."
     fix = "Let the trainer log the submission_* keys from its configuration."
-    differs = "strict also refuses blank names"
+    differs = "strict also refuses empty names"
     good = (lambda log: log(), lambda log: log().set("submission_status", "preview"))
     bad = (
         lambda log: log().drop("submission_org"),
@@ -85,7 +85,7 @@ class KnownBenchmark(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not case.strict and case.division is None and case.round != "0.7":
-            return  # the official tool asks for the benchmark only in the files of a known division
+            return  # the official tool checks the benchmark only in the files of a known division
         key = "submission_benchmark"
         yield from self.exactly_once(log, key)
         first = log.first(key)
@@ -100,7 +100,7 @@ class SettingsLogged(LogRule):
 
     id = "SET03"
     cite = HYPERPARAMETERS
-    why = "Reviewers compare hyperparameters from the logs; two values leave open which one was used."
+    why = "Reviewers compare hyperparameters from the logs; with two values it is unclear which one was used."
     fix = "Log each setting once, from rank 0, with the value that the run uses."
     good = (lambda log: log(), lambda log: log(benchmark="deepcam"), lambda log: log(benchmark="openfold"))
     bad = (
@@ -128,7 +128,7 @@ class SettingsAllowed(LogRule):
     cite = HYPERPARAMETERS
     why = "The closed division compares systems, so it fixes the algorithm and bounds the hyperparameters."
     fix = "Run with an allowed value, or submit to the open division."
-    differs = "strict checks the written ranges and types of more settings, see the table of settings"
+    differs = "strict checks the written ranges and types of more settings; see the table of settings"
     good = (
         lambda log: log().set("opt_learning_rate_decay_factor", [0.5, 0.25]),
         lambda log: log(benchmark="oc20").set("opt_learning_rate_warmup_factor", 1.0),
@@ -173,7 +173,7 @@ class Samples(LogRule):
     id = "SET05"
     cite = "hpc_training_rules.adoc#benchmarks (datasets)"
     why = "A smaller dataset makes epochs shorter and evaluations easier."
-    fix = "Use the complete dataset; log the number of samples in it (the default of the reference)."
+    fix = "Use the complete dataset and log its number of samples (the reference's default)."
     differs = "the official tool compares the numbers only for deepcam and openfold from round 1.0 on"
     good = (lambda log: log(), lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216))
     bad = (
@@ -197,14 +197,14 @@ class Samples(LogRule):
 
 
 class NoPlaceholder(LogRule):
-    """The submission keys hold real names, no placeholders."""
+    """The submission keys contain real names, not placeholders."""
 
     id = "SET06"
     severity = NOTE
     cite = SUBMISSION
     profiles = (STRICT,)
     differs = "the official tool accepts any non-empty text"
-    why = "The log should say whose run it is; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
+    why = "The log should name its submitter; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
     fix = "Set organisation and platform in the configuration of the run."
     good = (lambda log: log(),)
     bad = (
@@ -229,19 +229,19 @@ class SeedLogged(LogRule):
     cite = "hpc_training_rules.adoc#seeds; training_rules.adoc#random-numbers"
     profiles = (STRICT,)
     rounds = ("1.0", "2.0", "3.0")
-    differs = "the official log checker asks for a seed in deepcam only; its package checker in all (RUN03)"
-    why = "Each run of a result needs a seed of its own, and only the log can show it."
+    differs = "the official log checker requires a seed only in deepcam, the package checker in all (RUN03)"
+    why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
     good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))
     bad = (lambda log: log().drop("seed"), lambda log: log().set("seed", "lucky"), lambda log: log().set("seed", 0.5))
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["seed"]:
-            message = "seed missing: the log states none (in a closed submission that is an error)"
+            message = "seed missing: the log states none (an error in a closed submission)"
             yield self.found(log.path, 0, message, "one seed record", "seed")
         for record in log["seed"]:
             if not seed_number(record.value)[0]:
-                message = f"seed is {show(record.value)}, no whole number"
+                message = f"seed is {show(record.value)}, not a whole number"
                 yield self.found(log.path, record.line, message, "a whole number", "seed", severity="error")
 
 
@@ -256,8 +256,8 @@ def seed_number(value: Any) -> tuple[bool, int]:
 
 
 def _type_hint(value: Any, check: Check) -> str:
-    """Return a hint that a number was expected but something else logged."""
+    """Return a hint if a number was expected but something else was logged."""
     kinds = {str: "a string", bool: "true or false", type(None): "null", list: "a list", dict: "an object"}
     kind = kinds.get(type(value))
     numeric = check.text.startswith(("a number", "a whole number")) or check.text[:1].isdecimal()
-    return f": value type is {kind}, no number" if kind and numeric else ""
+    return f": value type is {kind}, not a number" if kind and numeric else ""

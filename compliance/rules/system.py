@@ -1,4 +1,4 @@
-"""Rules about the system: what is said of it is true, and the runs fit the description and the machine."""
+"""Rules about the system: the description is true, and the runs agree with it and fit the machine."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
 class NoPlaceholderInDescription(PackageRule):
-    """No member of a system description is a placeholder."""
+    """No field of a system description is a placeholder."""
 
     id = "PKG20"
     severity = WARNING
     cite = DESCRIPTION
     profiles = (STRICT,)
     differs = "the official tool accepts any text"
-    why = "The published tables would show it."
-    fix = "Write what is true of the system; empty text, or N/A, where nothing applies."
+    why = "The published tables would show the placeholder."
+    fix = "State the facts of the system; use empty text or N/A where nothing applies."
     good = (lambda package: package(), lambda package: package().system(hw_notes="see <https://example.org>"))
     bad = (
         lambda package: package().system(cooling="TO BE FILLED IN: air or liquid"),
@@ -45,19 +45,19 @@ class NoPlaceholderInDescription(PackageRule):
             if vague:
                 noun = "is a placeholder" if len(vague) == 1 else "are placeholders"
                 message = f"in the system json {', '.join(vague)} {noun}"
-                yield self.found(description.path, 0, message, "what is true of the system", vague[0])
+                yield self.found(description.path, 0, message, "a fact about the system", vague[0])
 
 
 class SystemType(PackageRule):
-    """The type of a system is one that exists, where its description states one."""
+    """The system type, if stated, is a known one."""
 
     id = "PKG21"
     severity = NOTE
     cite = DESCRIPTION
     rounds = since("1.0")
     profiles = (STRICT,)
-    differs = "the official tool does not ask for `system_type`, which the written policy knows"
-    why = "Results are listed by the type of the system."
+    differs = "the official tool does not check `system_type`, which the written policy defines"
+    why = "Results are listed by system type."
     fix = 'Write "system_type": "datacenter".'
     good = (lambda package: package(), lambda package: package().system(system_type="datacenter"))
     bad = (
@@ -75,14 +75,14 @@ class SystemType(PackageRule):
 
 
 class RightFolder(SetRule):
-    """The logs are of the benchmark and division of their folder and system description."""
+    """The logs have the benchmark of their folder and the division of the system description."""
 
     id = "RUN08"
     cite = "submission_rules.adoc#submission-structure"
     profiles = (STRICT,)
     differs = "the official tool never compares logs with the folder or the system description"
     why = "A log in the wrong folder is judged by the wrong target, run count and rules."
-    fix = "Move the logs to results/<system>/<scaling>/<benchmark>/ as they say; correct the system description."
+    fix = "Move the logs to results/<system>/<scaling>/<benchmark>/ that they name; correct the system description."
     good = (lambda package: package(),)
     bad = (
         lambda package: package().rename_folder("deepcam"),
@@ -116,8 +116,8 @@ class DescribedSystem(SetRule):
     cite = "submission_rules.adoc#system-description"
     profiles = (STRICT,)
     differs = "the official tool never compares logs with the system description"
-    why = "The score is published for the described system: it must be the one that ran."
-    fix = "Correct the system description, or the configuration that the run logs."
+    why = "The score is published for the described system, which must be the one that ran."
+    fix = "Correct the system description, or the configuration of the run."
     good = (lambda package: package(),)
     bad = (
         lambda package: package().system(number_of_nodes="512"),
@@ -130,7 +130,7 @@ class DescribedSystem(SetRule):
         description = results.description
         if description is None or description.problem:
             if not results.loose:
-                yield self.skipped(results.folder, "logs against system description: there is none to read")
+                yield self.skipped(results.folder, "logs not compared with the system description: it cannot be read")
             return
         yield from self._names(results, str(description.fields.get("submitter", "")))
         yield from self._status(results, str(description.fields.get("status", "")))
@@ -182,12 +182,12 @@ class DescribedSystem(SetRule):
 
 
 class FitsSystem(SetRule):
-    """The instances that run at the same time fit on the system: M · S <= T."""
+    """Concurrent instances fit on the system: M · S <= T."""
 
     id = "RUN10"
     cite = "hpc_training_rules.adoc#results (throughput: S <= T <= M * S)"
     profiles = (STRICT,)
-    differs = "the official tool takes T and S as they are stated"
+    differs = "the official tool accepts T and S as stated"
     why = "Throughput on more accelerators than the system has is impossible."
     fix = "Log the nodes of the instance, not of the whole system; correct the system description."
     good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)
@@ -199,7 +199,7 @@ class FitsSystem(SetRule):
             return
         together = _most_at_once(results.runs)
         if together * scale > total:
-            whole = scale == total  # honest logs often state the nodes of the whole system
+            whole = scale == total  # valid logs often state the nodes of the whole system
             message = (
                 f"{together} instances at the same time x {scale} accelerators = {together * scale}"
                 f" > {total} of the system{': the logs state the whole system' if whole else ''}"
@@ -222,7 +222,7 @@ def _words(name: str) -> set[str]:
 
 
 def _most_at_once(runs: list[Run]) -> int:
-    """Return how many of the runs were under way at the same moment, at most."""
+    """Return the largest number of runs that were active at the same time."""
     events: list[tuple[float, int]] = []
     for run in runs:
         if run.start_ms is not None and run.stop_ms is not None:

@@ -1,4 +1,4 @@
-"""Rules about the variant of a problem: the full one, or the mini one of this suite, which gives no MLPerf results."""
+"""Rules about the variant of a problem: full, or this suite's mini problem, which does not give MLPerf results."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ class NoMini(LogRule):
     cite = MINI_ROUND
     profiles = (STRICT,)
     differs = UNKNOWN
-    why = "The mini problems are for laptops and tests; their results are no MLPerf results."
-    fix = "Pass --allow-mini to check a mini run by the rules of the mini round; then this is a note."
+    why = "The mini problems are for laptops and tests; their results are not MLPerf results."
+    fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
     good = (lambda log: log(), lambda log: log().add(KEY, FULL))
     bad = (lambda log: log(division="open", variant=MINI),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         first = next((record for record in log[KEY] if record.value == MINI), None)
         if first is not None:
-            message = "the log is a mini run (dataset_variant mini): no MLPerf result"
+            message = "the log is a mini run (dataset_variant mini), not an MLPerf result"
             severity = NOTE if case.allow_mini else ERROR
             yield self.found(log.path, first.line, message, "a run on the full dataset", KEY, severity)
 
 
 class KnownVariant(LogRule):
-    """A log that names its dataset_variant names one that the benchmark has, once."""
+    """The dataset_variant, if logged, is logged once and exists for the benchmark."""
 
     id = "SET09"
     cite = MINI_ROUND
     profiles = (STRICT,)
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
-    fix = "Log dataset_variant mini for the mini problem; for the full one log none, or full."
+    fix = "Log dataset_variant mini for the mini problem; for the full one log full, or nothing."
     good = (lambda log: log(), lambda log: log().add(KEY, FULL), lambda log: log(division="open", variant=MINI))
     bad = (
         lambda log: log().add(KEY, "tiny"),
@@ -68,13 +68,13 @@ class KnownVariant(LogRule):
 
 
 class MiniIsOpen(LogRule):
-    """A mini run is of the open division."""
+    """A mini run belongs to the open division."""
 
     id = "SET10"
     cite = MINI_ROUND
     profiles = (STRICT,)
     differs = UNKNOWN
-    why = "The closed division is for the full problem; a mini run that claims it could pass for an MLPerf result."
+    why = "The closed division is for the full problem; a mini run in it could be mistaken for an MLPerf result."
     fix = "Log submission_division open."
     good = (lambda log: log(), lambda log: log(division="open", variant=MINI))
     bad = (lambda log: log(division="closed", variant=MINI),)
@@ -95,8 +95,8 @@ class OneVariant(SetRule):
     cite = MINI_ROUND
     profiles = (STRICT,)
     differs = UNKNOWN
-    why = "A mini run takes minutes: it cannot stand for a run on the full dataset, nor the other way round."
-    fix = "Keep the runs of the two problems in different folders."
+    why = "A mini run takes minutes and cannot replace a run on the full dataset, or vice versa."
+    fix = "Keep runs of the two problems in separate folders."
     good = (lambda package: package(), lambda package: package(division="open", variant=MINI))
     bad = (lambda package: package().edit(3, lambda log: log.add(KEY, MINI)),)
 

@@ -1,7 +1,7 @@
-"""Makes result logs and submission folders, good and bad: for the examples of the rules, tests and the demo.
+"""Make result logs, good and bad, for the examples of the rules, the tests and the demo.
 
-`log()` gives the log of an honest run of any benchmark, round and division; its methods damage it, one thing
-at a time, and return it.
+`log()` gives the log of a valid run of any benchmark, round and division; each method changes one thing and returns
+the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPOCH_MS = 200_000
 
 
 class SampleLog:
-    """The records of one run, to be changed and written; every method that changes something returns self."""
+    """The records of one run, to be changed and written; every method that changes it returns self."""
 
     def __init__(  # noqa: PLR0913  (what tells one run from another)
         self,
@@ -150,20 +150,20 @@ class SampleLog:
         return self
 
     def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:
-        """Set a member of the metadata; None removes it."""
+        """Set a field of the metadata; None removes it."""
         metadata = self.records[self._index(key, which)]["metadata"]
         metadata.pop(name, None)
         if value is not None:
             metadata[name] = value
         return self
 
-    def member(self, key: str, name: str, value: Any, which: int = -1) -> Self:
-        """Set a member of the record itself."""
+    def field(self, key: str, name: str, value: Any, which: int = -1) -> Self:
+        """Set a field of the record itself."""
         self.records[self._index(key, which)][name] = value
         return self
 
-    def without_member(self, key: str, name: str) -> Self:
-        """Remove a member of the key's last record."""
+    def without_field(self, key: str, name: str) -> Self:
+        """Remove a field of the key's last record."""
         del self.records[self._index(key, -1)][name]
         return self
 
@@ -199,7 +199,7 @@ class SampleLog:
         return self
 
     def stage(self, after: str) -> Self:
-        """Insert a staging interval of no length."""
+        """Insert an empty staging interval."""
         at = self._index(after)
         time_ms = self.records[at]["time_ms"]
         pair = [self._record(key, None, time_ms, {}) for key in ("staging_start", "staging_stop")]
@@ -216,7 +216,7 @@ class SampleLog:
         return self
 
     def renumber(self, first: int) -> Self:
-        """Count epochs from another number on."""
+        """Start counting epochs at another number."""
         for record in self.records:
             if "epoch_num" in record["metadata"]:
                 record["metadata"]["epoch_num"] += first - 1

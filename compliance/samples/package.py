@@ -1,4 +1,4 @@
-"""Makes submission folders, good and bad, on the base of `compliance.samples.log`: for examples, tests and the demo."""
+"""Make submission folders, good and bad, from `compliance.samples.log`, for examples, tests and the demo."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FASTER = 20  # how much shorter runs are made before power files are written for
 
 
 class SamplePackage:
-    """The files of one organisation's folder; every method that changes something returns self."""
+    """The files of one organisation's folder; every method that changes it returns self."""
 
     def __init__(
         self, benchmark: str = "cosmoflow", round_: str = "3.0", division: str = "closed", **runs: Any
     ) -> None:
-        """`runs`: scaling, runs (their number), epochs (a number, or one per run), settings and variant of the logs."""
+        """Make a package; `runs`: scaling, runs (their number), epochs (one for all, or a list), settings, variant."""
         self.benchmark, self.round, self.division = benchmark, round_, division
         self.scaling: str = runs.get("scaling", "strong")
         self.files: dict[str, Content] = {}
@@ -76,13 +76,13 @@ class SamplePackage:
         return self
 
     def copy_to(self, system: str) -> Self:
-        """Submit the same logs for a second system as well."""
+        """Submit the same logs also for a second system."""
         for path, content in list(self.files.items()):
             self.files[path.replace(SYSTEM, system)] = content
         return self
 
     def prune(self, count: int, change: Callable[[SampleLog], Any] | None = None) -> Self:
-        """Add pruned logs, each changed so."""
+        """Add pruned logs, each changed by `change`."""
         folder = f"{self.folder}/pruned_results"
         self._add_runs(folder, count, 500)
         for number in range(1, count + 1):
@@ -125,7 +125,7 @@ class SamplePackage:
         return self
 
     def system(self, **fields: Any) -> Self:
-        """Change members of the system description; None removes one."""
+        """Change fields of the system description; None removes one."""
         for name, value in fields.items():
             self.fields[name] = value
             if value is None:

@@ -1,4 +1,4 @@
-"""Makes power files, good and bad, of the runs that `compliance.samples.log` makes."""
+"""Make power files, good and bad, for the runs of `compliance.samples.log`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP
 
 
 class SamplePower:
-    """The records of one power file; every method that changes something returns self."""
+    """The records of one power file; every method that changes it returns self."""
 
     def __init__(self, start_ms: int, stop_ms: int, host: str) -> None:
-        """The measurement lasts from start_ms to stop_ms, in ms since 1970."""
+        """Make the file of a measurement from start_ms to stop_ms, in ms since 1970."""
         self.start_ms, self.stop_ms, self.host = start_ms, stop_ms, host
         self.records: list[dict[str, Any]] = []
 
     @classmethod
     def node(cls, start_ms: int, stop_ms: int, number: int) -> Self:
-        """Return the file of a node that is read every second; each node draws something else."""
+        """Return the file of a node that is read every second; each node draws a different power."""
         made = cls(start_ms, stop_ms, f"node_{number}")
         made.add(START, None, start_ms).add(EFFICIENCY, 0.94, start_ms, measurement_type="AC")
         times = [*range(start_ms + 1000, stop_ms, 1000), stop_ms]
@@ -69,12 +69,12 @@ class SamplePower:
         return self
 
     def imitate(self, number: int) -> Self:
-        """Hold what another node was measured to draw."""
+        """Take over the readings of another node."""
         self.records = self.node(self.start_ms, self.stop_ms, number).records
         return self
 
     def shift(self, by_ms: float, first: int = 0, last: int | None = None) -> Self:
-        """Move the times of the records from `first` up to, without, `last`."""
+        """Move the times of the records from `first` up to but excluding `last`."""
         for record in self.records[first:last]:
             record["time_ms"] += by_ms
         return self

@@ -38,7 +38,7 @@ def test_exit_status_and_message(logs, capsys):
         ([], "nothing to check"),
         (["missing.txt"], "no such file or folder: missing.txt"),
         (["good.txt", "--round", "4.0"], "there is no round '4.0'; known are 0.7, 1.0, 2.0, 3.0"),
-        (["good.txt", "--ignore", "QUA01"], "a rule is ignored for a reason"),
+        (["good.txt", "--ignore", "QUA01"], "a reason is required"),
         (["good.txt", "--ignore", "XYZ=why"], "no rule 'XYZ'"),
         (["good.txt", "--select", "QUA,NOPE"], "no rule 'NOPE'"),
         (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
@@ -81,7 +81,7 @@ def test_waivers_need_reasons(logs, capsys):
     (logs / "waivers.yaml").write_text("a/strong/cosmoflow: ''\n")
     with pytest.raises(SystemExit):
         main(["good.txt", "--waivers", "waivers.yaml"])
-    assert "a waiver needs a reason" in capsys.readouterr().err
+    assert "expected a reason as text" in capsys.readouterr().err
     (logs / "waivers.yaml").write_text("example_n64/strong/cosmoflow: agreed on 1 May\n")
     SamplePackage(epochs=18).write("Example")
     assert main(["Example", "--waivers", "waivers.yaml"]) == 0

@@ -16,4 +16,4 @@ def test_demo(tmp_path, capsys):
 def test_demo_notices_a_checker_that_says_otherwise(monkeypatch, capsys):
     monkeypatch.setattr("compliance.demo.check", lambda paths: 0)
     assert main([]) == 1
-    assert "did not end as they should" in capsys.readouterr().err
+    assert "ended unexpectedly" in capsys.readouterr().err

@@ -23,7 +23,7 @@ def test_explain_says_all_of_a_rule(rule):
     words = " ".join(text.split())
     for part in (rule.title(), rule.severity, rule.cite, rule.why, rule.fix, rule.differs):
         assert " ".join(part.split()) in words
-    assert "What it says to examples that break it:\n  " in text
+    assert "Messages for examples that break it:\n  " in text
     assert "lambda" not in text and "/tmp" not in text
 
 
@@ -122,8 +122,8 @@ def test_settings_that_the_profiles_judge_differently():
     [
         (COUNT, COUNT, ""),
         (COUNT, ABOVE_ZERO, "only official accepts 0.5, 1.5, true, inf"),
-        (COUNT, ANY, "the official tool does not look at the value"),
-        (COUNT, None, "the official tool does not look at the value"),
+        (COUNT, ANY, "the official tool does not check the value"),
+        (COUNT, None, "the official tool does not check the value"),
         (equals(1.0), Check("1.0", lambda value: value == 1.0), "only official accepts true"),
         (ABOVE_ZERO, COUNT, "only strict accepts 0.5, 1.5, true, inf"),
         (equals(77), Check("77", lambda value: value in (77, 78)), "none of the values tried"),

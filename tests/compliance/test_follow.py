@@ -55,7 +55,7 @@ def test_what_will_fail_is_told_before_the_run_ends_and_once(tmp_path, capsys):
     assert not any("QUA01" in line or "run_stop is not logged" in line for line in lines)
 
 
-def test_a_file_that_starts_anew_is_read_anew(tmp_path, capsys):
+def test_a_file_that_starts_again_is_read_again(tmp_path, capsys):
     path = tmp_path / "live.txt"
     path.write_bytes(SampleLog().bytes()[:9000])
 
@@ -69,7 +69,7 @@ def test_a_file_that_starts_anew_is_read_anew(tmp_path, capsys):
     thread.start()
     assert main(["--follow", str(path), "--follow-timeout", "20"]) == 0
     thread.join()
-    assert "starts anew" in capsys.readouterr().out
+    assert "starts again" in capsys.readouterr().out
 
 
 def test_it_gives_up_after_the_timeout_and_judges_what_is_there(tmp_path, capsys):

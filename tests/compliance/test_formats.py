@@ -176,7 +176,7 @@ def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated)
     assert lines[-1].split()[-1] in RULES
 
 
-def test_text_shows_a_rule_once_with_why_and_how_to_mend():
+def test_text_shows_a_rule_once_with_why_and_how_to_fix_it():
     logs = [missed(f"{BASE}/log{i}.txt") for i in range(2)]
     text = FORMATS["text"](report_of(logs=logs), STYLE)
     assert text.count(RULES["QUA01"].why) == text.count("error QUA01") == 1
@@ -317,7 +317,7 @@ def test_unlike_logs_of_a_loose_folder_are_shown_one_by_one():
 
 def as_json(report: Report):
     def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(FORMATS["json"](report, STYLE), parse_constant=refuse)
 
@@ -480,7 +480,7 @@ def test_github_commands_say_where_and_what(nasty):
     _, place, message = next(command for command in found if command[1]["title"].startswith("QUA01"))
     assert place["file"] == clean(f"::error::{NASTY}{HALF_SURROGATE}/a.txt") and place["line"] == "7"
     assert place["title"] == f"QUA01 {RULES['QUA01'].title()}"
-    assert message.startswith(clean(NASTY)) and message.endswith(f"\nMend: {RULES['QUA01'].fix}")
+    assert message.startswith(clean(NASTY)) and message.endswith(f"\nFix: {RULES['QUA01'].fix}")
     assert [message for name, _, message in found if name == "notice"][-1].startswith("not checked: ")
 
 
@@ -511,4 +511,4 @@ def test_markdown_fits_a_comment():
     own = [Finding(f"X{i:04}", "error", "a.txt", i, f"{i} {'m' * 500}") for i in range(400)]
     text = FORMATS["markdown"](report_of(own=own), STYLE)
     assert len(text) < MOST_CHARACTERS + 500 and text.count("<details>") == text.count("</details>")
-    assert "of the report left out" in text
+    assert "of the report omitted" in text

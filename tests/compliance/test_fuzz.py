@@ -23,7 +23,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
 ROOT = Path(__file__).resolve().parents[2]
-HONEST = SampleLog(epochs=2).bytes()
+VALID = SampleLog(epochs=2).bytes()
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 
@@ -57,7 +57,7 @@ TEXTS = st.text(max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.sampled_from((10**400, "\ud800"))
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3))
 FIELDS = ("division", "status", "submitter", "number_of_nodes", "accelerators_per_node", "host_processors_per_node")
-PLACES = st.integers(0, len(HONEST))
+PLACES = st.integers(0, len(VALID))
 MEMBERS = st.sampled_from(("time_ms", "key", "value", "metadata", "epoch_num", "status", "namespace"))
 
 
@@ -78,7 +78,7 @@ def test_any_value_anywhere(data):
 @quick
 @given(st.lists(st.tuples(st.sampled_from(("cut", "double", "insert", "flip")), PLACES, st.binary(max_size=9))))
 def test_any_damage_of_the_bytes(changes):
-    data = HONEST
+    data = VALID
     for how, at, odd in changes:
         if how == "cut":
             data = data[:at] + data[at + 20 * len(odd) :]
@@ -101,7 +101,7 @@ def test_any_bytes(data):
 
 @pytest.mark.parametrize("order", ["reversed", "twice", "every other", "sorted by key"])
 def test_records_in_any_order(order):
-    lines = HONEST.splitlines(keepends=True)
+    lines = VALID.splitlines(keepends=True)
     changed = {
         "reversed": lines[::-1],
         "twice": [line for line in lines for _ in range(2)],
@@ -123,7 +123,7 @@ def test_any_system_description(tmp_path_factory, fields):
 
 # -- nasties: bytes ------------------------------------------------------------------------------------------
 
-TEXT = HONEST.decode()
+TEXT = VALID.decode()
 OTHER = (
     b':::MLLOG {"namespace": "", "time_ms": 1694000000000, "event_type": "POINT_IN_TIME", "key": "loss", '
     b'"value": 0.5, "metadata": {}}\n'
@@ -136,29 +136,29 @@ BYTES = {
     "UTF-16 without mark": (TEXT.encode("utf-16-le"), {"FRM02"}),
     "UTF-16, big end first": (TEXT.encode("utf-16-be"), {"FRM02"}),
     "UTF-32": (TEXT.encode("utf-32"), {"FRM02"}),
-    "UTF-8 with mark": (b"\xef\xbb\xbf" + HONEST, set()),
-    "3000 lists deep": (HONEST + b":::MLLOG " + b"[" * 3000 + b"]" * 3000 + b"\n", {"FRM04"}),
-    "3000 objects deep": (HONEST + b":::MLLOG " + b'{"a":' * 3000 + b"0" + b"}" * 3000 + b"\n", {"FRM04"}),
-    "NaN": (HONEST.replace(b'"value": 512', b'"value": NaN'), {"SET04"}),
-    "Infinity": (HONEST.replace(b'"value": 512', b'"value": -Infinity'), {"SET04"}),
-    "a number of 5000 digits": (HONEST.replace(b'"value": 512', b'"value": ' + b"9" * 5000), {"FRM04", "SET03"}),
-    "a number of 400 digits": (HONEST.replace(b'"value": 512', b'"value": ' + b"9" * 400), {"SET04"}),
-    "epochs of 400 digits": (HONEST.replace(b'_num": 2}', b'_num": ' + b"9" * 400 + b"}"), {"ORD07", "QUA02"}),
-    "two records on a line": (HONEST.replace(b"\n", b"", 1), {"FRM05", "ORD01"}),
-    "CRLF": (HONEST.replace(b"\n", b"\r\n"), set()),
-    "lone CR": (HONEST.replace(b"\n", b"\r"), set()),
-    "a progress bar": (b"\r".join(b"%d%%" % percent for percent in range(100)) + b"\r" + HONEST, set()),
-    "rank prefixes": (HONEST.replace(b":::MLLOG", b"[rank 3] :::MLLOG"), set()),
-    "NULs between the lines": (HONEST.replace(b"\n", b"\n\0\0\0"), set()),
-    "200,000 lines": (HONEST + b"step 1 loss 0.5\n" * 200_000, set()),
-    "200,000 other records": (HONEST + OTHER * 200_000, set()),
-    "gzip": (gzip.compress(HONEST), set()),
-    "gzip, cut": (gzip.compress(HONEST)[:-30], {"FRM01", "FRM04", "ORD05"}),
-    "gzip, several members": (gzip.compress(HONEST[:999]) + gzip.compress(HONEST[999:]), set()),
-    "gzip, zeros behind": (gzip.compress(HONEST) + b"\0" * 1000, set()),
-    "gzip, junk behind": (gzip.compress(HONEST) + b"junk", {"FRM01"}),
+    "UTF-8 with mark": (b"\xef\xbb\xbf" + VALID, set()),
+    "3000 lists deep": (VALID + b":::MLLOG " + b"[" * 3000 + b"]" * 3000 + b"\n", {"FRM04"}),
+    "3000 objects deep": (VALID + b":::MLLOG " + b'{"a":' * 3000 + b"0" + b"}" * 3000 + b"\n", {"FRM04"}),
+    "NaN": (VALID.replace(b'"value": 512', b'"value": NaN'), {"SET04"}),
+    "Infinity": (VALID.replace(b'"value": 512', b'"value": -Infinity'), {"SET04"}),
+    "a number of 5000 digits": (VALID.replace(b'"value": 512', b'"value": ' + b"9" * 5000), {"FRM04", "SET03"}),
+    "a number of 400 digits": (VALID.replace(b'"value": 512', b'"value": ' + b"9" * 400), {"SET04"}),
+    "epochs of 400 digits": (VALID.replace(b'_num": 2}', b'_num": ' + b"9" * 400 + b"}"), {"ORD07", "QUA02"}),
+    "two records on a line": (VALID.replace(b"\n", b"", 1), {"FRM05", "ORD01"}),
+    "CRLF": (VALID.replace(b"\n", b"\r\n"), set()),
+    "lone CR": (VALID.replace(b"\n", b"\r"), set()),
+    "a progress bar": (b"\r".join(b"%d%%" % percent for percent in range(100)) + b"\r" + VALID, set()),
+    "rank prefixes": (VALID.replace(b":::MLLOG", b"[rank 3] :::MLLOG"), set()),
+    "NULs between the lines": (VALID.replace(b"\n", b"\n\0\0\0"), set()),
+    "200,000 lines": (VALID + b"step 1 loss 0.5\n" * 200_000, set()),
+    "200,000 other records": (VALID + OTHER * 200_000, set()),
+    "gzip": (gzip.compress(VALID), set()),
+    "gzip, cut": (gzip.compress(VALID)[:-30], {"FRM01", "FRM04", "ORD05"}),
+    "gzip, several members": (gzip.compress(VALID[:999]) + gzip.compress(VALID[999:]), set()),
+    "gzip, zeros behind": (gzip.compress(VALID) + b"\0" * 1000, set()),
+    "gzip, junk behind": (gzip.compress(VALID) + b"junk", {"FRM01"}),
     "gzip, only the mark": (b"\x1f\x8b", {"FRM01"}),
-    "gzip in gzip": (gzip.compress(gzip.compress(HONEST)), {"FRM03"}),
+    "gzip in gzip": (gzip.compress(gzip.compress(VALID)), {"FRM03"}),
     "gzip of UTF-16": (gzip.compress(TEXT.encode("utf-16")), {"FRM02"}),
 }
 
@@ -175,14 +175,14 @@ def test_nasty_bytes(name):
 
 def test_a_line_of_100_mb():
     reader = LogReader("x.txt")
-    reader.feed(HONEST)
+    reader.feed(VALID)
     for _ in range(100):
         reader.feed(b"x" * (1 << 20))
         assert len(reader._carry) <= 17 << 20, "memory grows with the line"
-    reader.feed(b"\n" + HONEST)
+    reader.feed(b"\n" + VALID)
     log = reader.close()
-    assert [(problem.kind, problem.line) for problem in log.problems] == [("long line", HONEST.count(b"\n") + 1)]
-    assert log.record_count == 2 * HONEST.count(b"\n")
+    assert [(problem.kind, problem.line) for problem in log.problems] == [("long line", VALID.count(b"\n") + 1)]
+    assert log.record_count == 2 * VALID.count(b"\n")
 
 
 HEAVY = {
@@ -204,7 +204,7 @@ def test_memory_stays_bounded(name):
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        process.stdin.write(HONEST)
+        process.stdin.write(VALID)
         for _ in range((40 << 20) // len(block)):
             process.stdin.write(block)
         process.stdin.close()
@@ -216,16 +216,16 @@ def test_memory_stays_bounded(name):
 
 def test_a_gzip_bomb_is_read_in_pieces(tmp_path):
     path = tmp_path / "x.txt.gz"
-    path.write_bytes(gzip.compress(HONEST + b"\n" * (100 << 20), 1))
+    path.write_bytes(gzip.compress(VALID + b"\n" * (100 << 20), 1))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     log = read_log(str(path))
-    assert log.record_count == HONEST.count(b"\n") and log.line_count == log.record_count + (100 << 20)
+    assert log.record_count == VALID.count(b"\n") and log.line_count == log.record_count + (100 << 20)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
 def test_findings_are_not_endless():
-    lines = HONEST.splitlines(keepends=True)
-    findings = examined(HONEST + lines[0] * 1000).findings
+    lines = VALID.splitlines(keepends=True)
+    findings = examined(VALID + lines[0] * 1000).findings
     assert len(findings) < 300
     assert [finding.line for finding in findings if finding.message.startswith("and 1")]
 
@@ -246,7 +246,7 @@ def test_a_folder_with_the_name_of_a_log(tmp_path):
     folder.unlink()
     folder.mkdir()
     for profile in PROFILES:
-        assert survives(tmp_path, profile).verdict == ("INCOMPLETE" if profile == "strict" else "FAIL")
+        assert survives(tmp_path, profile).verdict == "FAIL"
     assert [problem.kind for problem in read_log(str(folder)).problems] == ["unreadable"]
 
 
@@ -257,7 +257,7 @@ def test_a_missing_file(tmp_path):
 
 def test_an_unreadable_file(tmp_path):
     path = tmp_path / "x.txt"
-    path.write_bytes(HONEST)
+    path.write_bytes(VALID)
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("root may read every file")
@@ -344,6 +344,6 @@ def test_empty_files_everywhere(tmp_path):
 
 
 def test_standard_input_on_the_command_line(tmp_path):
-    for data, status in ((HONEST, 0), (gzip.compress(HONEST), 0), (b"", 1), (b"\0" * 99, 1)):
+    for data, status in ((VALID, 0), (gzip.compress(VALID), 0), (b"", 1), (b"\0" * 99, 1)):
         command = [sys.executable, "-m", "compliance.check", "--allow-mini", "-"]
         assert subprocess.run(command, input=data, cwd=ROOT, capture_output=True, check=False).returncode == status

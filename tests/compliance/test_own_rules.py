@@ -1,4 +1,4 @@
-"""Rules of one's own: from a file, a module, an installed package, and from Python."""
+"""Rules of your own: from a file, a module, an installed package, and from Python."""
 
 import json
 import os
@@ -137,7 +137,7 @@ def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
         (BODY.format(id="QUA01"), "line 3: Never: id QUA01 is taken by TargetReached"),
         (BODY.format(id="QUA99"), "the ids QUA… are the suite's; choose another prefix, such as OWN"),
         (BODY.format(id="own-1"), "expected three capital letters and two digits, such as OWN01"),
-        (BODY.format(id="OWN05").replace('"""', "#"), "has no docstring"),
+        (BODY.format(id="OWN05").replace('"""', "#"), "lacks a docstring"),
         ("import nowhere\n", "line 1: ModuleNotFoundError: No module named 'nowhere'"),
         ("def\n", "line 1: invalid syntax"),
         ("raise SystemExit(3)\n", "line 1: SystemExit: 3"),

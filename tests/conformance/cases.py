@@ -1,6 +1,6 @@
 """Thousands of damaged logs for the comparison with the official checker; the same ones in every run.
 
-A `Base` is an honest log (round, division, benchmark, variant); `mutations.py` damages its records, `edits.py`
+A `Base` is an valid log (round, division, benchmark, variant); `mutations.py` damages its records, `edits.py`
 its bytes; `cases()` yields all damaged logs.
 """
 
@@ -36,7 +36,7 @@ SHUFFLES = 8
 
 
 class Base(NamedTuple):
-    """An honest log to damage."""
+    """An valid log to damage."""
 
     round: str
     division: str
@@ -49,7 +49,7 @@ class Base(NamedTuple):
         return self.variant == "plain"
 
     def log(self) -> SampleLog:
-        """Return the honest log, short enough for thousands of checks."""
+        """Return the valid log, short enough for thousands of checks."""
         log = SampleLog(self.benchmark, self.round, self.division, epochs=2)
         if self.variant == "blocks":
             log.blocks()
@@ -90,7 +90,7 @@ class Case(NamedTuple):
 
 
 def bases() -> Iterator[Base]:
-    """Yield every kind of honest log."""
+    """Yield every kind of valid log."""
     for round_ in ROUNDS:
         for benchmark in filter(PUBLISHED.__contains__, benchmarks_of(round_)):
             yield Base(round_, "closed", benchmark)
@@ -103,7 +103,7 @@ def bases() -> Iterator[Base]:
 
 def cases(base: Base) -> Iterator[Case]:
     """Yield every damaged log of a base; no two have the same name."""
-    yield Case(f"{base}: honest", base, "", base.log().bytes())
+    yield Case(f"{base}: valid", base, "", base.log().bytes())
     found = mutations(base.log(), FOCUS.get(base.variant) or base.keys(), base.plain)
     known = list({(mutation.key, mutation.label): mutation for mutation in found}.values())
     for mutation in known:
@@ -158,8 +158,8 @@ def _shuffled(base: Base) -> Iterator[Case]:
 
 def _edited(base: Base) -> Iterator[Case]:
     """Yield logs whose bytes are damaged."""
-    honest = base.log()
-    for key in ("init_start", "submission_org", "global_batch_size", honest.reference.target.key, "run_stop"):
+    valid = base.log()
+    for key in ("init_start", "submission_org", "global_batch_size", valid.reference.target.key, "run_stop"):
         for label, line_edit in LINE_EDITS.items():
             if base.has_turn(key, label):
                 name = f"{base}: line of {key}: {label}"
@@ -167,4 +167,4 @@ def _edited(base: Base) -> Iterator[Case]:
     for key in base.keys()[1:]:
         yield Case(f"{base}: line of {key}: glued to the one before", base, key, base.log().glue(key).bytes())
     for label, file_edit in FILE_EDITS.items():
-        yield Case(f"{base}: file: {label}", base, "", file_edit(honest.bytes()))
+        yield Case(f"{base}: file: {label}", base, "", file_edit(valid.bytes()))

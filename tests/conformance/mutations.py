@@ -100,11 +100,11 @@ def presence(key: str) -> Iterator[Mutation]:
 
 def values(log: SampleLog, key: str) -> Iterator[Mutation]:
     """Yield: the value has another type, lies on a boundary, or just beside it."""
-    honest = [record["value"] for record in log.records_of(key)[:1]]
-    near = [value for kept in honest for value in _near(kept)]
+    valid = [record["value"] for record in log.records_of(key)[:1]]
+    near = [value for kept in valid for value in _near(kept)]
     for value in (*WRONG_TYPES, *NUMBERS, *near, *INTERESTING.get(key, ())):
         yield does(named(value), key, SampleLog.set, key, value)
-    for value in ("text", 0, -1) if honest else ():
+    for value in ("text", 0, -1) if valid else ():
         yield does(f"first {value!r}, then right", key, _precede, key, value)
 
 
@@ -133,8 +133,8 @@ def places(log: SampleLog, key: str) -> Iterator[Mutation]:
 def metadata(log: SampleLog, key: str) -> Iterator[Mutation]:
     """Yield: the metadata is missing or no object, or lacks what the key needs, or says nonsense there."""
     for value in METADATA:
-        yield does(f"metadata {named(value)}", key, SampleLog.member, key, "metadata", value, 0)
-    yield does("without metadata", key, SampleLog.without_member, key, "metadata")
+        yield does(f"metadata {named(value)}", key, SampleLog.field, key, "metadata", value, 0)
+    yield does("without metadata", key, SampleLog.without_field, key, "metadata")
     for name in log.records_of(key)[0]["metadata"]:
         if name not in ("file", "lineno"):
             yield does(f"without {name}", key, SampleLog.meta, key, name, None)
@@ -161,8 +161,8 @@ def times(log: SampleLog) -> Iterator[Mutation]:
     """Yield: times of other types and sizes; an initialisation just as long as allowed."""
     for key in ("init_start", "init_stop", "run_start", "run_stop", log.reference.target.key, "train_samples"):
         for value in (*TIMES, *TIME_TEXTS):
-            yield does(f"at {named(value)[:40]}", key, SampleLog.member, key, "time_ms", value)
-        yield does("without time", key, SampleLog.without_member, key, "time_ms")
+            yield does(f"at {named(value)[:40]}", key, SampleLog.field, key, "time_ms", value)
+        yield does("without time", key, SampleLog.without_field, key, "time_ms")
     for extra in AROUND_MS:
         yield does(f"takes 30 min {extra:+} ms", "init_stop", _init_takes, INIT_LIMIT_MS + extra)
         for first in (math.nan, math.inf, -math.inf, 1.0):

@@ -1,6 +1,6 @@
 """Runs the official compliance checker (mlperf-logging, a development dependency) inside this process.
 
-The tool reads its YAML rules anew for every log; here they are read once, which saves most of its time. Rules,
+The tool reads its YAML rules again for every log; here they are read once, which saves most of its time. Rules,
 parser and engine are untouched.
 """
 
@@ -19,7 +19,7 @@ import yaml
 from mlperf_logging.compliance_checker import mlp_compliance
 
 LONGEST_QUEUE = 50
-"""A benchmark named `common` makes the tool enqueue one file for ever; honest logs enqueue five at most."""
+"""A benchmark named `common` makes the tool enqueue one file for ever; valid logs enqueue five at most."""
 
 
 class Outcome(NamedTuple):

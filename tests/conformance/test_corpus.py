@@ -45,7 +45,7 @@ def verdicts(shared) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def scores(shared) -> list[dict[str, Any]]:
-    """What comes out of each result set, without normalisation."""
+    """The output of each result set, without normalisation."""
     return json.loads((shared / "corpus" / "published_scores.json").read_text())
 
 

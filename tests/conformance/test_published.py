@@ -57,6 +57,6 @@ def test_personal_data_is_what_the_page_says(report):
     assert noted == {path for path, kinds in held.items() if MAIL in kinds}
 
 
-def test_honest_rejected_runs_of_a_result_are_tolerated(report):
+def test_valid_rejected_runs_of_a_result_are_tolerated(report):
     """One failing run of a time-to-train result stands for the slowest: three published results have one."""
     assert len(report.tolerated) == 3

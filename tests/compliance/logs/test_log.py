@@ -34,7 +34,7 @@ def contents(log):
 # -- lines and records ---------------------------------------------------------------------------------------
 
 
-def test_an_honest_log():
+def test_a_valid_log():
     log = parse_log(SampleLog().bytes())
     assert not log.problems
     assert log.value("submission_benchmark") == "cosmoflow"
@@ -94,12 +94,12 @@ def test_numbered_and_in_order():
 PROBLEMS = {
     "json": [b"{", b"", b"nul", b'{"time_ms": 1,}', b"'a'", b'{"a": 1} x', b'{"a": "\t"}', b"1" * 5000],
     "no object": [b"[]", b"3", b'"text"', b"null", b"true", b"NaN"],
-    "missing member": [b"{}", b'{"time_ms": 1, "key": "seed", "value": 2}'],
+    "missing field": [b"{}", b'{"time_ms": 1, "key": "seed", "value": 2}'],
     "deep": [b"[" * 3000 + b"]" * 3000],
     "time type": [line(time_ms=None)[9:], line(time_ms=[])[9:], line(time_ms=10**400)[9:]],
     "time text": [line(time_ms=str(MS))[9:], line(time_ms=f"{MS}.5")[9:]],
     "time": [line(time_ms=time_ms)[9:] for time_ms in (float("nan"), float("inf"), -1, MS // 1000)],
-    "member type": [line(key=None)[9:], line(key=["seed"])[9:], line(metadata=None)[9:], line(metadata=[1])[9:]],
+    "field type": [line(key=None)[9:], line(key=["seed"])[9:], line(metadata=None)[9:], line(metadata=[1])[9:]],
 }
 
 
@@ -139,7 +139,7 @@ REPEATED = {
 @pytest.mark.parametrize("how", REPEATED)
 def test_repeated_members(how):
     log = parse_log(b":::MLLOG " + REPEATED[how] + b"\n")
-    assert "repeated member" in kinds(log) and log.record_count == 1
+    assert "repeated field" in kinds(log) and log.record_count == 1
 
 
 @pytest.mark.parametrize("value", ["a:b", "::", '{"a":1,"a":2}', {"a": {"a": {}}}, ["a:", "a:"]])
@@ -163,7 +163,7 @@ def test_nesting_has_a_limit_of_its_own():
 def test_many_members_are_no_slow_path():
     members = ", ".join(f'"{number // 2}": 0' for number in range(30_000))
     log = parse_log(b':::MLLOG {"time_ms": 1, "key": "seed", "value": 0, "metadata": {' + members.encode() + b"}}\n")
-    assert kinds(log) == ["time", "repeated member"]
+    assert kinds(log) == ["time", "repeated field"]
 
 
 def test_text_that_is_no_utf_8_is_latin_1():

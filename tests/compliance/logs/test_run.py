@@ -32,7 +32,7 @@ def seconds_of(*events):
 
 
 @pytest.mark.parametrize("benchmark", REFERENCES)
-def test_evaluations_of_an_honest_log(benchmark):
+def test_evaluations_of_a_valid_log(benchmark):
     log = SampleLog(benchmark, epochs=4)
     found = shown(log).evaluations
     assert len(found) == 4
@@ -113,7 +113,7 @@ def test_missing_ends():
 def test_times_that_go_backwards_or_are_none():
     backwards = SampleLog(epochs=2).shift("epoch_stop", -(10**7))
     assert min(shown(backwards).seconds.values()) >= 0 and len(shown(backwards).epoch_seconds) == 1
-    assert len(shown(SampleLog(epochs=2).member("epoch_start", "time_ms", float("nan"))).epoch_seconds) == 1
+    assert len(shown(SampleLog(epochs=2).field("epoch_start", "time_ms", float("nan"))).epoch_seconds) == 1
 
 
 def test_blocks_are_epochs():

@@ -58,8 +58,8 @@ def test_record_makes_a_table_and_extends_it(tmp_path: Path, capsys: pytest.Capt
     write_log(runs / "result_running.txt", 3, status=None)
     assert run("record", runs, "-o", output, "--name", "mine") == 0
     said = capsys.readouterr()
-    assert "4 new runs, 0 known" in said.out and "mine_16 (full): 3 of 10 runs" in said.out
-    assert "a copy of result_9.txt" in said.err and "the run goes on or was cut off" in said.err
+    assert "4 new runs, 0 already known" in said.out and "mine_16 (full): 3 of 10 runs" in said.out
+    assert "a copy of result_9.txt" in said.err and "the run is not finished or was interrupted" in said.err
     first = read_table(output)
     assert [(entry.name, entry.epochs) for entry in first.entries] == [
         ("mine_16", (5, 6.25, 7)),
@@ -70,14 +70,14 @@ def test_record_makes_a_table_and_extends_it(tmp_path: Path, capsys: pytest.Capt
 
     before = output.read_bytes()
     assert run("record", runs, "-o", output) == 0
-    assert "0 new runs, 4 known already" in capsys.readouterr().out and output.read_bytes() == before
+    assert "0 new runs, 4 already known" in capsys.readouterr().out and output.read_bytes() == before
 
     (runs / "a" / "result_0.txt").unlink()
     write_log(runs / "result_running.txt", 8)
     write_log(runs / "result_failed.txt", 30, status="aborted")
     assert run("record", runs, "-o", output) == 0
     said = capsys.readouterr()
-    assert "2 new runs, 3 known" in said.out and "4 of 10 runs, 1 more did not converge" in said.out
+    assert "2 new runs, 3 already known" in said.out and "4 of 10 runs, 1 more did not converge" in said.out
     assert read_table(output).entries[0].epochs == (5, 6.25, 7, 8)
     assert [path.name for path in output.parent.iterdir()] == ["table.yaml"]
 
@@ -121,7 +121,7 @@ def test_record_refuses_to_mix_and_reports_unusable_logs(tmp_path: Path, capsys:
     write_log(tmp_path / "result_4.txt", 5)
     write_log(tmp_path / "result_5.txt", 5, submission_benchmark="openfold", global_batch_size=128)
     assert run("record", tmp_path, "-o", output) == 1
-    assert "runs of deepcam and openfold: say which" in capsys.readouterr().err
+    assert "runs of deepcam and openfold: choose one" in capsys.readouterr().err
     assert run("record", tmp_path, "-o", output, "--benchmark", "openfold") == 0
     assert "result_4.txt: a run of deepcam, not of openfold" in capsys.readouterr().err
     assert read_table(output).unit == "samples"
@@ -159,7 +159,7 @@ def test_record_is_all_or_nothing(
 
     monkeypatch.setattr(record, "_read_runs", read_while_another_writes)
     assert run("record", later, "-o", output) == 1
-    assert "changed by somebody else" in capsys.readouterr().err
+    assert "changed in the meantime by another process" in capsys.readouterr().err
     assert output.read_text().startswith("benchmark: deepcam")
 
 

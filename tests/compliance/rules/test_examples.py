@@ -74,7 +74,7 @@ def test_ids_are_a_prefix_and_two_digits():
     [(name, round_) for name, reference in REFERENCES.items() for round_ in reference.rounds],
 )
 @pytest.mark.parametrize("division", ["closed", "open"])
-def test_an_honest_log_passes(benchmark, round_, division, profile):
+def test_a_valid_log_passes(benchmark, round_, division, profile):
     log = SampleLog(benchmark, round_, division)
     run = digest(parse_log(log.bytes()), LogTask("result_0.txt", round_, profile))
     assert run.findings == []
@@ -85,7 +85,7 @@ def test_an_honest_log_passes(benchmark, round_, division, profile):
     "variant", [{}, {"benchmark": "deepcam"}, {"benchmark": "openfold"}, {"round_": "0.7"}, {"division": "open"}]
 )
 @pytest.mark.parametrize("profile", PROFILES)
-def test_an_honest_package_passes(variant, profile, tmp_path):
+def test_a_valid_package_passes(variant, profile, tmp_path):
     package = SamplePackage(**variant)
     report = check_paths([package.write(tmp_path / "Example")], Options(profile=profile, round=package.round))
     assert [finding for finding in report.findings if finding.severity in ("error", "warning")] == []

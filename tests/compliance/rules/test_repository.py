@@ -59,7 +59,7 @@ def test_a_cache_is_one_finding_and_many_files_are_few(tmp_path):
         package.replace(f"{OWN}/__pycache__/{number}.pyc", b"x").replace(f"{OWN}/old_{number}.bak", b"x")
     report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
     messages = [finding.message for finding in report.packages[0].findings if finding.rule == "PKG32"]
-    assert len(messages) == 21 and messages[0].startswith("left over: made by a tool")
+    assert len(messages) == 21 and messages[0].startswith("left over: a by-product of a tool")
     assert messages[-1].startswith("and 21 more such findings")
 
 

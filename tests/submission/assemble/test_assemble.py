@@ -162,7 +162,7 @@ REFUSED = {
     ),
     "no organisation": (damaged(lambda log: log.drop("submission_org")), "give --organisation"),
     "an organisation that leads out": (damaged(lambda log: log.set("submission_org", "../x")), "no plain folder name"),
-    "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is no valid JSON"),
+    "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
         lambda place: (place.run(1), (place.folder / "runs/result_1.txt").symlink_to("nowhere")),

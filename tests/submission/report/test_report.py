@@ -168,7 +168,7 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
         lambda log: log.times(lambda time_ms: -time_ms),
         lambda log: log.meta("eval_error", "epoch_num", 1e308).meta("eval_error", "epoch_num", -1e308, 2),
         lambda log: log.evaluation(1, 1e308).evaluation(2, -5).evaluation(3, float("nan")).evaluation(4, "x"),
-        lambda log: log.member("run_stop", "time_ms", 1e300),
+        lambda log: log.field("run_stop", "time_ms", 1e300),
         lambda log: log.set("global_batch_size", [1, {"a": None}]),
         lambda log: log.drop("submission_benchmark"),
         lambda log: log.times(lambda time_ms: 0),

@@ -1,0 +1,172 @@
+"""What README and docs tell to type can be typed, does what they say, and names what the code has."""
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compliance.check import main as check
+from compliance.samples.log import SampleLog
+
+ROOT = Path(__file__).resolve().parents[1]
+GENERATED = {"rules.md", "profiles.md", "settings.md", "config.md"}
+PAGES = [
+    page
+    for pattern in ("*.md", "*/README.md", "docs/*.md", "docs/*/*.md")
+    for page in sorted(ROOT.glob(pattern))
+    if page.name not in GENERATED and not page.name.startswith(".") and page.name != "CHANGELOG.md"
+]
+
+
+def blocks(page):
+    """Return the blocks of code without a language, as text."""
+    return re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(page):
+    """Yield the words of each Python command on a page, from the module's name on, split as the shell would."""
+    for block in blocks(page):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True) if "-m " in line else []
+            if "-m" in words[1:4] or (words and words[0] in ("torchrun", "mpirun", "srun") and "-m" in words):
+                yield words[words.index("-m") + 1 :]
+
+
+COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
+
+
+class ParsedError(Exception):
+    """The arguments were accepted; nothing else is done."""
+
+
+def main_of(module):
+    is_folder = (ROOT / module.replace(".", "/")).is_dir()
+    return importlib.import_module(f"{module}.__main__" if is_folder else module).main
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_commands_can_be_typed(words, monkeypatch, tmp_path, capsys):
+    module, *arguments = words
+    monkeypatch.chdir(tmp_path)
+    for name in re.findall(r"\$(\w+)", " ".join(arguments)):
+        monkeypatch.setenv(name, "folder")
+    if module.endswith(".train") and "--list-configs" not in arguments:
+        # Loads the configuration with all its overrides.
+        assert main_of(module)([*arguments, "--print-config"]) == 0, capsys.readouterr().err
+        return
+
+    def parse(parser, *given):
+        parse_args(parser, *given)
+        raise ParsedError
+
+    parse_args = argparse.ArgumentParser.parse_args
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    with pytest.raises(ParsedError):
+        main_of(module)(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\((?!http)([^)]+)\)", page.read_text()):
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert heading in anchors, link
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text()
+    listed = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index)}
+    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "index.md"} <= listed
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+# -- printed output ------------------------------------------------------------------------------------------
+
+PRINTED = [
+    (page, block)
+    for page in (ROOT / "README.md", ROOT / "docs" / "guide" / "check.md")
+    for block in blocks(page)
+    if re.search(r"^\$ python -m compliance.check \w+\.txt$", block, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("page", "block"), PRINTED, ids=[f"{page.name}-{i}" for i, (page, _) in enumerate(PRINTED)])
+def test_the_checker_prints_what_the_pages_show(page, block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("result_0.txt").write_bytes(SampleLog("cosmoflow").bytes())
+    early = SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop")
+    Path("stopped_early.txt").write_bytes(early.bytes())
+    command, _, shown = block[block.index("$ python -m compliance.check") :].partition("\n")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        check(command.split()[4:])
+    printed = out.getvalue().splitlines()
+    missing = [line for line in shown.splitlines() if line and line not in printed]
+    assert len(PRINTED) >= 3 and shown.strip() and missing == []
+
+
+# -- after a finished run ------------------------------------------------------------------------------------
+
+SMALL = {
+    "cosmoflow": ["--train", "32", "--validation", "8"],
+    "deepcam": ["--train", "16", "--validation", "8", "--test", "0"],
+    "oc20": ["--train", "16", "--validation", "4"],
+}
+NEED_A_RUN = [
+    words
+    for words in COMMANDS
+    if any(re.search(r"(^|=)runs/(cosmoflow|deepcam|oc20)-mini", word) for word in words)
+    or words[1:] in (("mini",), ("mini", "--resume"))
+]
+"""The commands that a page shows for a finished run of a mini problem, and those that make one."""
+
+
+def run(words, folder):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a finished run of each mini problem, trained for an epoch on a few samples of its data."""
+    folder = tmp_path_factory.mktemp("reader")
+    for name, sizes in SMALL.items():
+        made = run([f"{name}.synthesize", f"data/{name}-mini", *sizes], folder)
+        assert made.returncode == 0, made.stderr
+        trained = run([f"{name}.train", "mini", "train.epochs=1"], folder)
+        assert trained.returncode == 1 and "NOT reached" in trained.stdout, trained.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
+def test_commands_work_after_a_finished_run(words, finished):
+    before = {path for path in finished.rglob("*")}
+    done = run(words, finished)
+    module = words[0]
+    if module.endswith(".train"):
+        # The folder has a finished run: it is resumed, or refused with what to do; nothing is overwritten.
+        assert done.returncode in (0, 1) and done.stdout + done.stderr
+    elif module == "compliance.check":
+        assert done.returncode == 1 and "QUA01" in done.stdout, "one epoch does not meet the target"
+    else:
+        assert done.returncode == 0, done.stderr
+    assert before <= {path for path in finished.rglob("*")}

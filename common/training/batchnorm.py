@@ -36,7 +36,7 @@ def share(model: nn.Module, group: Dist) -> nn.Module:
 
 
 def average_statistics(model: nn.Module, dist: Dist) -> None:
-    """The floating-point buffers (running means and variances) are the mean over all ranks, on each of them.
+    """Average the floating-point buffers (running means and variances) over all ranks, in place.
 
     As the reference does it: variances are averaged without the spread of the means. The running statistics depend
     linearly on those of the batches, so it makes no difference for a later average how often it is done before.

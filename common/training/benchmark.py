@@ -1,12 +1,12 @@
-"""The contract: all that a benchmark gives to the trainer, from its configuration to its network. Read from the top.
+"""The contract: everything that a benchmark gives to the trainer, from its configuration to its network.
 
-A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. Who trains on
-independent samples derives the problem from `SampleProblem`, which needs only `read`, `loss`, `score`, `describe` and
-the settings for the log; samples that lie in files of their own are a `common.data.split.Split`. The loop, the log,
-checkpoints, staging, launchers and the commands `train` and `evaluate` come with it.
+A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A problem of
+independent samples derives from `SampleProblem`, which needs only `read`, `loss`, `score`, `describe` and the settings
+for the log; samples in separate files are a `common.data.split.Split`. The loop, the log, checkpoints, staging,
+launchers and the commands `train` and `evaluate` come with it.
 
-Ranks are processes with one device each. Epochs and steps count from 0. A collective call is made by all ranks that
-train, at the same place; all others may be made by one rank alone.
+Ranks are processes with one device each. Epochs and steps count from 0. A collective call is made by all training
+ranks at the same place; other calls may be made by one rank alone.
 """
 
 from __future__ import annotations
@@ -42,17 +42,15 @@ from common.training.schedule import Schedule
 class TrainConfig:
     """How long and on how many samples at a time a run trains."""
 
-    epochs: int = key(128, "train at most so many; the run ends when the target is met", LENGTH, unit="epochs")
+    epochs: int = key(128, "maximum number of epochs; the run ends when the target is met", LENGTH, unit="epochs")
     global_batch_size: int = key(
         64, "samples of an optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
     )
     accumulation: int = key(1, "parts in which each rank computes its share of a step: less memory, the same result")
     target: float | None = key(None, "quality that ends the run; null: the benchmark's own", PLACE)
-    seed: int | None = key(
-        None, "of the weights, the order and dropout; null: drawn from the system's randomness", DRAW
-    )
+    seed: int | None = key(None, "seed of weights, order and dropout; null: drawn from the system's randomness", DRAW)
     eval_ranks: int = key(
-        0, "so many ranks, the last ones, only evaluate while the others train; 0: all do both, in turn", PLACE
+        0, "number of ranks, the last ones, that only evaluate while the others train; 0: all do both in turn", PLACE
     )
     tail: Literal["keep", "drop"] = key(
         "keep",
@@ -90,10 +88,10 @@ class RunConfig:
     data: Any
     schedule: Schedule
     variant: Literal["full", "mini"] = key(
-        FULL, "mini: the mini problem, whose data are generated if they are not there", PROBLEM
+        FULL, "mini: the mini problem, whose data are generated if they do not exist", PROBLEM
     )
     drop_page_cache: bool = key(
-        False, "empty the nodes' page caches before the run (needs root); else the job's prologue has to", PLACE
+        False, "empty the nodes' page caches before the run (needs root); otherwise the job's prologue must", PLACE
     )
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -108,15 +106,15 @@ class RunConfig:
 
 
 class Batch(Protocol):
-    """A part of a step on one rank; may hold no samples."""
+    """A part of a step on one rank, possibly without samples."""
 
     @property
     def wait_s(self) -> float:
-        """Seconds that its consumer waited for it."""
+        """The seconds that the consumer waited for it."""
 
 
 class Problem(Protocol):
-    """A benchmark's configuration made real: data found, network built, ready to be staged and trained.
+    """A configured benchmark with data and network, ready to be staged and trained.
 
     Made once per run and rank, before the log's `init_stop`. The loop writes all events: a problem writes none.
     reference: the facts that the run is judged by: target, and whether it is the mini problem.
@@ -139,7 +137,7 @@ class Problem(Protocol):
         """Return a line for the user, with data and network; called once, when the problem is made."""
 
     def stage(self) -> Staged:
-        """Bring the data to where they are read from; called once, before the first step. A collective call."""
+        """Copy the data to where they are read from; called once, before the first step. A collective call."""
 
     def steps(self, epoch: int) -> int:
         """Return the number of optimizer steps of an epoch, the same on all ranks."""
@@ -184,14 +182,14 @@ class SampleSet(Protocol):
         """
 
     def moved(self, locate: Callable[[str], Path]) -> Self:
-        """Return the same samples, each file read from where `locate` says that it is; called after staging."""
+        """Return the same samples, each file read from where `locate` finds its name; called after staging."""
 
 
 B = TypeVar("B", bound=Batch)
 
 
 class SampleProblem(ABC, Generic[B]):
-    """The part of a `Problem` that is the same for samples of any kind: who gets which, from where, and when.
+    """The part of a `Problem` that all kinds of samples share: distribution, order, staging and evaluation.
 
     A subclass sets `model` and `reference`, and gives `settings`, `describe`, `read`, `loss` and `score`; the other
     methods may be replaced. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
@@ -249,7 +247,7 @@ class SampleProblem(ABC, Generic[B]):
         return {name: number for samples in self.sets.values() for name, number in samples.files()}
 
     def counts(self) -> dict[str, int]:
-        """Return how many samples there must be in each folder."""
+        """Return the number of samples that each folder must have."""
         return {split: len(samples) for split, samples in self.sets.items()}
 
     def steps(self, epoch: int) -> int:
@@ -274,7 +272,7 @@ class SampleProblem(ABC, Generic[B]):
                 yield self.augmented(batch, epoch)
 
     def eval_share(self) -> np.ndarray:
-        """Return the validation samples of this rank; every sample is of one rank."""
+        """Return the validation samples of this rank; each sample belongs to one rank."""
         return share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
 
     def evaluate(self) -> float:
@@ -301,7 +299,7 @@ class Benchmark:
     config: the class of its configuration.
     problem: finds the data and builds the network of a configuration for a seed, on each rank; a collective call.
         Raises ValueError or OSError that names the key or file at fault.
-    make_mini: generates the data of the mini problem in a folder, unless they are there. Called on rank 0 alone, before
+    make_mini: generates the mini dataset in a folder, unless it exists. Called on rank 0 alone, before
         the log is opened, if `variant` is mini; `common.datasets.synthesize_command.Synthesis.provide` is one.
     """
 

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on as if it had not stopped, in one file that holds no code.
+"""Checkpoints: everything a run needs to continue as if it had not stopped, in one file without code.
 
 A file is a zip archive as `torch.save` writes it, of tensors and plain values only. It is written under another name
 and renamed when it is complete and on disk, so that a file with the final name is whole; reading checks every byte
@@ -35,9 +35,9 @@ class CheckpointConfig:
     """When checkpoints are written, and how many of the newest are kept."""
 
     every_epochs: int = key(
-        1, "one after so many, and after the last; 0: only those that a signal asks for", PLACE, unit="epochs"
+        1, "epochs between checkpoints; one is also written after the last; 0: only on a signal", PLACE, unit="epochs"
     )
-    keep: int = key(2, "so many of the newest stay", PLACE, unit="checkpoints")
+    keep: int = key(2, "number of newest checkpoints to keep", PLACE, unit="checkpoints")
 
     def __post_init__(self) -> None:
         if self.every_epochs < 0:
@@ -48,7 +48,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run is: `epoch` (from 0) is under way and `step` of its steps are done."""
+    """The progress of a run: `step` steps of `epoch` (from 0) are done."""
 
     epoch: int = 0
     step: int = 0
@@ -56,14 +56,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a checkpoint holds for this rank. generators: states of its generators of random numbers, by device type."""
+    """The content of a checkpoint for this rank. generators: states of its random generators, by device type."""
 
     position: Position
     state: dict[str, Any]
     generators: dict[str, torch.Tensor]
 
     def restore_generators(self, device: torch.device) -> None:
-        """The generators of this rank go on where they were."""
+        """Restore this rank's generators."""
         if "cpu" in self.generators:
             torch.set_rng_state(self.generators["cpu"])
         if device.type != "cpu" and device.type in self.generators:
@@ -135,13 +135,13 @@ def complete(folder: Path) -> list[Path]:
 def find(place: Path) -> Path:
     """Return the checkpoint that a path stands for: the file, or the newest complete one of a run's folder.
 
-    Raises CheckpointError if a folder holds none, or nothing is there.
+    Raises CheckpointError if a folder has none, or the path does not exist.
     """
     if place.is_file():
         return place
     files = complete(place / FOLDER) or complete(place)
     if not files:
-        there = "holds no checkpoint" if place.is_dir() else "no such checkpoint"
+        there = "has no checkpoint" if place.is_dir() else "no such checkpoint"
         raise CheckpointError(f"{place}: {there}; expected a file, or the folder of a run that has {FOLDER}/")
     return files[-1]
 
@@ -161,7 +161,7 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     except Exception as error:
         # Damaged bytes fail in many ways inside the libraries, and all mean the same to the user.
         raise CheckpointError(
-            f"{path}: no readable checkpoint ({type(error).__name__}: half-written, damaged, or not of this suite); "
+            f"{path}: not a readable checkpoint ({type(error).__name__}: half-written, damaged, or not of this suite); "
             "remove it and resume from an older one"
         ) from error
     if content is None:

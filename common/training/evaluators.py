@@ -31,7 +31,7 @@ class Evaluator:
             self._quality = self.problem.evaluate()
 
     def quality(self, wait: bool) -> float | None:
-        """Return the quality of what was last begun, the same on all ranks; None if it is not known yet.
+        """Return the quality of the latest evaluation, the same on all ranks; None if it is not known yet.
 
         wait: until it is known. A collective call.
         """
@@ -81,7 +81,7 @@ def serve(problem: Problem, precision: Precision, link: Link) -> None:
 
 
 def _send(model: nn.Module, link: Link) -> None:
-    """The network of all ranks of the link has the weights and statistics of rank 0."""
+    """Copy the weights and statistics of rank 0 to the networks of all ranks of the link."""
     for tensor in model.state_dict().values():
         there = tensor.detach().cpu()
         link.broadcast(there)

@@ -101,7 +101,7 @@ class Fit:
 def fit(run: Fit) -> Outcome:
     """Train until the target is met, a signal asks to stop, or the epochs are done.
 
-    Raises FloatingPointError when the loss is no finite number.
+    Raises FloatingPointError if the loss is not finite.
     """
     # The wrapper has buffers of its own, so it lives as long as the run.
     run._module = run.dist.wrap(run.problem.model)
@@ -155,14 +155,14 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
 
 
 def _begin_evaluation(run: Fit) -> None:
-    """The network is evaluated, or will be while training goes on."""
+    """Evaluate the network, or start to while training continues."""
     run._evaluating, run._eval_began = True, time.perf_counter()
     average_statistics(run.problem.model, run.dist)
     run.evaluator.begin()
 
 
 def _take_quality(run: Fit, wait: bool) -> None:
-    """The quality of the latest epoch is logged, if it is known by now and was not yet; wait: until it is known."""
+    """Log the quality of the latest epoch once it is known; wait: until it is known."""
     quality = run.evaluator.quality(wait) if run._evaluating else None
     if quality is None:
         return

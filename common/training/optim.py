@@ -109,7 +109,7 @@ def _lamb(fused: str, apex: Any) -> Any:
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """The optimizer's next step has this learning rate; a rate that is a tensor stays the same tensor."""
+    """Set the learning rate of the optimizer's next step; a rate that is a tensor stays the same tensor."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)

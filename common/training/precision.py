@@ -70,7 +70,7 @@ class Precision:
 
 
 def _computes_bf16(device: torch.device) -> bool:
-    """Tell whether the device has instructions for bfloat16; emulated ones are no gain."""
+    """Tell whether the device has instructions for bfloat16; emulation does not pay."""
     if device.type == "cpu":
         return torch.cpu._is_avx512_bf16_supported()  # type: ignore[no-any-return]  # no public function says so
     module = torch.get_device_module(device)

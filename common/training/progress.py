@@ -47,7 +47,7 @@ def duration(seconds: float) -> str:
 class Progress:
     """Shows and records a run. `folder` gets history.csv and, if TensorBoard is installed, its event files.
 
-    quiet: nothing is shown (other ranks than 0); the files are not written either.
+    quiet: show and write nothing (ranks other than 0).
     """
 
     def __init__(self, folder: Path, target: Target, epochs: int, quiet: bool) -> None:
@@ -86,7 +86,7 @@ class Progress:
         self._bar.update()
 
     def evaluation_begins(self) -> None:
-        """Let the live line say that the validation set is evaluated."""
+        """Show the evaluation on the live line."""
         self._bar.set_description("validation")
 
     def epoch_done(self, history: list[Epoch]) -> None:
@@ -100,7 +100,7 @@ class Progress:
             f"epoch {last.epoch:3}/{self.epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
             f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
             f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
-            f"  {'at most ' + duration(left) + ' left' if left else 'the last epoch'}"
+            f"  {'up to ' + duration(left) + ' left' if left else 'last epoch'}"
         )
         self._write_table(history)
         if self._board is not None:

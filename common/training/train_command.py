@@ -295,10 +295,10 @@ def _ranks(dist: Dist, evaluating: int) -> str:
 
 
 def _check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise CheckpointError if a setting that a run must keep is another than when the checkpoint was written."""
+    """Raise CheckpointError if a setting that a run must keep differs from that in the checkpoint."""
     for leaf in leaves(kind):
         if not leaf.key.role.may_differ and leaf.of(before) != leaf.of(now):
             raise CheckpointError(
-                f"{leaf.name} was {leaf.of(before)!r} when the checkpoint was written and is {leaf.of(now)!r} now; a "
-                "run keeps its settings: restore it, or start anew in another output_dir"
+                f"{leaf.name} is {leaf.of(now)!r}, but {leaf.of(before)!r} in the checkpoint; a resumed run keeps its "
+                "settings: restore it, or start a new run in another output_dir"
             )

@@ -20,6 +20,7 @@ from common.staging.stage import MODES
 from compliance.benchmarks import PACKAGES
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
+from tests.module_graph import Tree
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = {"rules.md", "profiles.md", "settings.md", "config.md"}
@@ -130,6 +131,31 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     listed = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index)}
     assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "index.md"} <= listed
+
+
+def folder_of(path):
+    """Return the folder of a module as architecture.md names it: at most two levels, one name for all benchmarks."""
+    top, *below = path.parts[:-1]
+    return "/".join(["<benchmark>" if top in PACKAGES else top, *below[:1]]) + "/"
+
+
+def importers():
+    """Return the folders that import something from each folder: of its own package by name, else whole packages."""
+    tree = Tree(ROOT)
+    found = {folder_of(module.path): set() for module in tree.modules.values()}
+    for module in tree.modules.values():
+        for target in tree.targets(module):
+            source, goal = folder_of(module.path), folder_of(tree.modules[target].path)
+            own, other = source.partition("/")[0], goal.partition("/")[0]
+            if source != goal:
+                found[goal].add(source if own == other else f"{own}/")
+    return found
+
+
+def test_the_page_on_architecture_says_who_imports_each_folder():
+    page = (ROOT / "docs" / "guide" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([^`]+/)` \| [^|]+ \| ([^|]*) \|$", page, re.MULTILINE)
+    assert {folder: set(re.findall("`(.+?)`", by)) for folder, by in rows} == importers()
 
 
 def test_the_readme_is_short():

@@ -1,11 +1,11 @@
-"""Measures the checker against mlperf-logging, in the same run on the same published logs.
+"""Measure the checker against mlperf-logging, in the same run on the same published logs.
 
     python bench/checker.py                      all measurements (about six minutes)
     python bench/checker.py --only logs,single   some of them
     python bench/checker.py -o docs/performance/checker   also write docs/performance/checker.md and .json
 
 CPU seconds are user + system time including child processes, from getrusage, without the imports where the
-description says "in process". Each measurement runs in a process of its own; the two sides take turns, and the
+description says "in process". Each measurement runs in a separate process; the two sides take turns, and the
 median counts. The official commands write into the package that they check, so they get a copy of it.
 """
 
@@ -42,7 +42,7 @@ COMPILED = (
 def extract(archives: Path, folder: Path) -> None:
     found = sorted(archives.glob("published_v*.tar.xz"))
     if not found:
-        sys.exit(f"{archives} holds no published_v*.tar.xz; name the folder with --corpus")
+        sys.exit(f"{archives} has no published_v*.tar.xz; set the folder with --corpus")
     for archive in found:
         with tarfile.open(archive) as tar:
             tar.extractall(folder / archive.name.removeprefix("published_").removesuffix(".tar.xz"), filter="data")

@@ -1,4 +1,4 @@
-"""What `bench/checker.py` measures: each function does one piece of work and returns what it took.
+"""The measurements of `bench/checker.py`: each function does one piece of work and returns what it took.
 
 CPU seconds are those of this process and its children, so that both sides may be called in process or as commands.
 """
@@ -134,7 +134,7 @@ def decode_only(work: Work) -> dict[str, Any]:
 
 
 def large(work: Work, line: bytes, size: int) -> dict[str, Any]:
-    """Check an honest log with `size` bytes of further lines, from a pipe; measure the checking process alone."""
+    """Check a valid log with `size` bytes of further lines, from a pipe; measure the checking process alone."""
     from compliance.samples.log import SampleLog
 
     block = line * max(1, MIB // len(line))

@@ -1,4 +1,4 @@
-"""Compares training steps of this suite with those of a peer, in the same run: what the measurements of all share."""
+"""Compare training steps of this suite with those of a peer, in the same run: the part that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def summary(facts: dict[str, Any], turns: list[dict[str, Any]]) -> dict[str, Any
 
 
 def tell(case: Case, result: dict[str, Any], files: str) -> None:
-    """A line about the result is on standard error."""
+    """Print a line about the result to standard error."""
     ours, ratio = result["ours"]["cpu_s"] / case.batch * 1e3, ratio_of(result)
     against = f", {ratio:.2f} of the peer's" if ratio else ""
     where = f"threads {case.threads}" if case.device == "cpu" else case.device
@@ -131,7 +131,7 @@ def tell(case: Case, result: dict[str, Any], files: str) -> None:
 
 
 def run_module(*words: object) -> None:
-    """A module of this suite has run, without a word."""
+    """Run a module of this suite, without its output."""
     command = [sys.executable, "-m", *map(str, words)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 

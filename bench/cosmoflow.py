@@ -1,4 +1,4 @@
-"""Measures training steps of CosmoFlow, ours against the same network in Keras on TensorFlow, in the same run.
+"""Measure training steps of CosmoFlow, ours against the same network in Keras on TensorFlow, in the same run.
 
     python bench/cosmoflow.py                              everything, about ten minutes on two cores
     python bench/cosmoflow.py --quick                      small networks only, under a minute
@@ -6,10 +6,10 @@
     python bench/cosmoflow.py -o docs/performance/cosmoflow
                                                            also writes docs/performance/cosmoflow.md and .json
 
-Without --peer-python tensorflow-cpu is installed, once, in an environment of its own below --cache (1.5 GB).
+Without --peer-python, tensorflow-cpu is installed once, in a separate environment below --cache (1.5 GB).
 
 A step starts from int16 counts in memory: log(1 + x), forward, backward, SGD with momentum, batches of the reference's
-size. CPU seconds are user + system time of all threads; the figure that counts is that of one thread, for others may
+size. CPU seconds are user + system time of all threads; the main figure is that of one thread, since others may
 use the machine. Both sides are warm before they are measured, take turns, and the median of the turns counts. The
 share of the peak is that of a large matrix product in the same number format, measured between the turns.
 
@@ -47,7 +47,7 @@ PAGE = Page(
 
 @dataclass(frozen=True, kw_only=True)
 class CosmoFlowCase(Case):
-    """Samples of side³ x 4 voxels, so many convolutions of which the first has so many channels."""
+    """Samples of side³ x 4 voxels; the number of convolutions, and the channels of the first."""
 
     side: int = 128
     channels: int = 32
@@ -67,7 +67,7 @@ ACCELERATOR = tuple(CosmoFlowCase(batch=batch) for batch in (1, 8, 16, 32))
 
 
 def synthesize(folder: Path, case: Any, kind: str) -> None:
-    """A folder holds generated samples: 8 of the published size, 64 of the mini problem's."""
+    """Generate samples in a folder: 8 of the published size, or 64 of the mini problem's."""
     preset = ["--preset", "full-size"] if case.side == 128 else ["--particles", "32", "--train", "64"]
     compress = ["--compress", "none" if kind == "raw" else "gzip"]
     run_module("cosmoflow.synthesize", folder, *preset, "--validation", "1", *compress)

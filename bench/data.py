@@ -1,12 +1,12 @@
-"""Measures how fast records of CosmoFlow are read, ours against other readers, in the same run on the same files.
+"""Measure how fast records of CosmoFlow are read, ours against other readers, in the same run on the same files.
 
     python bench/data.py                              everything; makes an environment per peer, 2.5 GB in all
     python bench/data.py --peer tf_data=PYTHON ...    uses an environment that has the peer: tfrecord, dali, tf_data
     python bench/data.py -o docs/performance/data     also writes docs/performance/data.md and .json
 
-The files are universes of this suite's generator at the published size, 128³ × 4 voxels of int16; they lie in memory
+The files are universes of this suite's generator at the published size, 128³ × 4 voxels of int16; they are in memory
 (the page cache), so that the disk does not count. CPU seconds are user + system time of all threads. Each measurement
-runs in a process of its own, imports and a first pass not counted; the readers take turns, and the median counts.
+runs in a separate process, imports and a first pass not counted; the readers take turns, and the median counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SIDE = 128
 
 
 def write_universe(number: int, folder: Path) -> None:
-    """A universe is on disk in each kind of file."""
+    """Write a universe in each kind of file."""
     rng = np.random.default_rng([20_190_521, number])
     y = draw_labels(rng, 1)[0]
     x = simulate(y, ORIGINAL, Box(grid=SIDE, particles=SIDE, length_mpc_h=None), rng)
@@ -63,16 +63,16 @@ def write_universe(number: int, folder: Path) -> None:
 def write_files(folder: Path) -> None:
     for kind in KINDS:
         (folder / kind).mkdir()
-    print(f"{RECORDS} universes of {SIDE}³ are made", file=sys.stderr)
+    print(f"generating {RECORDS} universes of {SIDE}³", file=sys.stderr)
     with ProcessPoolExecutor() as pool:
         list(pool.map(write_universe, range(RECORDS), [folder] * RECORDS))
 
 
 def interpreters(given: list[str], folder: Path) -> dict[str, str]:
-    """The Python of each peer: as given, or of a new environment."""
+    """Return the Python of each peer: as given, or of a new environment."""
     found = dict(peer.split("=", 1) for peer in given)
     if unknown := set(found) - set(PACKAGES):
-        sys.exit(f"no peer {min(unknown)!r}; known are {', '.join(PACKAGES)}")
+        sys.exit(f"unknown peer {min(unknown)!r}; expected one of {', '.join(PACKAGES)}")
     for peer, package in PACKAGES.items():
         if peer not in found:
             print(f"{package} is installed", file=sys.stderr)

@@ -45,7 +45,7 @@ def ours_verified(files: list[str], gzipped: bool, threads: int) -> Iterator[Any
 
 
 def tfrecord(files: list[str], gzipped: bool, threads: int) -> Iterator[Any]:
-    """The package of this name on PyPI; it has no threads."""
+    """Read by the package of this name on PyPI, which has no threads."""
     import numpy as np
     from tfrecord.reader import tfrecord_loader
 

@@ -1,4 +1,4 @@
-"""Measures training steps of DeepCAM, ours against the same network written plainly in PyTorch, in the same run.
+"""Measure training steps of DeepCAM, ours against the same network written plainly in PyTorch, in the same run.
 
     python bench/deepcam.py                                everything, about fifteen minutes on two cores
     python bench/deepcam.py --quick                        the mini problem's network only, under two minutes
@@ -9,7 +9,7 @@
 A step starts from snapshots in memory as they lie in the files: normalisation, forward, weighted cross-entropy,
 backward, AdamW (on an accelerator LAMB, as in the published runs). The peer (bench/deepcam_plain.py) computes in
 float32, contiguous in NCHW, and is compared with each of our number formats. CPU seconds are user + system time of all
-threads; the figure that counts is that of one thread, for others may use the machine. Both sides are warm before they
+threads; the main figure is that of one thread, since others may use the machine. Both sides are warm before they
 are measured, take turns, and the median of the turns counts. The share of the peak is that of a large matrix product in
 the same number format, measured between the turns.
 """
@@ -66,7 +66,7 @@ def mini() -> DeepCAMCase:
 
 
 def synthesize(folder: Path, case: Any, kind: str) -> None:
-    """A folder holds generated snapshots: 8 of the published size, or enough for four batches."""
+    """Generate snapshots in a folder: 8 of the published size, or enough for four batches."""
     hdf5 = folder.with_name("hdf5")
     if kind != "hdf5":
         run_module("deepcam.prepare", "convert", hdf5, folder, "--format", kind)

@@ -1,4 +1,4 @@
-"""Looks for inputs that the checker does not survive: generated logs and packages, damaged at random.
+"""Search for inputs on which the checker fails: generated logs and packages, damaged at random.
 
     python bench/fuzz.py --minutes 10           look for ten minutes on all cores
     python bench/fuzz.py --case 4711            try one case again
@@ -128,7 +128,7 @@ def check_format(name: str, text: str) -> None:
     assert text.endswith("\n")
     encoded = text.encode("utf-8", "backslashreplace")
     if name in ("json", "sarif"):
-        json.loads(encoded, parse_constant=lambda word: sys.exit(f"{word} is no JSON"))
+        json.loads(encoded, parse_constant=lambda word: sys.exit(f"{word} is not JSON"))
     elif name == "junit":
         ElementTree.fromstring(encoded)
     else:

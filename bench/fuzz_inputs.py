@@ -1,4 +1,4 @@
-"""Makes inputs for `bench/fuzz.py`: logs and submission folders, honest ones with random damage."""
+"""Make inputs for `bench/fuzz.py`: valid logs and submission folders, with random damage."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def text_of(found: Any) -> str:
 
 
 def sample(rng: random.Random) -> SampleLog:
-    """Return a log, honest or with a few records changed."""
+    """Return a log, valid or with a few records changed."""
     benchmark = rng.choice(list(REFERENCES))
     rounds = REFERENCES[benchmark].rounds
     log = SampleLog(

@@ -1,4 +1,4 @@
-"""What a measurement runs on; nothing that names a place."""
+"""The machine on which a measurement runs, without anything that names it."""
 
 from __future__ import annotations
 

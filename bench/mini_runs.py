@@ -1,10 +1,10 @@
-"""Repeats the mini problem of a benchmark with fresh seeds: reference runs for rcps.yaml, and how long a run takes.
+"""Repeat the mini problem of a benchmark with new seeds: reference runs for rcps.yaml, and how long a run takes.
 
     python bench/mini_runs.py cosmoflow mini --runs 20 -o runs/reference/cosmoflow-16
     python -m compliance.rcp record runs/reference/cosmoflow-16 -o cosmoflow/rcps.yaml
     python bench/mini_runs.py cosmoflow mini --runs 10 --data-seeds 101 102 103 104 105 -o runs/accept
 
-Finished runs are not repeated, interrupted ones are begun again. With data seeds the runs take turns on data made from
+Finished runs are kept, interrupted ones are started again. With data seeds the runs take turns on data made from
 other seeds than the default data. summary.json has, for each run, epochs, seconds from run_start to run_stop, CPU
 seconds and the curve.
 """

@@ -1,4 +1,4 @@
-"""Measures training steps of OC20, ours against the same network written plainly in PyTorch, in the same run.
+"""Measure training steps of OC20, ours against the same network written plainly in PyTorch, in the same run.
 
     python bench/oc20.py                                everything, about ten minutes on two cores
     python bench/oc20.py --quick                        the mini problem's network only, under two minutes
@@ -117,7 +117,7 @@ PAGE = TripletPage(
 
 @dataclass(frozen=True, kw_only=True)
 class Oc20Case(Case):
-    """Frames of slabs with so many atoms along two sides and in depth, and an adsorbate of one or two.
+    """Frames of slabs, by atoms along two sides and in depth, with an adsorbate of one or two atoms.
 
     model: options of the network, by default the published one.
     """
@@ -146,7 +146,7 @@ def plain(case: Any) -> Any:
 
 
 def synthesize(folder: Path, case: Any, kind: str) -> None:
-    """A folder holds generated frames, enough for four batches."""
+    """Generate frames in a folder, enough for four batches."""
     lmdb = folder.with_name("lmdb")
     if kind != "lmdb":
         run_module("oc20.prepare", "convert", lmdb, folder, "--format", kind)

@@ -30,8 +30,9 @@ ELEMENTS, STD = 95, 2.887317180633545
 
 @dataclass
 class Atoms:
-    """A batch: atoms, edges from sources to targets with vectors across the cells' borders (`shift`), and triplets, by
-    the edges k -> j and j -> i that each has. The loss counts the forces of free atoms.
+    """A batch: atoms, edges from sources to targets, and triplets, by their edges k -> j and j -> i.
+
+    shift: vectors across the cells' borders. The loss counts the forces of free atoms.
     """
 
     numbers_A: Tensor

@@ -58,7 +58,7 @@ class Training:
         self.precision.step(self.optimizer)
 
     def facts(self) -> dict[str, Any]:
-        """What is told once, after the warm-up."""
+        """Return the facts that are printed once, after the warm-up."""
         return facts(self.model) | self.known
 
 
@@ -112,7 +112,7 @@ def copy_rate(device: torch.device) -> float:
 
 
 def serve_steps(training: Training, *batch: Any) -> None:
-    """Steps on a batch that lies on the device, of tensors or what else has `to`."""
+    """Serve steps on a batch on the device, of tensors or other objects with `to`."""
     case, device = training.case, training.device
     batch = tuple(part.to(device) for part in batch)
 
@@ -134,9 +134,9 @@ def serve_reading(
     batches: Callable[..., Generator[Any]],
     parts: Callable[[Any], tuple[Any, ...]] = attrgetter("x", "y"),
 ) -> None:
-    """Steps on batches that `batches` reads from the dataset; a turn also tells for how long they waited for data.
+    """Serve steps on batches that `batches` reads from the dataset; a turn also reports the wait for data.
 
-    parts: of a batch, as `Training.step` wants them.
+    parts: of a batch, as arguments of `Training.step`.
     """
     case, ahead = training.case, dataset.config.prefetch
     order = itertools.cycle(range(len(dataset)))

@@ -166,7 +166,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
     given = parser.parse_args()
     if given.quick and given.output:
-        parser.error("--quick measures one round only: its numbers are no page; leave -o out")
+        parser.error("--quick measures one round only, too few for a page; omit -o")
     if min(given.runs, given.official_runs) < 1:
         parser.error("--runs and --official-runs: expected at least 1")
     return given

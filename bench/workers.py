@@ -73,7 +73,7 @@ def took(work: Callable[[], Any], times: int) -> dict[str, float]:
 def serve(
     case: Any, step: Callable[[], Any], facts: Callable[[], dict[str, Any]], turn: Callable[[int], dict[str, Any]]
 ) -> None:
-    """Warm up, print the facts, and make a turn of so many steps for each line of standard input.
+    """Warm up, print the facts, and make a turn of N steps for each line N of standard input.
 
     With a turn the most memory that the process has held is told, which a first step may not have needed.
     """

@@ -46,14 +46,9 @@ EXEMPT = {
 }
 # Files and folders that nobody has revised yet. The list only shrinks: an entry without a finding fails.
 NOT_YET_REVISED = (
-    ".pre-commit-hooks.yaml",
-    "bench",
     "docs",
-    "ruff.toml",
-    "setup.cfg",
     "submission",
     "tests/submission",
-    "tests/test_train.py",
 )
 DIALECT = {re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE): better for words, better in INSTEAD.items()}
 

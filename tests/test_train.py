@@ -177,7 +177,7 @@ def test_evaluation_finds_the_checkpoint_and_says_where_it_looked(case, run, dat
     checkpoint = "run/checkpoints/epoch-0002-step-0000000.pt"
     assert case.evaluate.main([checkpoint, f"data.data_dir={data}"]) == 1
     assert case.evaluate.main([checkpoint]) == 1
-    assert f"{case.name}/train is no" in capsys.readouterr().err
+    assert f"{case.name}/train is not a folder" in capsys.readouterr().err
     assert case.evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
     Path("empty").mkdir()
     assert case.evaluate.main(["empty"]) == 1 and "empty: has no checkpoint" in capsys.readouterr().err
@@ -264,7 +264,7 @@ def missing(case, folder):
 
 def not_a_folder(_, folder):
     shutil.rmtree(folder / "validation")
-    return "validation is no"
+    return "validation is not a folder"
 
 
 @pytest.mark.parametrize("damage", [cut, missing, not_a_folder])

@@ -16,7 +16,7 @@ MACHINE = {"date": "2026-01-02", "machine": "2 cores", "python": "3.11", "load":
     [
         (["--quick", "-o", "page"], 2, "leave -o out"),
         (["--runs", "0"], 2, "expected at least 1"),
-        (["--corpus", "."], 1, "holds no published_v*.tar.xz"),
+        (["--corpus", "."], 1, "has no published_v*.tar.xz"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, status, said, tmp_path):

@@ -1,1 +1,1 @@
-"""Makes, summarises and shows submission packages; the verdict on them is compliance's."""
+"""Make, summarise and report submission packages; compliance judges them."""

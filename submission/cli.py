@@ -1,7 +1,7 @@
-"""The console script `mlperf-hpc`: every command of the suite under one name, beside `python -m MODULE`.
+"""The console script `mlperf-hpc`: every command of the suite under one name, besides `python -m MODULE`.
 
-It stands above all other modules, and imports that of a command when the command is given: the checker starts without
-torch.
+It is above all other modules, and imports that of a command only when the command is called: the checker starts
+without torch.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from compliance import __version__
 from compliance.benchmarks import PACKAGES
 
 BENCHMARK: Final = "BENCHMARK"
-"""Stands for the package of a benchmark, which the user names after the command."""
+"""Placeholder for the package of a benchmark, which the user names after the command."""
 COMMANDS: Final = {
     "Check results": {
-        "check": ("compliance.check", "logs, result sets, packages, repositories: are they valid?"),
+        "check": ("compliance.check", "check logs, result sets, packages and repositories"),
         "rcp": ("compliance.rcp.__main__", "show reference convergence points, or record a table of your own"),
     },
     "Make data": {
         "synthesize": (
             "BENCHMARK.synthesize",
-            "data from physics: the mini problem, or full-size samples",
+            "generate data from physics: the mini problem, or full-size samples",
         ),
-        "split": ("BENCHMARK.split", "published files into training and validation (deepcam)"),
-        "summarize": ("BENCHMARK.summarize", "statistics of the training data (deepcam)"),
+        "split": ("BENCHMARK.split", "split published files into training and validation (deepcam)"),
+        "summarize": ("BENCHMARK.summarize", "compute statistics of the training data (deepcam)"),
         "prepare": ("BENCHMARK.prepare", "convert published data; list and verify checksums"),
     },
     "Train": {
         "train": ("BENCHMARK.train", "train to the quality target and write the result log"),
-        "evaluate": ("BENCHMARK.evaluate", "quality of a checkpoint on the validation set"),
-        "predict": ("BENCHMARK.predict", "write what a checkpoint predicts"),
-        "export": ("common.export", "weights of a checkpoint as safetensors"),
+        "evaluate": ("BENCHMARK.evaluate", "measure the quality of a checkpoint on the validation set"),
+        "predict": ("BENCHMARK.predict", "write the predictions of a checkpoint"),
+        "export": ("common.export", "write the weights of a checkpoint as safetensors"),
     },
     "Submit": {
-        "round": ("submission.round.__main__", "all runs of a round, and a checked package and a report of them"),
+        "round": ("submission.round.__main__", "train all runs of a round, package and check them"),
         "system": ("submission.system.__main__", "describe this machine, or check a description"),
-        "assemble": ("submission.assemble.__main__", "a submission package from the logs of finished runs"),
-        "manifest": ("submission.manifest", "is every file of a package as it was assembled?"),
+        "assemble": ("submission.assemble.__main__", "make a submission package from the logs of finished runs"),
+        "manifest": ("submission.manifest", "verify that no file of a package has changed"),
     },
     "Read results": {
-        "summary": ("submission.summary.__main__", "table of scores, of one submission or of a round"),
-        "report": ("submission.report.__main__", "results as one HTML page"),
-        "compare": ("submission.compare.__main__", "two results side by side"),
+        "summary": ("submission.summary.__main__", "show the scores of a submission or a round as tables"),
+        "report": ("submission.report.__main__", "write the results as one HTML page"),
+        "compare": ("submission.compare.__main__", "compare two results side by side"),
     },
 }
-"""By group: the module of each command, and what it is for. Those that no benchmark has are left out."""
+"""The module and summary of each command, by group. Commands that no benchmark has are not shown."""
 
 HEAD: Final = f"""\
 usage: {PROGRAM} COMMAND …
 
-Train the MLPerf HPC benchmarks, check result logs, make and read submissions.
+Train the MLPerf HPC benchmarks, check result logs, make and compare submissions.
 """
 EXAMPLES: Final = f"""
 examples:
@@ -66,16 +66,16 @@ examples:
   {PROGRAM} train cosmoflow --list-configs      configurations by name
   {PROGRAM} round --config mini --runs 1        one run of each benchmark, a package and a report
 
-`{PROGRAM} COMMAND --help` shows the options of a command. Each command is a module too, as launchers want it:
+`{PROGRAM} COMMAND --help` shows the options of a command. Each command is also a module, for launchers:
 `torchrun --nproc-per-node 4 -m cosmoflow.train mini`, `python -m compliance.check logs/`."""
 
 
 class UnknownNameError(ValueError):
-    """The command line names no command, or no benchmark; the message lists them."""
+    """The command line names an unknown command or benchmark; the message lists the known ones."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status, or 2 if there is no such command and 1 if an extra is missing."""
+    """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage(), file=sys.stdout if words else sys.stderr)
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def usage() -> str:
-    """Return what `mlperf-hpc --help` shows."""
+    """Return the text of `mlperf-hpc --help`."""
     lines = [HEAD]
     for group, commands in COMMANDS.items():
         lines.append(f"{group}:")
@@ -104,7 +104,7 @@ def usage() -> str:
 
 
 def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the module that a command line names, and the arguments for it.
+    """Return the module that a command line names, and its arguments.
 
     Raises UnknownNameError for a command or a benchmark that does not exist.
     """
@@ -113,12 +113,12 @@ def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
     module = modules.get(name, "")
     if module and not module.startswith(BENCHMARK):
         return module, rest
-    having = [package for package in PACKAGES if module and find_spec(module.replace(BENCHMARK, package))]
-    if not having:
-        raise UnknownNameError(f"there is no command {name!r}{_hint(name, modules)}; {PROGRAM} --help lists them")
-    if not rest or rest[0] not in having:
-        what = f"{rest[0]!r} is not a benchmark{_hint(rest[0], having)}" if rest else "a benchmark is missing"
-        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(having)}}} …")
+    known = [package for package in PACKAGES if module and find_spec(module.replace(BENCHMARK, package))]
+    if not known:
+        raise UnknownNameError(f"unknown command {name!r}{_hint(name, modules)}; {PROGRAM} --help lists the commands")
+    if not rest or rest[0] not in known:
+        what = f"{rest[0]!r} is not a benchmark{_hint(rest[0], known)}" if rest else "a benchmark is missing"
+        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(known)}}} …")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 
@@ -127,7 +127,7 @@ def _exists(module: str) -> bool:
 
 
 def _hint(word: str, known: Collection[str]) -> str:
-    """Return the name that was probably meant, as the end of a sentence."""
+    """Return a suggestion of the nearest known name, as the end of a sentence."""
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

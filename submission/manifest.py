@@ -15,21 +15,22 @@ from submission.assemble.provenance import NAME, read_provenance
 
 EXAMPLES: Final = f"""\
 examples:
-  python -m submission.manifest out/Example_Organization    is every file as it was when the package was assembled?
+  python -m submission.manifest out/Example_Organization    verify that no file has changed since assembly
 
-It reads {NAME} in the package, and hashes every file again. Changed, missing and added files are listed.
-Exit status: 0 all is as recorded, 1 something differs or there is no {NAME}, 2 wrong use.
+Hashes every file of the package and compares it with {NAME}; lists changed, missing and added files.
+
+exit status: 0 all files match, 1 some differ, or {NAME} is missing, 2 wrong use
 """
 
 
 def verify(root: Path) -> list[str]:
-    """Return what differs between a package and its provenance.json: a line per file that is changed, missing, added.
+    """Return one line for each file that differs from provenance.json: changed, missing or added.
 
-    Raises ManifestError without a readable provenance.json.
+    Raises ManifestError if provenance.json is missing or unreadable.
     """
     recorded = read_provenance(root)
     if recorded is None:
-        raise ManifestError(f"{root / NAME} is not there: `python -m submission.assemble` writes it")
+        raise ManifestError(f"{root / NAME} is missing; `python -m submission.assemble` writes it")
     manifest = Manifest(benchmark="", files=recorded.files)
     seen = {PurePosixPath(name).parent for name in recorded.files} - {PurePosixPath()}
     others = [path.relative_to(root) for path in files_below(root)]
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(root: Path) -> int:
-    """Print how a package compares; return the number of files that differ."""
+    """Print the differences of a package; return their number."""
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}")
     problems = verify(root)
@@ -60,8 +61,8 @@ def _show(root: Path) -> int:
     if not problems:
         recorded = read_provenance(root)
         number = len(recorded.files) if recorded else 0
-        state = "" if recorded and recorded.complete else "; INCOMPLETE, see there"
-        print(clean(f"{root}: {number} files are as {NAME} says{state}"))
+        state = "" if recorded and recorded.complete else f"; INCOMPLETE: runs are missing, see {NAME}"
+        print(clean(f"{root}: {number} files match {NAME}{state}"))
     return len(problems)
 
 

@@ -1,4 +1,4 @@
-"""Makes a submission of run folders, or extends one: systems, benchmarks, results and provenance.json."""
+"""The command `python -m submission.assemble`: make or extend a submission package from the logs of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import IMPLEMENTATION, Assembly
 
 DESCRIPTION: Final = """\
-Makes a submission in the layout of the rounds since 1.0 of result logs, a system description and the code:
+Make a submission, in the layout of rounds 1.0 and later, from result logs, a system description and the code:
 
   OUT/<organisation>/systems/<system>.json
   OUT/<organisation>/results/<system>/strong/<benchmark>/result_0.txt ...
@@ -25,22 +25,22 @@ Makes a submission in the layout of the rounds since 1.0 of result logs, a syste
   OUT/<organisation>/benchmarks/<benchmark>/<system>/                           how to run it there
   OUT/<organisation>/provenance.json                                            hashes, sources, settings, data
 
-The logs say of which organisation and benchmark they are. A later call extends the package; logs that it holds keep
-their numbers. No file is ever replaced by another one, and the runs are only read.
+Organisation and benchmark are read from the logs. A later call extends the package, and the logs in it keep their
+numbers. No file is ever replaced by a different one, and the runs are never changed.
 """
 EXAMPLES: Final = """\
 examples:
   python -m submission.assemble runs/ -o out --system systems/laptop.json       all result_*.txt below runs/
-  python -m submission.assemble runs/ -o out --system x.json --dry-run          what would be written?
+  python -m submission.assemble runs/ -o out --system x.json --dry-run          list what would be written
   python -m submission.assemble models/ -o out --system x.json --scaling weak --pruned failed/
-  python -m submission.assemble logs/ -o out --system x.json --sources code/    logs of other programs, with their code
-  python -m submission.assemble runs/ -o out --system x.json --redact           without mail addresses, in the copy
+  python -m submission.assemble logs/ -o out --system x.json --sources code/    logs of other software, with its code
+  python -m submission.assemble runs/ -o out --system x.json --redact           copies without personal data
 
 then:
-  python -m compliance.check out/Example_Organization       is it a valid submission?
-  python -m submission.manifest out/Example_Organization    is every file as it was?
+  python -m compliance.check out/Example_Organization       check the submission
+  python -m submission.manifest out/Example_Organization    verify that no file has changed
 
-exit status: 0 the package is made, 1 it cannot be made of this, 2 wrong use
+exit status: 0 the package is complete or was extended, 1 it cannot be made from these files, 2 wrong use
 """
 
 
@@ -70,7 +70,7 @@ def _show(assembly: Assembly, dry_run: bool) -> int:
         for path in made.written:
             print(clean(path))
     did = "would write" if dry_run else "wrote"
-    print(clean(f"{made.root}: {did} {len(made.written)} files, {len(made.unchanged)} were there"))
+    print(clean(f"{made.root}: {did} {len(made.written)} files, {len(made.unchanged)} unchanged"))
     for name, runs in made.incomplete.items():
         print(clean(f"INCOMPLETE: {name}: {runs}"))
     if not dry_run:
@@ -86,9 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
-    add("-o", "--output", type=Path, required=True, metavar="OUT", help="gets the organisation's folder")
+    add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")
     add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
-    add("--organisation", metavar="NAME", help="name of the folder (default: submission_org of the logs)")
+    add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
     add(
         "--pruned",
@@ -96,13 +96,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=[],
         metavar="PATH",
-        help="instances of a throughput result not counted",
+        help="instances of a throughput result that do not count",
     )
     add("--implementation", default=IMPLEMENTATION, metavar="ID", help="folder of the code (default: %(default)s)")
     add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
-    add("--redact", action="store_true", help="take mail addresses and home directories out of the copies")
-    add("--unfinished", action="store_true", help="take logs without run_stop, as failed runs")
-    add("--dry-run", action="store_true", help="write nothing, and list what would be written")
+    add("--redact", action="store_true", help="remove mail addresses and home directories from the copies")
+    add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
+    add("--dry-run", action="store_true", help="list what would be written, and write nothing")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Write a package: copy what is new, and record it in provenance.json."""
+"""Write a package: copy new files, and record them in provenance.json."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from submission.assemble.packing import Assembly, Packing
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A package. unchanged: all other files in it. incomplete: result sets with too few runs: "1 of 10 runs".
+    """A package as assembled.
 
-    mini: of runs on mini problems.
+    written: new files. unchanged: all others. incomplete: result sets with too few runs: "1 of 10 runs". mini: the
+    runs are on mini problems.
     """
 
     root: Path
@@ -30,7 +31,7 @@ class Assembled:
 
 
 def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
-    """Return the package, which holds all that was given; a second call writes nothing.
+    """Write what is missing of a package and return it; a second call writes nothing.
 
     dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
     anything is written, and ManifestError for a damaged provenance.json.
@@ -45,18 +46,18 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     else:
         for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
             _write(root / item.name, item.read(), item.executable)
-        text = provenance.record_package(root, packing.earlier, packing.fresh, packing.known)
+        text = provenance.record_package(root, packing.earlier, packing.redactions, packing.known)
         if not record.exists() or record.read_bytes() != text:
             _write(record, text)
             written.append(record)
     unchanged = sorted({*files_below(root)} - {*written})
-    incomplete = provenance.incomplete({*packing.present, *packing.fresh})
+    incomplete = provenance.incomplete({*packing.present, *packing.redactions})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
 
 
 def _write(target: Path, data: bytes, executable: bool = False) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f"{escape(target.name)}.[0-9]*.tmp"):  # of a call that was killed
+    for left in target.parent.glob(f"{escape(target.name)}.[0-9]*.tmp"):  # left by a call that was killed
         left.unlink()
     with whole_file(target) as part:
         part.write_bytes(data)

@@ -1,4 +1,4 @@
-"""The folder benchmarks/ of a package: the code that made the results, and how to run it again on the system."""
+"""The folder benchmarks/ of a package: the code that produced the results, and how to run it on the system."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from submission.assemble.input_logs import AssemblyError, files_below, listed
 
 SHARED: Final = "common"
 SETUP_FILES: Final = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg")
-"""What installing the suite needs beside its packages; setup.cfg puts them into the wheel as well."""
+"""Files needed to install the suite, besides its packages; setup.cfg puts them into the wheel as well."""
 INSTALLED: Final = f"share/{DISTRIBUTION}"
-"""The folder of these files in an environment where the wheel is installed."""
+"""The folder of these files in an environment with the wheel."""
 
 HEAD: Final = """\
 #!/usr/bin/env bash
@@ -34,10 +34,10 @@ WORK: Final = """\
 WORK=${WORK:-$PWD/work}
 """
 SETUP: Final = """\
-# PYTHON: the interpreter, 3.11 or later. PIP_ARGS: more for pip, as --extra-index-url URL for another build of torch.
+# PYTHON: the interpreter, 3.11 or later. PIP_ARGS: options such as --extra-index-url URL.
 mkdir -p "$WORK/code"
 "${PYTHON:-python3}" -m venv "$WORK/venv"
-cp -R "$here/../implementations/@implementation@/." "$WORK/code"  # installing writes beside the code
+cp -R "$here/../implementations/@implementation@/." "$WORK/code"  # because installing writes beside the code
 "$WORK/venv/bin/python" -m pip install ${PIP_ARGS:-} --constraint "$WORK/code/constraints.txt" "$WORK/code[@benchmark@]"
 """
 DATA_HEAD: Final = """\
@@ -49,15 +49,15 @@ MINI_DATA: Final = """\
 """
 FULL_DATA: Final = """\
 if [ ! -d "$DATA" ]; then
-  echo "$DATA is not there: get the data as ../implementations/@implementation@/@benchmark@/README.md says" >&2
+  echo "$DATA does not exist: see ../implementations/@implementation@/@benchmark@/README.md" >&2
   exit 1
 fi
 [ -e "$DATA/manifest.json" ] || "$WORK/venv/bin/python" -P -m @benchmark@.prepare manifest "$DATA"
 "$WORK/venv/bin/python" -P -m @benchmark@.prepare verify "$DATA"
 """
 RUN: Final = """\
-# OUTPUT: folder of the run, which gets the log result_0.txt. CONFIG: the configuration. LAUNCH: what starts the ranks,
-# such as LAUNCH="srun -n 64" or LAUNCH="mpirun -n 4". Arguments are values of the configuration: train.seed=7.
+# OUTPUT: folder of the run, for the log result_0.txt. CONFIG: the configuration. LAUNCH: the launcher of the ranks,
+# such as LAUNCH="srun -n 64" or LAUNCH="mpirun -n 4". Arguments override the configuration: train.seed=7.
 OUTPUT=${OUTPUT:-$WORK/run_$(date +%Y%m%d-%H%M%S)}
 CONFIG=${CONFIG:-$here/config.yaml}
 ${LAUNCH:-} "$WORK/venv/bin/python" -P -m @benchmark@.train "$CONFIG" output_dir="$OUTPUT" data.data_dir="$DATA" "$@"
@@ -66,31 +66,30 @@ DELEGATE: Final = """\
 exec "$here/../implementations/@implementation@/@script@" "$@"
 """
 TITLES: Final = {
-    "setup.sh": "Sets up the software of @benchmark@ on @system@, once.",
-    "init_datasets.sh": "Makes the data of @benchmark@ ready, once.",
-    "run_and_time.sh": "Runs @benchmark@ on @system@ once, and writes its result log.",
+    "setup.sh": "Set up the software of @benchmark@ on @system@, once.",
+    "init_datasets.sh": "Prepare the data of @benchmark@, once.",
+    "run_and_time.sh": "Run @benchmark@ on @system@ once, and write its result log.",
 }
 README: Final = """\
 # @benchmark@ on @system@
 
 The code of the logs in `results/@system@/` is in `benchmarks/@benchmark@/implementations/@implementation@/`.
-`provenance.json` says of each log by which revision it was made; it names that folder as well where the sources in it
-have the hash that the log states.
+`provenance.json` has the revision that produced each log, and names that folder if the hash of its sources is the one
+in the log.
 """
-OUR_README: Final = """
+SUITE_README: Final = """
 ```
-./setup.sh            # environment and code, once
-./init_datasets.sh    # the data, once
-./run_and_time.sh     # one run, with a fresh seed; its log is named at the end
+./setup.sh            # install environment and code, once
+./init_datasets.sh    # prepare the data, once
+./run_and_time.sh     # train one run with a new seed; prints the path of its log at the end
 ```
 
-`config.yaml` is the configuration as the logs state it, all defaults filled in, without @per_run@. Where some
-runs had another one, it lies beside it: `CONFIG=config_2.yaml ./run_and_time.sh`. Each script says at its top which
-variables it reads.
+`config.yaml` is the configuration from the logs, with all defaults, without @per_run@. Configurations of other
+runs are beside it: `CONFIG=config_2.yaml ./run_and_time.sh`. Each script lists at its top the variables that it reads.
 """
 OTHER_README: Final = """
-The scripts beside this file call those of the implementation. Where one is missing, write it: `setup.sh` prepares the
-software, `init_datasets.sh` the data, `run_and_time.sh` makes one run and its log.
+The scripts beside this file call those of the implementation. Write those that are missing: `setup.sh` sets up the
+software, `init_datasets.sh` prepares the data, `run_and_time.sh` trains one run and writes its log.
 """
 
 
@@ -98,7 +97,7 @@ software, `init_datasets.sh` the data, `run_and_time.sh` makes one run and its l
 class PackageFile:
     """A file for the package. name: below the package's root. source: where it comes from, for messages.
 
-    once: written by the first call only; people may edit it.
+    once: written by the first call only, because users may edit it.
     """
 
     name: str
@@ -110,7 +109,7 @@ class PackageFile:
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """The implementation of one benchmark. root: where its files come from."""
+    """The implementation of one benchmark. root: the folder of its sources."""
 
     root: Path
     benchmark: str
@@ -118,56 +117,59 @@ class Implementation:
 
     @property
     def folder(self) -> str:
-        """Where the code goes, below the package's root."""
+        """The folder of the code, below the package's root."""
         return f"{BENCHMARKS}/{self.benchmark}/{IMPLEMENTATIONS}/{self.name}"
 
     @property
-    def ours(self) -> bool:
-        """Whether it is the suite, so that its scripts are known."""
+    def is_suite(self) -> bool:
+        """Whether it is this suite, whose scripts are known."""
         return suite_at(self.root, self.benchmark)
 
     @property
     def folders(self) -> list[Path]:
-        """The folders that are copied whole; of the suite only the packages that the benchmark needs."""
-        return [self.root / SHARED, self.root / self.benchmark] if self.ours else [self.root]
+        """The folders to copy; of the suite only the packages that the benchmark needs."""
+        return [self.root / SHARED, self.root / self.benchmark] if self.is_suite else [self.root]
 
     def items(self) -> Iterator[PackageFile]:
-        """Yield the files, without caches and hidden ones. Raises AssemblyError as `files` does."""
+        """Yield the files to copy. Raises AssemblyError as `files` does."""
         for name, path in self.files().items():
             executable = path.stat().st_mode & 0o100 != 0
             yield PackageFile(f"{self.folder}/{name}", str(path), path.read_bytes, executable)
 
     def files(self) -> dict[str, Path]:
-        """Return the files by their names below the folder; AssemblyError if some are missing, or are no code."""
-        paths = [path for folder in self.folders for path in files_below(folder) if self._belongs(path)]
+        """Return the files by name below `folder`, without caches and hidden files.
+
+        Raises AssemblyError if there are none, some are missing or unreadable, or one is too large to be code.
+        """
+        paths = [path for folder in self.folders for path in files_below(folder) if self._is_source(path)]
         files = {path.relative_to(self.root).as_posix(): path for path in paths}
-        if self.ours:
+        if self.is_suite:
             files |= setup_files(self.root)
             missing = [name for name in SETUP_FILES if name not in files]
             if missing:
                 raise AssemblyError(
-                    f"{self.root} lacks {', '.join(missing)}: name a checkout of the suite, --sources DIR"
+                    f"{self.root} lacks {', '.join(missing)}: expected a checkout of the suite, --sources DIR"
                 )
         if not files:
-            raise AssemblyError(f"{self.root}: no files; expected the code of {self.benchmark}")
+            raise AssemblyError(f"{self.root} has no files; expected the code of {self.benchmark}")
         broken = [path for path in files.values() if not path.is_file()]
         if broken:
-            raise AssemblyError(f"no file to read: {listed(broken)}; fix the link or remove it")
+            raise AssemblyError(f"cannot read {listed(broken)}: not a file; fix the link or remove it")
         large = [path for path in files.values() if path.stat().st_size > MAX_FILE_BYTES]
         if large:
             raise AssemblyError(
-                f"larger than {MAX_FILE_BYTES >> 20} MiB, so no code: {listed(large)}; move it elsewhere"
+                f"larger than {MAX_FILE_BYTES >> 20} MiB: {listed(large)}; expected code, move data elsewhere"
             )
         return files
 
-    def _belongs(self, path: Path) -> bool:
+    def _is_source(self, path: Path) -> bool:
         parts = path.relative_to(self.root).parts
         hidden = any(part.startswith(".") or part == "__pycache__" or part.endswith(".egg-info") for part in parts)
         return not hidden and path.suffix != ".pyc"
 
 
 def setup_files(root: Path) -> dict[str, Path]:
-    """Return those of SETUP_FILES that are there: in a checkout beside the packages, else where the wheel put them."""
+    """Return the existing SETUP_FILES by name: those of a checkout, else those installed with the wheel."""
     beside = {name: root / name for name in SETUP_FILES if (root / name).is_file()}
     if beside or root != ROOT:
         return beside
@@ -195,17 +197,17 @@ def suite_hash(root: Path, benchmark: str) -> str | None:
 
 
 def code_of(benchmark: str, name: str, sources: Path | None) -> Implementation:
-    """Return the implementation of a benchmark that lies in `sources`, by default the suite itself."""
+    """Return the implementation of a benchmark in the folder `sources`; None: the running suite."""
     return Implementation(sources or ROOT, benchmark, name)
 
 
 def system_folder(benchmark: str, system: str) -> str:
-    """Return the folder that says how a benchmark is run on a system, below the package's root."""
+    """Return the folder with the scripts of a benchmark for a system, below the package's root."""
     return f"{BENCHMARKS}/{benchmark}/{system}"
 
 
 def system_items(code: Implementation, system: str, variant: str) -> Iterator[PackageFile]:
-    """Yield the files that say how the code is set up and run on the system; variant: "mini" or "full"."""
+    """Yield the scripts and README files that set up and run the code on the system; variant: "mini" or "full"."""
     names = {"benchmark": code.benchmark, "system": system, "implementation": code.name}
     folder = system_folder(code.benchmark, system)
 
@@ -213,17 +215,17 @@ def system_items(code: Implementation, system: str, variant: str) -> Iterator[Pa
         for key, value in (*names.items(), ("per_run", PER_RUN)):
             text = text.replace(f"@{key}@", value)
         return PackageFile(
-            f"{folder}/{name}", "what assemble writes", partial(bytes, text.encode()), executable, once=True
+            f"{folder}/{name}", "the file that assemble generates", partial(bytes, text.encode()), executable, once=True
         )
 
     link = names | {"code": f"../{IMPLEMENTATIONS}/{code.name}"}
     yield made(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")
-    yield made("README.md", README + (OUR_README if code.ours else OTHER_README))
+    yield made("README.md", README + (SUITE_README if code.is_suite else OTHER_README))
     data = DATA_HEAD + (MINI_DATA if variant == MINI else FULL_DATA)
     bodies = {"setup.sh": SETUP, "init_datasets.sh": data, "run_and_time.sh": DATA_HEAD + RUN}
     for script, body in bodies.items():
         head = HEAD.replace("@title@", TITLES[script])
-        if code.ours:
+        if code.is_suite:
             yield made(script, head + WORK + body, executable=True)
         elif (code.root / script).is_file():
             yield made(script, head + DELEGATE.replace("@script@", script), executable=True)

@@ -1,4 +1,4 @@
-"""Logs on their way into a package: found, read, and refused where no package could hold them."""
+"""The input logs of a package: find, read, validate and redact them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from compliance.rule import show
 
 GZIP: Final = b"\x1f\x8b"
 LISTED: Final = 5
-"""Logs that a message names; of more it tells the number."""
+"""Paths that a message names; further ones are counted."""
 UNICODE_ESCAPE_BYTES: Final = 5
-"""Of `u00e9`, what follows the backslash."""
+"""Length of `u00e9`, without the backslash."""
 
 
 class AssemblyError(ValueError):
-    """No package can be made of this; the message names the files, what is wrong, and how to fix it."""
+    """No package can be made from the input; the message names the files, what is wrong, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputLog:
-    """A log to be copied. sha256: of what the package gets. redacted: how often which kind of personal data went.
+    """A log to copy.
 
-    run: what the copy says.
+    sha256: of the copy. redacted: number of removals by kind of personal data. run: the copy as read.
     """
 
     path: Path
@@ -45,17 +45,17 @@ class InputLog:
 
 
 def read_copy(path: Path, redacted: bool) -> tuple[bytes, dict[str, int], str]:
-    """Return what the package gets of a log, what was taken out of it, and the SHA-256 of the log as it is.
+    """Return the copy of a log for the package, the number of removals by kind, and the SHA-256 of the original.
 
-    Raises AssemblyError for a log that is no file, too large for a results repository, or compressed.
+    Raises AssemblyError for a log that is not a file, is too large for a results repository, or is compressed.
     """
     if not path.is_file():
-        raise AssemblyError(f"{path} is no file that can be read; fix the link or remove it")
+        raise AssemblyError(f"cannot read {path}: not a file; fix the link or remove it")
     if path.stat().st_size > MAX_FILE_BYTES:
-        raise AssemblyError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB, which a results repository refuses")
+        raise AssemblyError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB, the limit of results repositories")
     data = path.read_bytes()
     if data.startswith(GZIP):
-        raise AssemblyError(f"{path} is compressed, and the official tools read plain logs only: gunzip it")
+        raise AssemblyError(f"{path} is compressed, but the official tools read only plain text: gunzip it")
     copy, counts = redact(data) if redacted else (data, {})
     return copy, counts, hashlib.sha256(data).hexdigest()
 
@@ -63,8 +63,8 @@ def read_copy(path: Path, redacted: bool) -> tuple[bytes, dict[str, int], str]:
 def input_logs(paths: Sequence[Path], redacted: bool, known: Mapping[Path, Run]) -> list[InputLog]:
     """Return the logs in files and folders, in the natural order of their paths: run_2 before run_10.
 
-    In folders, files result_*.txt count, at any depth. known: what was read before, by path.
-    Raises UsageError for a path that is not there.
+    Takes result_*.txt at any depth of a folder. known: logs that were read before, by path.
+    Raises UsageError for a path that does not exist.
     """
     found = sorted(_find(paths), key=lambda path: natural(path.as_posix()))
     return [
@@ -74,7 +74,7 @@ def input_logs(paths: Sequence[Path], redacted: bool, known: Mapping[Path, Run])
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder at any depth, in order of their names; links are followed, loops of links are not."""
+    """Yield the files at any depth of a folder, by name in natural order; follow links, except loops."""
     seen: set[str] = set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
@@ -86,56 +86,56 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names, key=natural))
 
 
-def refuse(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:
-    """Raise AssemblyError if there is no run, a log is there twice or of no known benchmark, or a run still goes on.
+def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:
+    """Raise AssemblyError if there are no runs, and for duplicate logs, unknown benchmarks and unfinished runs.
 
-    unfinished: take runs without run_stop all the same, as failed ones. Pruned instances may lack it.
+    unfinished: accept runs without run_stop, as failed ones. Pruned instances may always lack it.
     """
     if not runs:
-        raise AssemblyError("no logs: the runs hold no files result_*.txt")
+        raise AssemblyError("no logs: expected files result_*.txt in RUNS")
     first: dict[str, Path] = {}
     for log in (*runs, *pruned):
         if log.original_sha256 in first:
             other = first[log.original_sha256]
-            twice = "is named twice" if other == log.path else f"and {other} are the same log"
-            raise AssemblyError(f"{log.path} {twice}: name it once, as a run or as pruned")
+            twice = "is given twice" if other == log.path else f"and {other} are the same log"
+            raise AssemblyError(f"{log.path} {twice}: give it once, as a run or as pruned")
         first[log.original_sha256] = log.path
         if not log.run.benchmark:
             known = ", ".join(REFERENCES)
-            raise AssemblyError(f"{log.path}: submission_benchmark names no benchmark; expected one of {known}")
+            raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; expected one of {known}")
     open_ended = [log.path for log in runs if not log.run.finished]
     if open_ended and not unfinished:
         raise AssemblyError(
-            f"no run_stop in {listed(open_ended)}: the run is going on, or was killed. Wait for it, leave it out, or "
-            "give --unfinished to submit it as a failed run"
+            f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
+            "use --unfinished to submit it as a failed run"
         )
 
 
-def refuse_mixture(logs: Iterable[tuple[Path, Run]]) -> None:
-    """Raise AssemblyError if logs of one system are of several organisations, or of one benchmark of several platforms.
+def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
+    """Raise AssemblyError if the logs of a system have several organisations, or several platforms for one benchmark.
 
-    Benchmarks may run on parts of a system of different size, and name these.
+    Different benchmarks may run on parts of a system, with different platform names.
     """
     organisations: dict[str | None, Path] = {}
     platforms: dict[str | None, dict[str | None, Path]] = {}
     for path, run in logs:
         organisations.setdefault(run.organisation, path)
         platforms.setdefault(run.benchmark, {}).setdefault(run.platform, path)
-    _refuse_several("organisations (submission_org)", organisations)
+    _check_one("organisations (submission_org)", organisations)
     for benchmark, found in platforms.items():
-        _refuse_several(f"platforms (submission_platform) for {benchmark}", found)
+        _check_one(f"platforms (submission_platform) for {benchmark}", found)
 
 
 def listed(paths: Sequence[Path]) -> str:
-    """Return the first paths, and how many more there are."""
+    """Return the first paths, and the number of further ones."""
     more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
     return ", ".join(map(str, paths[:LISTED])) + more
 
 
-def _refuse_several(what: str, first: Mapping[str | None, Path]) -> None:
+def _check_one(what: str, first: Mapping[str | None, Path]) -> None:
     if len(first) > 1:
         says = "; ".join(f"{show(said)} in {path}" for said, path in list(first.items())[:LISTED])
-        raise AssemblyError(f"several {what}: {says}. Assemble each on its own")
+        raise AssemblyError(f"several {what}: {says}. Assemble each one separately")
 
 
 def _find(paths: Sequence[Path]) -> Iterator[Path]:
@@ -158,12 +158,12 @@ def _read(path: Path, redacted: bool, known: Run | None) -> InputLog:
 
 
 def redact(text: bytes) -> tuple[bytes, dict[str, int]]:
-    """Return the log with `[kind]` in place of each mail address and the like, and how often which kind was there.
+    r"""Return the log with personal data such as mail addresses replaced by `[kind]`, and the removals by kind.
 
-    Lines stay lines, and records stay valid JSON: an escape such as `\\n` is taken whole or not at all.
+    Lines stay lines, and records stay valid JSON: an escape such as `\n` is never cut.
     """
     counts: Counter[str] = Counter()
-    while spans := list(personal(text)):  # what is taken out may have hidden more
+    while spans := list(personal(text)):  # a removal may reveal more
         pieces: list[bytes] = []
         at = 0
         for begin, end, kind in spans:
@@ -176,7 +176,7 @@ def redact(text: bytes) -> tuple[bytes, dict[str, int]]:
 
 
 def _whole_escapes(text: bytes, begin: int, end: int) -> tuple[int, int]:
-    """Return the span without the rest of an escape at its beginning, and the beginning of one at its end."""
+    """Return the span shortened at both ends so that it cuts no escape."""
     if _escapes(text, begin):
         begin += UNICODE_ESCAPE_BYTES if text[begin : begin + 1] == b"u" else 1
     if _escapes(text, end):
@@ -185,7 +185,7 @@ def _whole_escapes(text: bytes, begin: int, end: int) -> tuple[int, int]:
 
 
 def _escapes(text: bytes, at: int) -> bool:
-    """Tell whether the byte before `at` is a backslash that belongs to what follows."""
+    """Return whether the byte before `at` is a backslash that escapes the byte at `at`."""
     first = at
     while text[first - 1 : first] == b"\\":
         first -= 1

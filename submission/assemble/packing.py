@@ -1,4 +1,4 @@
-"""What a package gets: the files for it, each with its place, before anything is written."""
+"""Plan a package: which files it gets, and where, before anything is written."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from submission.assemble.implementation import (
     system_folder,
     system_items,
 )
-from submission.assemble.input_logs import AssemblyError, InputLog, input_logs, read_copy, refuse, refuse_mixture
+from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, check_one_system, input_logs, read_copy
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
 IMPLEMENTATION: Final = "mlperf-hpc-suite"
-"""The folder of the code in a package, unless the user names another."""
+"""Default name of the folder of the code in a package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """What to make a package of.
+    """The input of a package.
 
-    runs: logs, or folders with files result_*.txt at any depth. output: gets the organisation's folder.
-    system: the description, named after the system. organisation: the folder's name; None: as the logs say.
+    runs: logs, or folders with result_*.txt at any depth. output: parent of the organisation's folder.
+    system: the description, named after the system. organisation: the folder's name; None: from the logs.
     pruned: instances of a throughput result that do not count. sources: the code; None: this suite.
-    redact: take personal data out of the copies. unfinished: take logs without run_stop.
-    known: what was read of logs before, by path; these are not read again.
+    redact: remove personal data from the copies. unfinished: accept logs without run_stop.
+    known: logs that were read before, by path; they are not read again.
     """
 
     runs: tuple[Path, ...]
@@ -58,11 +58,10 @@ class Assembly:
 
 
 class Packing:
-    """All files of a package as they should be.
+    """All files that a package should contain.
 
-    present: hash of the logs that are there, by name. hashes: the same the other way round. known: what these and
-    the logs that are given say, by name. fresh: what was taken out of the logs that are given.
-    numbers: the last one of each folder.
+    present: hashes of the logs already in the package, by name. hashes: their names by hash. known: these logs and the
+    given ones as read, by name. redactions: of the given logs, by name. numbers: the last run number by folder.
     """
 
     def __init__(self, assembly: Assembly) -> None:
@@ -73,7 +72,7 @@ class Packing:
         runs, pruned = (
             input_logs(paths, assembly.redact, assembly.known) for paths in (assembly.runs, assembly.pruned)
         )
-        refuse(runs, pruned, assembly.unfinished)
+        check_logs(runs, pruned, assembly.unfinished)
         self.root = assembly.output / self._organisation(runs)
         self.mini = runs[0].run.mini
         self.earlier = provenance.read_provenance(self.root)
@@ -81,21 +80,21 @@ class Packing:
         given = {log.sha256: log.run for log in runs + pruned}
         self.present = {name: self._read_present(name, given) for name in provenance.logs_of(self.root)}
         self.hashes = {sha256: name for name, sha256 in self.present.items()}
-        self.fresh: dict[str, provenance.Redaction | None] = {}
+        self.redactions: dict[str, provenance.Redaction | None] = {}
         self.numbers: dict[str, int] = {}
         beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
-        there = [(self.root / name, run) for name, run in self.known.items() if name.startswith(beside)]
-        refuse_mixture([(log.path, log.run) for log in runs + pruned] + there)
+        existing = [(self.root / name, run) for name, run in self.known.items() if name.startswith(beside)]
+        check_one_system([(log.path, log.run) for log in runs + pruned] + existing)
         results = [*self._results(runs, ""), *self._results(pruned, PRUNED)]
         self.items = [self._system_item({log.run.platform for log in runs + pruned})]
         for benchmark in sorted({str(log.run.benchmark) for log in runs + pruned}):
             self.items += self._benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])
-        self.items += results  # the last to be written: where a log is, its code is
+        self.items += results  # written last: a log in the package implies that its code is there
 
     def files_to_write(self) -> list[PackageFile]:
-        """Return the files to be written: those that are not there yet.
+        """Return the files that are not in the package yet.
 
-        Raises AssemblyError if another file is in the place of one.
+        Raises AssemblyError if a different file has the name of one.
         """
         new: list[PackageFile] = []
         for item in self.items:
@@ -104,37 +103,37 @@ class Packing:
                 new.append(item)
             elif not (item.once or (target.is_file() and target.read_bytes() == item.read())):
                 raise AssemblyError(
-                    f"{target} is there and differs from {item.source}; nothing was written. Compare the two, and "
-                    "remove one, or give another -o (other code: another --implementation)"
+                    f"{target} exists and differs from {item.source}; nothing was written. Compare the two and remove "
+                    "one, or use another -o (for other code: another --implementation)"
                 )
         return new
 
     def _check_use(self) -> None:
         given = self.assembly
         if given.pruned and given.scaling != WEAK:
-            raise UsageError("--pruned is for throughput results: give --scaling weak as well")
+            raise UsageError("--pruned is for throughput results: add --scaling weak")
         for path in (*given.runs, *given.pruned, given.system, *([given.sources] if given.sources else [])):
             if not path.exists():
                 raise UsageError(f"no such file or folder: {path}")
-        _refuse_inside(given.output, (*given.runs, *given.pruned))
+        _check_outside(given.output, (*given.runs, *given.pruned))
         if not FOLDER_NAME.fullmatch(given.implementation):
             raise UsageError(f"--implementation {given.implementation}: expected letters, digits and . _ + & @ ( ) -")
         problem = read_description(str(given.system)).problem
         if problem:
             raise AssemblyError(
-                f"the system description {given.system} {problem}; `python -m submission.system` makes one"
+                f"the system description {given.system} {problem}; `python -m submission.system` writes one"
             )
 
     def _organisation(self, runs: Sequence[InputLog]) -> str:
         said = self.assembly.organisation or runs[0].run.organisation
         if said is None:
-            raise AssemblyError(f"{runs[0].path} has no submission_org: give --organisation NAME")
-        return _folder_name(said, "organisation", "give --organisation NAME")
+            raise AssemblyError(f"{runs[0].path} has no submission_org: use --organisation NAME")
+        return _folder_name(said, "organisation", "use --organisation NAME")
 
     def _read_present(self, name: str, given: Mapping[str, Run]) -> str:
-        """Return the hash of a log in the package; AssemblyError if it has changed since it was put there.
+        """Return the hash of a log in the package; raise AssemblyError if the log has changed since assembly.
 
-        given: what the logs that are given say, by hash.
+        given: the given logs as read, by hash.
         """
         path = self.root / name
         data, _, sha256 = read_copy(path, redacted=False)
@@ -147,52 +146,54 @@ class Packing:
     def _system_item(self, platforms: set[str | None]) -> PackageFile:
         others = sorted(show(platform) for platform in platforms - {self.system})
         if others:
-            self.warnings.append(f"the logs say submission_platform {', '.join(others)}, the system is {self.system}")
+            self.warnings.append(
+                f"submission_platform is {', '.join(others)} in the logs, but the system is {self.system}"
+            )
         path = self.assembly.system
         return PackageFile(f"{SYSTEMS}/{self.system}.json", str(path), path.read_bytes)
 
     def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
-        """Yield the logs with their numbers: those that they have, else the next ones."""
-        there = dict(self.hashes)
+        """Yield the logs, numbered: those in the package keep their numbers, new ones get the next."""
+        existing = dict(self.hashes)
         for name, record in (self.earlier.logs if self.earlier else {}).items():
             if name in self.present and record.redaction:
-                there[record.redaction.original_sha256] = name
+                existing[record.redaction.original_sha256] = name
         redacted = self.assembly.redact
         for log in logs:
             parts = (RESULTS, self.system, self.assembly.scaling, str(log.run.benchmark), *([below] if below else ()))
             folder = "/".join(parts)
-            known = there.get(log.sha256) or there.get(log.original_sha256)
+            known = existing.get(log.sha256) or existing.get(log.original_sha256)
             if known and os.path.dirname(known) != folder:
-                raise AssemblyError(f"{log.path} is in the package already, as {known}; a run counts once")
+                raise AssemblyError(f"{log.path} is already in the package, as {known}; a run counts once")
             if known and self.present[known] != log.sha256:
                 how = "without" if log.redacted else "with"
                 raise AssemblyError(
-                    f"{self.root / known} is a copy of {log.path} made {how} --redact: remove it, or choose the same"
+                    f"{self.root / known} was copied from {log.path} {how} --redact: do the same, or remove it"
                 )
             name = known or f"{folder}/result_{self._number(folder)}.txt"
             self.known[name] = log.run
-            self.fresh[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
+            self.redactions[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
             yield PackageFile(name, str(log.path), partial(_copy, log.path, redacted))
 
     def _number(self, folder: str) -> int:
-        """Return a number for a log: after the highest in its folder, and after those that were given before."""
+        """Return the next number for a log in a folder."""
         if folder not in self.numbers:
-            there = (os.path.basename(name) for name in self.present if os.path.dirname(name) == folder)
-            found = [int(number[1]) for name in there if (number := RUN_NUMBER.fullmatch(name))]
+            names = (os.path.basename(name) for name in self.present if os.path.dirname(name) == folder)
+            found = [int(number[1]) for name in names if (number := RUN_NUMBER.fullmatch(name))]
             self.numbers[folder] = max(found, default=-1)
         self.numbers[folder] += 1
         return self.numbers[folder]
 
     def _benchmark(self, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
-        """Yield what goes to benchmarks/ for the logs of one benchmark."""
+        """Yield the files of benchmarks/ for the logs of one benchmark."""
         given, benchmark = self.assembly, str(logs[0].run.benchmark)
         if given.sources is None and not any(log.run.details.from_suite for log in logs):
-            self.warnings.append(f"the {benchmark} logs are not of this suite: name their code, --sources DIR")
+            self.warnings.append(f"the {benchmark} logs are not from this suite: name their code with --sources DIR")
             return
         code = code_of(benchmark, given.implementation, given.sources)
         if all(log.sha256 in self.hashes for log in logs) and (self.root / code.folder).is_dir():
-            return  # nothing new was run; the code may have changed since
-        _refuse_inside(given.output, code.folders)
+            return  # no new runs; the code may have changed since
+        _check_outside(given.output, code.folders)
         yield from code.items()
         yield from system_items(code, self.system, logs[0].run.variant)
         yield from self._configurations(code, logs)
@@ -201,12 +202,12 @@ class Packing:
         others = sorted(hash_ for hash_ in stated if hash_ and hash_ != here)
         if others:
             self.warnings.append(
-                f"the {benchmark} logs were made by sources with the hash {others[0][:12]}…, those in {code.root} have "
-                f"{str(here)[:12]}…: check out the revision that the logs name, and give it as --sources"
+                f"the {benchmark} logs are from sources with hash {others[0][:12]}, but those in {code.root} have "
+                f"{str(here)[:12]}: check out the revision in the logs and name it with --sources"
             )
 
     def _configurations(self, code: Implementation, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
-        """Yield config.yaml, and config_2.yaml and so on where logs state several; those that are there stay."""
+        """Yield config.yaml, and config_2.yaml etc. if the logs have several; existing files stay."""
         folder = system_folder(code.benchmark, self.system)
         texts = {path.read_bytes(): path.name for path in sorted((self.root / folder).glob("config*.yaml"))}
         stated = {_yaml(log): log.path for log in logs if log.run.details.configuration is not None}
@@ -221,24 +222,24 @@ def _copy(path: Path, redacted: bool) -> bytes:
 
 
 def _yaml(log: InputLog) -> bytes:
-    """Return a log's configuration as the file that `train` reads."""
+    """Return the configuration in a log as a YAML file for `train`."""
     try:
         text = to_yaml(log.run.details.configuration)
     except RecursionError:
         raise AssemblyError(f"{log.path}: the configuration in its provenance record is nested too deeply") from None
-    return f"# As the result logs state it, all defaults filled in; {PER_RUN} are the run's own.\n{text}".encode()
+    return f"# From the result logs, with all defaults; {PER_RUN} differ from run to run.\n{text}".encode()
 
 
 def _folder_name(text: str, what: str, fix: str) -> str:
-    """Return the text without blanks; AssemblyError if it is no plain name for a folder all the same."""
+    """Return the text with underscores for blanks; raise AssemblyError if it is not a plain folder name."""
     name = "_".join(text.split())
     if not FOLDER_NAME.fullmatch(name):
-        raise AssemblyError(f"{what} is {show(text)}, which is no plain folder name: {fix}")
+        raise AssemblyError(f"{what} is {show(text)}, which is not a plain folder name: {fix}")
     return name
 
 
-def _refuse_inside(output: Path, folders: Iterable[Path]) -> None:
+def _check_outside(output: Path, folders: Iterable[Path]) -> None:
     target = os.path.realpath(output)
     for folder in folders:
         if folder.is_dir() and os.path.commonpath((target, real := os.path.realpath(folder))) == real:
-            raise UsageError(f"-o {output} is inside {folder}, which is only read: name a folder beside it")
+            raise UsageError(f"-o {output} is inside {folder}, an input: choose a folder outside it")

@@ -1,6 +1,6 @@
-"""provenance.json: what a package holds, by hash, and where its results come from.
+"""provenance.json: the hashes of all files of a package, and the origin of its results.
 
-Nothing in it depends on time or place, so that the same package gives the same file.
+It does not depend on time or place: equal packages have equal files.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NAME: Final = "provenance.json"
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """What was taken out of a log. original_sha256: of the log as it was. counts: how often which kind."""
+    """What was removed from a log. original_sha256: of the log before. counts: removals by kind."""
 
     original_sha256: str
     counts: dict[str, int]
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one log comes from; null what it does not tell.
+    """The origin of one log; null for what the log does not contain.
 
-    redaction: null for a log that is copied as it was. implementation: folder of the package whose sources have the
-    hash that the log states. configuration: a key of `Provenance.configurations`. data: as the log says, `sha256`
-    being the digest of the manifest of the data.
+    redaction: null for an exact copy. implementation: folder of the package whose sources have the hash in the log.
+    configuration: a key of `Provenance.configurations`. data: from the log; `sha256` is the digest of the manifest of
+    the data.
     """
 
     benchmark: str
@@ -55,7 +55,7 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of provenance.json. Names are relative to the package's root, with forward slashes.
+    """The contents of provenance.json. File names are relative to the package's root, with forward slashes.
 
     incomplete: result sets with too few runs, as `system/scaling/benchmark`: "3 of 10 runs".
     implementations: hash of the suite's sources in each folder of an implementation, null for other code.
@@ -72,26 +72,26 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_provenance(root: Path) -> Provenance | None:
-    """Return what provenance.json in a package says, None if there is none; ManifestError if it is damaged."""
+    """Return provenance.json of a package, None if there is none; raise ManifestError if it is damaged."""
     path = root / NAME
     try:
         return msgspec.convert(json.loads(path.read_bytes()), Provenance)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:  # those of json, UTF-8 and msgspec are ValueErrors
-        raise ManifestError(f"{path} is no record of a package: {error}; restore it, or remove it") from error
+    except (ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
+        raise ManifestError(f"{path} is not a valid {NAME}: {error}; restore it, or remove it") from error
 
 
 def record_package(
     root: Path,
     earlier: Provenance | None = None,
-    fresh: Mapping[str, Redaction | None] = MappingProxyType({}),
+    redactions: Mapping[str, Redaction | None] = MappingProxyType({}),
     known: Mapping[str, Run] = MappingProxyType({}),
 ) -> bytes:
-    """Return the contents of provenance.json for a package as it lies in `root`.
+    """Return the contents of provenance.json for the package in the folder `root`.
 
-    earlier: what was recorded; it tells what the files do not. fresh: of the logs that were given just now, what was
-    taken out of each. known: what logs say, by name; the others are read.
+    earlier: the previous provenance.json, for the redactions of logs already in the package. redactions: of new logs,
+    by name; None for an exact copy. known: logs that were read before, by name.
     """
     entries = _describe(root)
     sources = _sources(root)
@@ -99,7 +99,7 @@ def record_package(
     logs: dict[str, LogRecord] = {}
     for name, run in runs.items():
         recorded = earlier.logs.get(name) if earlier and earlier.files.get(name) == entries[name] else None
-        logs[name] = _record(run, sources, fresh.get(name, recorded.redaction if recorded else None))
+        logs[name] = _record(run, sources, redactions.get(name, recorded.redaction if recorded else None))
     stated = [tree for run in runs.values() if (tree := run.details.configuration) is not None]
     missing = incomplete(logs)
     provenance = Provenance(
@@ -111,7 +111,7 @@ def record_package(
         implementations=sources,
         files=entries,
     )
-    # Of logs come whole numbers of any size and halves of surrogate pairs, which only the standard library writes.
+    # Logs may hold integers of any size and lone surrogates, which only the standard library can write.
     return json.dumps(msgspec.to_builtins(provenance), indent=1).encode() + b"\n"
 
 
@@ -137,7 +137,7 @@ def logs_of(root: Path) -> list[str]:
 
 
 def incomplete(logs: Iterable[str]) -> dict[str, str]:
-    """Return the result sets that have fewer runs than their benchmark asks for; logs: names in a package."""
+    """Return the result sets with fewer runs than their benchmark requires; logs: names in a package."""
     runs = Counter("/".join(PurePosixPath(name).parts[1:4]) for name in logs if len(PurePosixPath(name).parts) == 5)
     wanted = {
         place: REFERENCES[place.rpartition("/")[2]].runs for place in runs if place.rpartition("/")[2] in REFERENCES
@@ -148,7 +148,7 @@ def incomplete(logs: Iterable[str]) -> dict[str, str]:
 
 
 def digest(tree: Any) -> str:
-    """Return the SHA-256 over plain values, whatever the order of their keys."""
+    """Return the SHA-256 of plain values, independent of the order of keys."""
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
@@ -171,7 +171,7 @@ def _record(run: Run, sources: Mapping[str, str | None], redaction: Redaction | 
 
 
 def _data(variant: str, details: RunDetails) -> dict[str, Any]:
-    """Return what a log says of its data, and the folder as far as it names it."""
+    """Return the facts in a log about its data: variant, hash, folder and sizes."""
     resolved = details.provenance.get("config")
     section = resolved.get("data") if isinstance(resolved, dict) else None
     return {

@@ -1,4 +1,4 @@
-"""`python -m submission.system`: the system description of a submission, as far as the machine can tell it."""
+"""The command `python -m submission.system`: write or check the system description of a submission."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import describe, render
 
 DESCRIPTION: Final = f"""\
-Describe this machine for a submission: systems/<system>.json. Call it on a node of the kind that ran, as in the runs
-(same environment, same container). What the machine cannot tell is marked "{OPEN}".
+Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
+same environment or container. Fields that cannot be detected are marked "{OPEN}".
 
   python -m submission.system                                       show the description
   python -m submission.system -o our_cluster.json --set submitter="Example University" status=onprem
-  python -m submission.system -o our_cluster.json --from last_round.json       take the rest from another description
-  python -m submission.system --check our_cluster.json              what is missing or wrong
-  python -m submission.system --check our_cluster.json --logs runs/cosmoflow   and whether the logs agree with it"""
+  python -m submission.system -o our_cluster.json --from last_round.json       take unknown fields from there
+  python -m submission.system --check our_cluster.json              list missing or wrong fields
+  python -m submission.system --check our_cluster.json --logs runs/cosmoflow   also compare with logs"""
 EPILOG: Final = """\
-The number of nodes is that of the Slurm job, else 1; --set number_of_nodes=64 says it otherwise.
+number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
 
-exit status: 0 written, or nothing fails (warnings may be there); 1 an error in the description; 2 wrong use"""
+exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description; 2 wrong use"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,15 +46,15 @@ def _parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    make = parser.add_argument_group("to describe the machine")
+    make = parser.add_argument_group("describe the machine")
     make.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
-    make.add_argument("--set", nargs="+", action="extend", default=[], metavar="MEMBER=VALUE", help="what is known")
+    make.add_argument("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
     make.add_argument(
-        "--from", dest="other", type=Path, metavar="OTHER.json", help="take from there what the machine cannot tell"
+        "--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from"
     )
-    make.add_argument("--force", action="store_true", help="replace a FILE that says something else")
-    check = parser.add_argument_group("to check a description")
-    check.add_argument("--check", type=Path, metavar="FILE", help="show what is missing or wrong in it")
+    make.add_argument("--force", action="store_true", help="replace an existing, different FILE")
+    check = parser.add_argument_group("check a description")
+    check.add_argument("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
     check.add_argument(
         "--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with"
     )
@@ -62,9 +62,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _describe(given: argparse.Namespace) -> int:
-    """The description is written; returns the exit status."""
+    """Write the description; return the exit status."""
     if given.logs:
-        raise UsageError("--logs are compared with a description: give --check FILE too")
+        raise UsageError("--logs needs a description to compare with: add --check FILE")
     try:
         description = describe(_settings(given.set), _other(given.other))
     except ValueError as error:
@@ -75,7 +75,7 @@ def _describe(given: argparse.Namespace) -> int:
     else:
         print(f"{clean(given.output)}: {_write(text, given.output, given.force)}", file=sys.stderr)
     if description.open_points:
-        print(f"{len(description.open_points)} points for a person to fill in:", file=sys.stderr)
+        print(f"{len(description.open_points)} fields to fill in:", file=sys.stderr)
         print("".join(f"  {point}\n" for point in description.open_points), end="", file=sys.stderr)
     return 0
 
@@ -84,7 +84,7 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for name, equals, _ in pairs:
         if not equals:
-            raise UsageError(f"--set {name}: expected MEMBER=VALUE, such as cooling=liquid")
+            raise UsageError(f"--set {name}: expected FIELD=VALUE, such as cooling=liquid")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -98,15 +98,15 @@ def _other(path: Path | None) -> Mapping[str, object]:
 
 
 def _write(text: str, output: Path, force: bool) -> str:
-    """The file holds the text; returns what was done.
+    """Write the text to the file; return "written" or "unchanged".
 
-    Raises UsageError if it holds another one and force is not given.
+    Raises UsageError if another file exists there and `force` is not set.
     """
     if output.exists():
         if output.is_file() and output.read_bytes() == text.encode():
             return "unchanged"
         if not (force and output.is_file()):
-            raise UsageError(f"-o {output} is there and says something else; --force replaces it")
+            raise UsageError(f"-o {output} exists and differs; --force replaces it")
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
@@ -114,9 +114,9 @@ def _write(text: str, output: Path, force: bool) -> str:
 
 
 def _check(given: argparse.Namespace) -> int:
-    """The findings are shown; returns the exit status of the checker."""
+    """Print the findings; return the exit status of the checker."""
     if given.output or given.set or given.other or given.force:
-        raise UsageError("--check only reads: -o, --set, --from and --force do not go with it")
+        raise UsageError("--check only reads: do not combine it with -o, --set, --from or --force")
     for path in (given.check, *given.logs):
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")

@@ -1,4 +1,4 @@
-"""The system description of this machine: what the machine tells, and what a person must add."""
+"""The system description of this machine: detected fields, and those that the user must add."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compliance.rules.system import SYSTEM_TYPE
 from submission.system.machine import Machine, probe
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
-"""The members of a description, in order: the 33 that the tools want, and the type that the policy knows."""
+"""The fields of a description, in order: the 33 that the official tools require, and the type from the policy."""
 QUESTIONS: Final = {
     "submitter": "the organisation, as in the logs",
     "division": "closed or open",
@@ -30,15 +30,15 @@ QUESTIONS: Final = {
     "cooling": "such as air or liquid",
     "framework": "such as PyTorch and its version",
 }
-"""What to fill in, where the name of the member alone does not say it."""
+"""What to fill in, where the name of the field does not say it."""
 NOTES: Final = ("hw_notes", "sw_notes")
 NOTHING: Final = "none"
-"""What notes say where there is nothing to note."""
+"""The value of empty notes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A system description. fields: every member, in order. open_points: what a person must add, `member: what`."""
+    """A system description. fields: all, in order. open_points: `field: what`, for the user to fill in."""
 
     fields: dict[str, str]
     open_points: list[str]
@@ -49,15 +49,15 @@ def describe(
 ) -> Description:
     """Return the description of this machine.
 
-    given: members that are known, which win over what the machine tells. other: another description, for what the
-    machine cannot tell. machine: where to look, this machine if left out.
-    Raises ValueError for a member that does not exist.
+    given: known fields, which take precedence over detected ones. other: another description, for fields that cannot
+    be detected. machine: where to look; None: this machine.
+    Raises ValueError for an unknown field.
     """
     unknown = [name for name in given if name not in ALL_FIELDS]
     if unknown:
-        raise ValueError(f"a system description has no member {unknown[0]!r}; it has {', '.join(ALL_FIELDS)}")
+        raise ValueError(f"a system description has no field {unknown[0]!r}; expected one of {', '.join(ALL_FIELDS)}")
     taken = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
-    # A person's notes say more than the machine's.
+    # Notes by people are better than detected ones.
     notes = {name: taken[name] for name in NOTES if taken.get(name, NOTHING) != NOTHING}
     known = {**taken, **probe(machine or Machine()), **notes, **given}
     fields, open_points = {}, []

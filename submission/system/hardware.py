@@ -1,6 +1,6 @@
-"""What programs and files of the operating system say of the hardware: their text in, fields of the description out.
+"""Parse the output of system programs and files into fields of a system description.
 
-The functions run nothing and read nothing. A field that the text does not tell is left out.
+The functions run no program and read no file. Unknown fields are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 Fields = dict[str, str]
 
 NONE: Final = "N/A"
-"""What a field says where nothing applies, as published descriptions write it."""
+"""The value of a field that does not apply, as in published descriptions."""
 ARM_PARTS: Final = {
     ("0x46", "0x001"): ("FUJITSU", "A64FX"),
     ("0x41", "0xd0c"): ("ARM", "Neoverse-N1"),
@@ -25,7 +25,7 @@ ARM_PARTS: Final = {
 }
 """(implementer, part) of /proc/cpuinfo to (vendor, model), for versions of lscpu that do not know them."""
 SINGLE_PROCESSORS: Final = ("A64FX",)
-"""Models of which a node has one. The four memory groups of an A64FX look like four sockets."""
+"""Models with one processor per node. The four memory groups of an A64FX look like four sockets."""
 APPLE_NAMES: Final = ("packages", "physicalcpu", "logicalcpu", "memsize")
 APPLE_BRAND: Final = "machdep.cpu.brand_string"
 APPLE_KEYS: Final = (*(f"hw.{name}" for name in APPLE_NAMES), APPLE_BRAND)
@@ -37,12 +37,12 @@ ACCELERATOR_DETAILS: Final = (
 )
 NO_ACCELERATORS: Final[Fields] = {"accelerators_per_node": "0", **dict.fromkeys(ACCELERATOR_DETAILS, NONE)}
 SUPERCHIP: Final = re.compile(r"\bG[HB]\d{3}\b")
-"""Accelerators that a host processor reaches through NVLink-C2C and not through PCIe."""
+"""Accelerators connected to the host processor by NVLink-C2C instead of PCIe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk of /sys/block: its name there, its size, and whether it rotates."""
+    """A disk in /sys/block."""
 
     name: str
     bytes: int
@@ -53,7 +53,7 @@ class Disk:
 
 
 def processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Fields:
-    """Return what `lscpu -J` tells of the processors, or else /proc/cpuinfo; base_khz: cpufreq/base_frequency."""
+    """Return the processor fields from `lscpu -J`, or else /proc/cpuinfo; base_khz: cpufreq/base_frequency."""
     facts = {**_cpuinfo(cpuinfo), **_lscpu(lscpu)}
     model, count = _model(facts), _sockets(facts)
     cpus, threads = _whole(facts.get("CPU(s)")), _whole(facts.get("Thread(s) per core")) or 1
@@ -72,11 +72,11 @@ def processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Fields:
         "host_processor_interconnect": NONE if count == 1 else "",
         "hw_notes": f"virtual machine ({facts['Hypervisor vendor']})" if "Hypervisor vendor" in facts else "",
     }
-    return _told(fields)
+    return _known(fields)
 
 
 def apple(sysctl: str) -> Fields:
-    """Return what `sysctl` on macOS tells of processors and memory, asked for APPLE_KEYS."""
+    """Return the processor and memory fields from `sysctl` on macOS, called with APPLE_KEYS."""
     facts = dict(re.findall(r"^([\w.]+): (.+)$", sysctl, re.MULTILINE))
     packages, cores, cpus, size = (_whole(facts.get(f"hw.{name}")) for name in APPLE_NAMES)
     fields = {
@@ -87,11 +87,11 @@ def apple(sysctl: str) -> Fields:
         "host_processor_interconnect": NONE if packages == 1 else "",
         "host_memory_capacity": f"{round(size / 2**30)} GiB" if size else "",
     }
-    return _told(fields)
+    return _known(fields)
 
 
 def _lscpu(text: str) -> Fields:
-    """Return the fields of `lscpu -J`, without those that say nothing (`-`) or a bare number of a vendor (`0x46`)."""
+    """Return the values of `lscpu -J`, without empty ones (`-`) and bare vendor numbers (`0x46`)."""
     try:
         stack = list(json.loads(text)["lscpu"])
         facts: Fields = {}
@@ -107,7 +107,7 @@ def _lscpu(text: str) -> Fields:
 
 
 def _cpuinfo(text: str) -> Fields:
-    """Return what /proc/cpuinfo tells, under the names of lscpu."""
+    """Return the values of /proc/cpuinfo, under the names of lscpu."""
     values: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
@@ -125,7 +125,7 @@ def _cpuinfo(text: str) -> Fields:
         "Core(s) per socket": str(cores or ""),
         "Thread(s) per core": str(cpus // (sockets * cores)) if sockets and cores else "",
     }
-    return _told(facts)
+    return _known(facts)
 
 
 def _model(facts: Fields) -> str:
@@ -168,7 +168,7 @@ def memory(lsmem: str, meminfo: str = "") -> Fields:
 
 
 def storage(disks: Iterable[Disk]) -> Fields:
-    """Return kinds and sizes of the disks, like ones counted; a disk of a virtual machine is of no known kind."""
+    """Return types and sizes of the disks, equal ones counted; the type of a virtual disk is unknown."""
     kinds: Counter[tuple[str, str]] = Counter()
     for disk in disks:
         if disk.name.startswith(("vd", "xvd")):
@@ -176,7 +176,7 @@ def storage(disks: Iterable[Disk]) -> Fields:
         else:
             kind = "NVMe SSD" if disk.name.startswith("nvme") else "hard disk" if disk.rotates else "SSD"
         kinds[kind, _decimal(disk.bytes)] += 1
-    return _told(
+    return _known(
         {
             "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
             "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
@@ -185,10 +185,10 @@ def storage(disks: Iterable[Disk]) -> Fields:
 
 
 def network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int] = ()) -> Fields:
-    """Return the network ports. fabric: (kind, rate, card), "" for unknown; ethernet_mbits: speed, 0 for unknown."""
+    """Return the network ports. fabric: (type, rate, card), "" for unknown; ethernet_mbits: speed, 0 for unknown."""
     ports = Counter(" ".join((kind, rate, f"({card})" if card else "")).strip() for kind, rate, card in fabric)
     ports.update(f"Ethernet {speed / 1000:g} Gb/s" if speed > 0 else "Ethernet" for speed in ethernet_mbits)
-    return _told({"host_networking": ", ".join(f"{count}x {port}" for port, count in ports.items())})
+    return _known({"host_networking": ", ".join(f"{count}x {port}" for port, count in ports.items())})
 
 
 # -- accelerators ------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ NVIDIA_QUERY: Final = "name,memory.total,clocks.max.sm,pcie.link.gen.max,pcie.li
 
 
 def nvidia(listing: str, topology: str = "") -> Fields:
-    """Return what `nvidia-smi --query-gpu=… --format=csv` tells (NVIDIA_QUERY), and `nvidia-smi topo -m`."""
+    """Return the accelerator fields from `nvidia-smi --query-gpu=… --format=csv` and `nvidia-smi topo -m`."""
     rows = [[cell.strip() for cell in row] for row in csv.reader(listing.splitlines()) if row]
     if len(rows) < 2 or rows[0][0] != "name":
         return {}
@@ -213,14 +213,14 @@ def nvidia(listing: str, topology: str = "") -> Fields:
         "accelerator_frequency": f"{first['clocks.max.sm']} maximum" if first.get("clocks.max.sm") else "",
         "accelerator_memory_capacity": f"{round(mebibytes / 1024)} GiB" if mebibytes else "",
     }
-    return _told(fields | _links(topology, len(table)))
+    return _known(fields | _links(topology, len(table)))
 
 
 def _links(topology: str, count: int) -> Fields:
-    """Return how the accelerators are connected, by the matrix of `nvidia-smi topo -m`."""
+    """Return the interconnect fields from the matrix of `nvidia-smi topo -m`."""
     if count == 1:
         return {"accelerator_interconnect": NONE, "accelerator_interconnect_topology": NONE}
-    plain = re.sub(r"\x1b\[[\d;]*m", "", topology)  # the heading is underlined
+    plain = re.sub(r"\x1b\[[\d;]*m", "", topology)  # the heading has escape codes for underlining
     rows = [line.split()[1 : count + 1] for line in plain.splitlines() if re.match(r"GPU\d+\s", line)]
     pairs = {cell for at, row in enumerate(rows) for to, cell in enumerate(row) if at != to}
     if len(rows) != count or not pairs:
@@ -236,7 +236,7 @@ def _links(topology: str, count: int) -> Fields:
 
 
 def amd(listing: str) -> Fields:
-    """Return what `rocm-smi --showproductname --showmeminfo vram --json` tells of the accelerators."""
+    """Return the accelerator fields from `rocm-smi --showproductname --showmeminfo vram --json`."""
     try:
         parsed = json.loads(listing)
         cards = [card for key, card in parsed.items() if key.startswith("card") and isinstance(card, dict)]
@@ -250,7 +250,7 @@ def amd(listing: str) -> Fields:
         "accelerator_model_name": _counted(map(_card_name, cards)),
         "accelerator_memory_capacity": f"{round(vram / 2**30)} GiB" if vram else "",
     }
-    return _told(fields)
+    return _known(fields)
 
 
 def _card_name(card: Mapping[str, Any]) -> str:
@@ -260,7 +260,7 @@ def _card_name(card: Mapping[str, Any]) -> str:
 
 
 def _counted(names: Iterable[str]) -> str:
-    """Return the names, with their numbers if they are several."""
+    """Return the names, with counts if they differ."""
     counts = Counter(names)
     return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{count}x {name}" for name, count in counts.items())
 
@@ -268,14 +268,14 @@ def _counted(names: Iterable[str]) -> str:
 # -- numbers -----------------------------------------------------------------------------------------------
 
 
-def _told(fields: Mapping[str, str]) -> Fields:
-    """Return the fields that say something, on one line each and without what is no visible character."""
+def _known(fields: Mapping[str, str]) -> Fields:
+    """Return the non-empty fields, without line breaks and unprintable characters."""
     plain = {name: "".join(c for c in value if c.isprintable()).strip() for name, value in fields.items()}
     return {name: value for name, value in plain.items() if value}
 
 
 def _whole(text: str | None) -> int:
-    """Return the whole number that a text begins with, 0 without one."""
+    """Return the integer at the start of a text, 0 without one."""
     found = re.match(r"\d{1,15}", text or "")
     return int(found[0]) if found else 0
 
@@ -286,7 +286,7 @@ def _number(text: str | None) -> float:
 
 
 def _decimal(size: int) -> str:
-    """Return a size as makers of disks state it: in powers of 1000, three digits."""
+    """Return a size in bytes as disk vendors write it: in powers of 1000, with three digits."""
     for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
         if size >= scale:
             return f"{float(f'{size / scale:.3g}'):g} {unit}"

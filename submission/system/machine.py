@@ -1,6 +1,6 @@
-"""Asks the machine what a system description wants to know; no host or user name, no serial number, no address.
+"""Detect the fields of a system description; no host or user names, serial numbers or addresses.
 
-Every program is optional, has a time limit, and is given up when it fails: then its fields are missing.
+Every program is optional and has a time limit; if it fails, its fields are missing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
 TIMEOUT_S: Final = 20.0
-"""For each program; nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs."""
+"""Time limit of a program; nvidia-smi without the persistence daemon takes seconds on a node with eight GPUs."""
 LARGEST_FILE: Final = 3 << 20
 """Linux refuses to read 4 MiB at once from files below /proc/sys."""
 SECTOR_BYTES: Final = 512
-"""The unit of /sys/block/*/size, whatever the disk's own."""
-NO_DISKS: Final = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "zd")
-"""Names of block devices that are no disks, or made of those that are."""
+"""The unit of /sys/block/*/size, for all disks."""
+NOT_DISKS: Final = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "zd")
+"""Names of block devices that are not physical disks."""
 ETHERNET: Final = "1"
 """ARPHRD_ETHER in /sys/class/net/*/type."""
 FRAMEWORK: Final = ("torch", "PyTorch")
@@ -38,19 +38,19 @@ STACK: Final = (
     ("NCCL", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "NCCL_VERSION"),
     ("DALI", ("nvidia-dali-cuda130", "nvidia-dali-cuda120"), "DALI_VERSION"),
 )
-"""(name, distributions that hold it, variable by which NVIDIA's container images tell its version)."""
+"""(name, distributions that contain it, variable with its version in NVIDIA's container images)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to look: the files below a root, the programs on the path, the environment."""
+    """A machine to describe: the files below a root, the programs on the path, the environment."""
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     timeout_s: float = TIMEOUT_S
 
     def text(self, *path: str) -> str:
-        """Return the contents of a file, "" where there is none to read."""
+        """Return the contents of a file, "" if it cannot be read."""
         try:
             with self.root.joinpath(*path).open("rb") as file:
                 return file.read(LARGEST_FILE).decode(errors="replace").strip()
@@ -58,14 +58,14 @@ class Machine:
             return ""
 
     def names(self, folder: str) -> list[str]:
-        """Return what is in a folder, in order; nothing where there is none."""
+        """Return the sorted names in a folder, [] if it cannot be read."""
         try:
             return sorted(os.listdir(self.root / folder))
         except OSError:
             return []
 
     def output(self, *command: str) -> str:
-        """Return what a program writes; "" if there is none of that name, or it fails or takes too long."""
+        """Return the output of a program; "" if it does not exist, fails or exceeds the time limit."""
         try:
             done = subprocess.run(
                 command,
@@ -81,9 +81,9 @@ class Machine:
 
 
 def probe(machine: Machine) -> Fields:
-    """Return the fields of a system description that this machine tells; a cluster's nodes are taken to be alike.
+    """Return the detected fields of a system description; all nodes of a cluster are assumed to be equal.
 
-    A machine on which neither nvidia-smi nor rocm-smi answers counts as one without accelerators.
+    A machine without output of nvidia-smi and rocm-smi counts as one without accelerators.
     """
     return {
         "number_of_nodes": _nodes(machine),
@@ -96,7 +96,7 @@ def probe(machine: Machine) -> Fields:
 
 
 def _nodes(machine: Machine) -> str:
-    """Return the number of nodes of the Slurm job, 1 outside one."""
+    """Return the number of nodes of the Slurm job, 1 outside a job."""
     stated = machine.environment.get("SLURM_JOB_NUM_NODES", "")
     return stated if stated.isdecimal() else "1"
 
@@ -116,7 +116,7 @@ def _disks(machine: Machine) -> Iterator[Disk]:
     for name in machine.names("sys/block"):
         folder = f"sys/block/{name}"
         sectors = machine.text(folder, "size")
-        fixed = machine.text(folder, "removable") != "1" and not name.startswith(NO_DISKS)
+        fixed = machine.text(folder, "removable") != "1" and not name.startswith(NOT_DISKS)
         if fixed and sectors.isdecimal() and sectors != "0":
             yield Disk(name, int(sectors) * SECTOR_BYTES, machine.text(folder, "queue/rotational") == "1")
 
@@ -126,7 +126,7 @@ def _fabric(machine: Machine) -> Iterator[tuple[str, str, str]]:
     for name in machine.names("sys/class/infiniband"):
         card = f"sys/class/infiniband/{name}"
         for port in machine.names(f"{card}/ports"):
-            # What has Ethernet as its link layer (RoCE) is among the Ethernet ports.
+            # Ports with Ethernet as link layer (RoCE) are among the Ethernet ports.
             active = "ACTIVE" in machine.text(card, "ports", port, "state")
             if active and machine.text(card, "ports", port, "link_layer") == "InfiniBand":
                 kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
@@ -136,7 +136,7 @@ def _fabric(machine: Machine) -> Iterator[tuple[str, str, str]]:
 
 
 def _ethernet(machine: Machine) -> Iterator[int]:
-    """Yield the speed in Mbit/s of each Ethernet port that is a device and is connected; 0 if it does not tell."""
+    """Yield the speed in Mbit/s of each connected physical Ethernet port; 0 if unknown."""
     for name in machine.names("sys/class/net"):
         folder = f"sys/class/net/{name}"
         connected = machine.text(folder, "carrier") == "1" and (machine.root / folder / "device").exists()
@@ -158,7 +158,7 @@ def _software(machine: Machine) -> Fields:
     installed = versions([distribution, *(one for _, names, _ in STACK for one in names)])
     stack = [f"Python {installed['python']}"]
     for title, names, variable in STACK:
-        # An image's variable tells what its torch was built with, whatever else is installed.
+        # The variable of an image is the version that its torch was built with, whatever else is installed.
         version = machine.environment.get(variable) or next((installed[one] for one in names if installed[one]), None)
         stack += [f"{title} {version}"] if version else []
     driver = machine.text("sys/module/nvidia/version")
@@ -180,7 +180,7 @@ def _operating_system(machine: Machine) -> str:
 
 
 def _container(machine: Machine) -> str:
-    """Return what kind of container this is, "" outside one."""
+    """Return the type of the container, "" outside one."""
     if {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"} & set(machine.environment):
         return "Apptainer"
     if (machine.root / "run/.containerenv").exists():

@@ -40,7 +40,7 @@ def test_help_shows_every_command_that_can_run(mlperf_hpc, capsys):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_command_calls_itself_and_others_as_it_was_called(name, mlperf_hpc, capsys):
+def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
     words = [name, "deepcam"] if name not in usage() or f"{name} BENCHMARK" in usage() else [name]
     if f"  {name} " not in usage():
         pytest.skip(f"no benchmark has {name}")
@@ -59,7 +59,7 @@ def test_commands_of_the_pages_exist(page):
         resolve([name, second])
 
 
-def test_the_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
+def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
     log = tmp_path / "result_0.txt"
     log.write_bytes(SampleLog("cosmoflow").bytes())
     assert mlperf_hpc("check", str(log)) == 0 and "PASS" in capsys.readouterr().out
@@ -70,13 +70,13 @@ def test_the_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["chekc"], "there is no command 'chekc'; did you mean 'check'?"),
-        (["xyz"], "there is no command 'xyz'; mlperf-hpc --help"),
+        (["chekc"], "unknown command 'chekc'; did you mean 'check'?"),
+        (["xyz"], "unknown command 'xyz'; mlperf-hpc --help"),
         (["train"], f"a benchmark is missing; usage: mlperf-hpc train {{{','.join(PACKAGES)}}}"),
         (["train", "cosmo", "mini"], "'cosmo' is not a benchmark; did you mean 'cosmoflow'?"),
         (["split", "oc20"], "usage: mlperf-hpc split {deepcam}"),
     ],
 )
-def test_what_does_not_exist_is_an_error_that_names_what_does(words, said, mlperf_hpc, capsys):
+def test_unknown_names_are_an_error_that_lists_the_known_ones(words, said, mlperf_hpc, capsys):
     assert mlperf_hpc(*words) == 2
     assert said in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The container recipes name extras that exist and are read by a shell; no engine builds them here."""
+"""The container recipes: their extras exist, and a shell can parse them; no image is built here."""
 
 import configparser
 import re
@@ -22,11 +22,11 @@ def test_the_extras_exist(recipe):
     assert {"all", "mpi"} <= set(extras) <= set(SETUP["options.extras_require"])
 
 
-def test_the_wheel_has_what_a_package_needs():
+def test_the_wheel_contains_the_setup_files_of_a_package():
     assert tuple(SETUP["options.data_files"]["share/mlperf-hpc-suite"].split()) == SETUP_FILES
 
 
-def test_the_shell_commands_are_read_by_a_shell():
+def test_a_shell_can_parse_the_commands():
     steps = re.findall(r"^RUN ((?:.*\\\n)*.*)$", DOCKERFILE, re.MULTILINE)
     post = DEFINITION.partition("%post\n")[2].partition("%environment")[0]
     assert len(steps) == 3 and "pip install" in post

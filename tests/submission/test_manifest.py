@@ -1,4 +1,4 @@
-"""provenance.json: what differs from it is found, and damaged ones are told as such."""
+"""provenance.json: differences from it are found, and a damaged one is reported."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ LOG = "results/laptop/strong/cosmoflow/result_0.txt"
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of one log, made in the current folder."""
+    """Return a package of one log, in the current folder."""
     monkeypatch.chdir(tmp_path)
     log = SampleLog(variant="mini").set("submission_platform", "laptop")
     value = {
@@ -36,12 +36,12 @@ def make():
     )
 
 
-def test_a_package_is_as_it_was(package, capsys):
+def test_an_unchanged_package_matches(package, capsys):
     assert main([str(package)]) == 0
-    assert "files are as provenance.json says; INCOMPLETE" in capsys.readouterr().out
+    assert "files match provenance.json; INCOMPLETE" in capsys.readouterr().out
 
 
-def test_what_differs_is_listed(package, capsys):
+def test_differences_are_listed(package, capsys):
     (package / LOG).write_bytes((package / LOG).read_bytes().replace(b"0", b"1"))
     (package / "benchmarks/cosmoflow/implementations/mlperf-hpc-suite/main.c").unlink()
     (package / "results/laptop/strong/cosmoflow/notes.txt").touch()
@@ -60,10 +60,10 @@ def test_what_differs_is_listed(package, capsys):
 def test_a_damaged_record_is_an_error(package, capsys, text):
     (package / "provenance.json").write_bytes(text.encode("latin-1"))
     assert main([str(package)]) == 1
-    assert "is no record of a package" in capsys.readouterr().err
+    assert "is not a valid provenance.json" in capsys.readouterr().err
 
 
-def test_a_record_that_leads_out_of_the_package_is_an_error(package, capsys):
+def test_a_path_outside_the_package_is_an_error(package, capsys):
     record = json.loads((package / "provenance.json").read_text())
     record["files"]["../secret"] = {"bytes": 1, "sha256": "0" * 64}
     (package / "provenance.json").write_text(json.dumps(record))
@@ -73,10 +73,10 @@ def test_a_record_that_leads_out_of_the_package_is_an_error(package, capsys):
 def test_wrong_use(tmp_path, capsys):
     assert main([str(tmp_path / "nowhere")]) == 2
     assert main([str(tmp_path)]) == 1
-    assert "provenance.json is not there" in capsys.readouterr().err
+    assert "provenance.json is missing" in capsys.readouterr().err
 
 
-def test_the_record_says_what_the_log_says_of_its_data(package):
+def test_the_record_contains_the_facts_in_the_log_about_its_data(package):
     record = json.loads((package / "provenance.json").read_text())["logs"][LOG]
     assert record["data"] == {"variant": "mini", "sha256": "5" * 64, "data_dir": "data"} | {
         name: record["data"][name] for name in ("train_samples", "eval_samples")

@@ -1,4 +1,4 @@
-"""Each log is read once in a process, whatever is made of it."""
+"""Each log is read once in a process, whatever the command does with it."""
 
 import os
 from collections import Counter
@@ -23,7 +23,7 @@ SUBMISSION = {"org": "Example University", "division": "open", "status": "resear
 
 @pytest.fixture
 def readings(monkeypatch):
-    """How often each file was read."""
+    """Count how often each file is read."""
     counts = Counter()
     close = LogReader.close
 
@@ -37,7 +37,7 @@ def readings(monkeypatch):
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """The logs of a round of three runs, in the current folder."""
+    """Write the logs of a round of three runs into the current folder."""
     monkeypatch.chdir(tmp_path)
     state = State()
     state.request_runs({"cosmoflow": 3})
@@ -60,7 +60,7 @@ def test_a_round_reads_each_run_and_each_copy_once(runs, readings):
     finish_round(runs)
     assert set(readings.values()) == {1} and len(readings) == 6
     readings.clear()
-    finish_round(runs)  # the package is there
+    finish_round(runs)  # the package exists already
     assert set(readings.values()) == {1} and len(readings) == 6
 
 
@@ -72,7 +72,7 @@ def test_assemble_reads_each_log_once(runs, readings):
         assert set(readings.values()) == {1} and len(readings) == 3
 
 
-def test_what_shows_results_reads_each_log_once(runs, readings):
+def test_reports_read_each_log_once(runs, readings):
     assemble(["round/cosmoflow", "-o", "out", "--system", f"{PLATFORM}.json"])
     for command, *arguments in (
         (report, "out", "--allow-mini", "-o", "page.html"),

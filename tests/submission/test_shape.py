@@ -1,4 +1,4 @@
-"""The folder submission/: a command each, and what several commands share."""
+"""The folder submission/: one folder for each command, and modules shared by several."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "submission"
 COMMANDS = sorted(path.parent.name for path in FOLDER.glob("*/__main__.py"))
 COMMAND_FILES = {"cli", "manifest"}
-"""Commands without inner parts."""
+"""Commands without a folder."""
 
 
 def users_of(module):
@@ -31,13 +31,13 @@ def test_each_folder_is_a_command():
 
 
 @pytest.mark.parametrize("module", shared_modules())
-def test_what_lies_beside_the_commands_is_shared(module):
+def test_modules_beside_the_commands_are_shared(module):
     assert len(users_of(module)) > 1, f"submission/{module}.py is for one command: move it into its folder"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_thin(command):
-    """Parser, main and what the command prints: whoever wants more of it imports the other modules."""
+    """A command module has only the parser, `main` and output; other modules can be imported for the rest."""
     tree = ast.parse((FOLDER / command / "__main__.py").read_text())
     assert not [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]

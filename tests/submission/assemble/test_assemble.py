@@ -1,4 +1,4 @@
-"""Run folders become a package that the checkers accept; nothing is overwritten, nothing of the inputs changes."""
+"""Run folders become a package that the checkers accept; no file is overwritten, no input changes."""
 
 import gzip
 import json
@@ -67,7 +67,7 @@ def place(tmp_path):
 
 
 def our_log(run, organisation="Example Organization", **config):
-    """A log as the suite writes them, by the sources that lie here."""
+    """Return a log as the suite writes it, with the hash of its present sources."""
     resolved = {"output_dir": f"run_{run}", "train": {"seed": run, "epochs": 3}, "variant": "mini", **config}
     value = {
         "versions": {"python": "3.11.7", "mlperf-hpc-suite": "0.1.0"},
@@ -99,7 +99,7 @@ def test_a_whole_series_becomes_a_valid_package(place):
     assert {name: content for name, content in contents(place.folder).items() if name in before} == before
 
 
-def test_benchmarks_are_told_apart_and_few_runs_are_incomplete(place):
+def test_benchmarks_are_separated_and_few_runs_are_incomplete(place):
     place.run(1)
     place.run(2, SampleLog("deepcam", run=2))
     made = place.make()
@@ -120,12 +120,12 @@ def test_a_second_call_writes_nothing_and_a_later_one_extends(place):
     assert place.logs() == {f"result_{at}.txt": path.read_bytes() for at, path in enumerate((first, third, second))}
 
 
-def test_code_that_changed_is_a_matter_only_when_there_are_new_runs(place):
+def test_changed_code_matters_only_for_new_runs(place):
     first, second = place.run(1), place.run(2)
     place.make(first)
     (place.code / "train.py").write_text("print('training, otherwise')\n")
     assert not place.make(first).written
-    with pytest.raises(AssemblyError, match=rf"{CODE}/train\.py is there and differs from {place.code}/train\.py"):
+    with pytest.raises(AssemblyError, match=rf"{CODE}/train\.py exists and differs from {place.code}/train\.py"):
         place.make(first, second)
     place.make(first, second, implementation="vendor-2")
     assert (place.root / "benchmarks/cosmoflow/implementations/vendor-2/train.py").exists()
@@ -138,7 +138,7 @@ def test_throughput_results_and_pruned_instances(place):
     place.make(place.folder / "models", scaling="weak", pruned=(pruned,))
     assert len(place.logs(scaling="weak")) == 13
     assert place.logs(scaling="weak")["pruned_results/result_0.txt"] == pruned.read_bytes()
-    with pytest.raises(AssemblyError, match=r"in the package already, as .*pruned_results/result_0\.txt"):
+    with pytest.raises(AssemblyError, match=r"already in the package, as .*pruned_results/result_0\.txt"):
         place.make(pruned, scaling="weak", unfinished=True)
 
 
@@ -150,8 +150,14 @@ REFUSED = {
     "no logs": (lambda place: (place.folder / "runs").mkdir(), "no logs"),
     "the same twice": (lambda place: (place.run(1), place.run(2, SampleLog(run=1))), "are the same log"),
     "a run that goes on": (damaged(lambda log: log.drop("run_stop")), "no run_stop in .*run_2"),
-    "an unknown benchmark": (damaged(lambda log: log.set("submission_benchmark", "resnet")), "names no benchmark"),
-    "a benchmark of no type": (damaged(lambda log: log.set("submission_benchmark", ["oc20"])), "names no benchmark"),
+    "an unknown benchmark": (
+        damaged(lambda log: log.set("submission_benchmark", "resnet")),
+        "is not a known benchmark",
+    ),
+    "a benchmark of no type": (
+        damaged(lambda log: log.set("submission_benchmark", ["oc20"])),
+        "is not a known benchmark",
+    ),
     "two organisations": (
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_org", "Other"))(place)),
         r'several organisations .*: "Example University" in .*run_1.*"Other" in .*run_2',
@@ -160,23 +166,26 @@ REFUSED = {
         lambda place: (place.run(1), damaged(lambda log: log.set("submission_platform", "other"))(place)),
         "several platforms .* for cosmoflow",
     ),
-    "no organisation": (damaged(lambda log: log.drop("submission_org")), "give --organisation"),
-    "an organisation that leads out": (damaged(lambda log: log.set("submission_org", "../x")), "no plain folder name"),
+    "no organisation": (damaged(lambda log: log.drop("submission_org")), "use --organisation"),
+    "an organisation that leads out": (
+        damaged(lambda log: log.set("submission_org", "../x")),
+        "not a plain folder name",
+    ),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
         lambda place: (place.run(1), (place.folder / "runs/result_1.txt").symlink_to("nowhere")),
-        "no file that can be read",
+        "cannot read .*not a file",
     ),
     "a link to nothing in the code": (
         lambda place: (place.run(1), (place.code / "link").symlink_to("nowhere")),
-        "no file to read",
+        "cannot read .*not a file",
     ),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_no_package_is_refused_and_nothing_written(place, what):
+def test_invalid_input_is_refused_and_nothing_is_written(place, what):
     prepare, message = REFUSED[what]
     prepare(place)
     with pytest.raises(AssemblyError, match=message):
@@ -199,7 +208,7 @@ def test_wrong_use(place, capsys):
     assert not place.out.exists()
 
 
-def test_a_failed_run_is_taken_when_asked(place):
+def test_an_unfinished_run_is_accepted_on_request(place):
     place.run(1, SampleLog(run=1).drop("run_stop"))
     place.make(unfinished=True)
     assert list(place.logs()) == ["result_0.txt"]
@@ -214,7 +223,7 @@ def test_another_file_is_never_overwritten_and_edited_scripts_stay(place):
     place.make()
     assert script.read_text().endswith("our cluster\n")
     place.describe(cooling="water")
-    with pytest.raises(AssemblyError, match=rf"{SYSTEM}\.json is there and differs from .*{SYSTEM}\.json"):
+    with pytest.raises(AssemblyError, match=rf"{SYSTEM}\.json exists and differs from .*{SYSTEM}\.json"):
         place.make()
 
 
@@ -243,7 +252,7 @@ def test_redacted_copies_keep_lines_and_say_what_they_were(place):
     redaction = read_provenance(place.root).logs[f"results/{SYSTEM}/strong/cosmoflow/result_0.txt"].redaction
     assert redaction.counts == {"mail address": 2, "home directory": 2} and len(redaction.original_sha256) == 64
     assert not place.make(redact=True).written
-    with pytest.raises(AssemblyError, match="made with --redact"):
+    with pytest.raises(AssemblyError, match="with --redact: do the same"):
         place.make()
 
 
@@ -302,11 +311,11 @@ def test_the_code_of_our_logs_must_be_whole(place):
         (place.code / package / "__init__.py").touch()
     (place.code / "cosmoflow/train.py").touch()
     place.run(1, our_log(1))
-    with pytest.raises(AssemblyError, match=r"lacks LICENSE, .*setup\.cfg: name a checkout"):
+    with pytest.raises(AssemblyError, match=r"lacks LICENSE, .*setup\.cfg: expected a checkout"):
         place.make()
 
 
-def test_what_a_killed_call_left_is_mended(place, monkeypatch):
+def test_the_next_call_repairs_what_a_killed_one_left(place, monkeypatch):
     for number in (1, 2):
         place.run(number)
     place.make()
@@ -318,7 +327,7 @@ def test_what_a_killed_call_left_is_mended(place, monkeypatch):
     assert contents(place.root) == expected
 
 
-def test_another_configuration_gets_a_file_of_its_own(place):
+def test_each_configuration_gets_its_own_file(place):
     system = place.system.rename(place.folder / "laptop.json")
     for number, dropout in ((1, 0.1), (2, 0.5), (3, 0.1)):
         place.run(number, our_log(number, model={"dropout": dropout}))
@@ -327,19 +336,19 @@ def test_another_configuration_gets_a_file_of_its_own(place):
     assert found == {"config.yaml": {"dropout": 0.1}, "config_2.yaml": {"dropout": 0.5}}
 
 
-def test_the_command_shows_first_and_then_does(place, capsys):
+def test_dry_run_shows_what_the_command_then_writes(place, capsys):
     place.run(1)
     given = [str(place.folder / "runs"), "-o", str(place.out), "--system", str(place.system)]
     given += ["--sources", str(place.code)]
     assert main([*given, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert f"{ORGANISATION}/results/{SYSTEM}/strong/cosmoflow/result_0.txt" in shown and not place.out.exists()
-    would = re.search(r"would write (\d+) files, 0 were there", shown)[1]
+    would = re.search(r"would write (\d+) files, 0 unchanged", shown)[1]
     assert main(given) == 0
     shown = capsys.readouterr().out
     assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in shown
-    assert f"wrote {would} files, 0 were there" in shown
-    assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} were there" in capsys.readouterr().out
+    assert f"wrote {would} files, 0 unchanged" in shown
+    assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} unchanged" in capsys.readouterr().out
     place.describe(cooling="air")
     assert main(given) == 1 and "nothing was written" in capsys.readouterr().err
     assert verify(place.root) == []

@@ -1,4 +1,4 @@
-"""Personal data go; lines, records and everything else stay."""
+"""Redaction removes personal data and keeps lines, records and everything else."""
 
 import json
 
@@ -46,5 +46,5 @@ def test_records_stay_records(values, ascii_only):
         ("nothing of this kind", "nothing of this kind"),
     ],
 )
-def test_what_is_left(text, expected):
+def test_only_personal_data_are_replaced(text, expected):
     assert redact(text.encode())[0].decode() == expected

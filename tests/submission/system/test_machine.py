@@ -1,4 +1,4 @@
-"""What is read out of the programs and files of several machines; and that each of them may be missing or bad."""
+"""Fields detected from the programs and files of several machines, each of which may be missing or damaged."""
 
 import json
 
@@ -105,7 +105,7 @@ def test_two_intel_sockets():
     assert old["host_processor_caches"] == "L1d 32K, L3 28160K"
 
 
-def test_grace_is_named_as_its_cores_unless_the_bios_says_more():
+def test_grace_is_named_after_its_cores_unless_the_bios_has_a_name():
     fields = hardware.processors(GRACE_HOPPER)
     assert fields["host_processor_model_name"] == "ARM Neoverse-V2"
     assert fields["host_processors_per_node"] == "1" and fields["host_processor_interconnect"] == "N/A"
@@ -120,7 +120,7 @@ def test_grace_is_named_as_its_cores_unless_the_bios_says_more():
 
 
 @pytest.mark.parametrize("listing", A64FX.values(), ids=A64FX)
-def test_the_groups_of_an_a64fx_are_one_processor(listing):
+def test_the_memory_groups_of_an_a64fx_are_one_processor(listing):
     fields = hardware.processors(listing, A64FX_CPUINFO)
     assert fields["host_processor_model_name"] == "FUJITSU A64FX"
     assert [fields[f"host_processor{name}"] for name in ("s_per_node", "_core_count", "_vcpu_count")] == [
@@ -130,7 +130,7 @@ def test_the_groups_of_an_a64fx_are_one_processor(listing):
     ]
 
 
-def test_cpuinfo_does_where_lscpu_is_missing():
+def test_cpuinfo_replaces_a_missing_lscpu():
     fields = hardware.processors("", EPYC_CPUINFO)
     assert fields["host_processor_model_name"] == "AMD EPYC 7763 64-Core Processor"
     assert [fields[f"host_processor{name}"] for name in ("s_per_node", "_core_count", "_vcpu_count")] == [
@@ -141,7 +141,7 @@ def test_cpuinfo_does_where_lscpu_is_missing():
     assert "host_processor_interconnect" not in fields and "host_processor_caches" not in fields
 
 
-def test_a_mac_tells_its_processor_and_memory():
+def test_processor_and_memory_of_a_mac():
     said = (
         "hw.packages: 1\nhw.physicalcpu: 8\nhw.logicalcpu: 8\nhw.memsize: 17179869184\n"
         "machdep.cpu.brand_string: Apple M2\n"
@@ -151,14 +151,14 @@ def test_a_mac_tells_its_processor_and_memory():
     assert fields["host_processors_per_node"] == "1" and fields["host_processor_core_count"] == "8"
 
 
-def test_memory_is_what_is_installed_if_that_can_be_told():
+def test_memory_is_the_installed_one_if_known():
     total = "Memory block size:       2147483648\nTotal online memory:   549755813888\nTotal offline memory: 0\n"
     meminfo = "MemTotal:       527951348 kB\nMemFree:        1 kB\n"
     assert hardware.memory(total, meminfo) == {"host_memory_capacity": "512 GiB"}
     assert hardware.memory("", meminfo) == {"host_memory_capacity": "503 GiB usable"}
 
 
-def test_like_disks_and_ports_are_counted():
+def test_equal_disks_and_ports_are_counted():
     disks = [Disk("nvme0n1", 1_920_383_410_176, False), Disk("nvme1n1", 1_920_383_410_176, False)]
     fields = hardware.storage([*disks, Disk("sda", 480_103_981_056, False), Disk("sdb", 16_000_900_661_248, True)])
     assert fields["host_storage_capacity"] == "2x 1.92 TB NVMe SSD + 1x 480 GB SSD + 1x 16 TB hard disk"
@@ -196,7 +196,7 @@ def test_nvidia_accelerators():
     assert hardware.nvidia(HEADING + A100 * 2, topology(2, "SYS"))["accelerator_interconnect"] == "PCIe"
 
 
-def test_one_superchip_and_unlike_cards():
+def test_one_superchip_and_different_cards():
     hopper = "NVIDIA GH200 120GB, 97871 MiB, 1980 MHz, 4, 1\n"
     fields = hardware.nvidia(HEADING + hopper)
     assert fields["accelerator_host_interconnect"] == "NVLink-C2C" and fields["accelerator_interconnect"] == "N/A"
@@ -219,7 +219,7 @@ def test_amd_accelerators():
 @pytest.mark.parametrize(
     "text", ["", "garbage\n", "[1]", "{}", '{"lscpu": [1]}', '{"lscpu": 3}', "[" * 100_000, "No devices were found"]
 )
-def test_what_cannot_be_understood_tells_nothing(text):
+def test_unreadable_output_gives_no_fields(text):
     for parse in (hardware.processors, hardware.memory, hardware.nvidia, hardware.amd, hardware.apple):
         assert parse(text) == {}
     assert hardware.nvidia(HEADING + A100 * 4, text).get("accelerator_interconnect") is None
@@ -230,7 +230,7 @@ def test_what_cannot_be_understood_tells_nothing(text):
 
 @pytest.fixture
 def node(tmp_path):
-    """A node of a cluster: files below a folder, and programs that print what such programs print."""
+    """Return a folder that stands in for a cluster node: its files, and programs with typical output."""
     files = {
         "proc/cpuinfo": EPYC_CPUINFO,
         "proc/meminfo": "MemTotal: 527951348 kB",
@@ -293,7 +293,7 @@ def test_a_node_is_probed(node):
     assert "CUDA 12.4.1" in fields["other_software_stack"]
     assert "NVIDIA driver 550.54.15" in fields["other_software_stack"]
     assert fields["sw_notes"] == "in a container (Apptainer)"
-    assert "secret" not in json.dumps(fields), "no name of a person or machine, no serial number, no address"
+    assert "secret" not in json.dumps(fields), "no user or host name, no serial number, no address"
 
 
 def test_programs_may_fail_or_hang(node):
@@ -301,12 +301,12 @@ def test_programs_may_fail_or_hang(node):
     program(node, "nvidia-smi", "while :; do :; done")
     program(node, "rocm-smi", "printf '\\377\\376'")
     fields = probe(machine(node))
-    assert fields["host_processors_per_node"] == "2", "/proc/cpuinfo tells it"
+    assert fields["host_processors_per_node"] == "2", "from /proc/cpuinfo"
     assert fields["accelerators_per_node"] == "0" and fields["accelerator_model_name"] == "N/A"
     assert fields["host_memory_capacity"] == "503 GiB usable"
 
 
-def test_a_machine_that_tells_nothing(tmp_path):
+def test_a_machine_without_information(tmp_path):
     fields = probe(machine(tmp_path))
     assert fields["number_of_nodes"] == "1" and not [name for name in fields if name.startswith("host_")]
 

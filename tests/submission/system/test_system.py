@@ -1,4 +1,4 @@
-"""The system description: what is in it, how it is checked, and what the command refuses."""
+"""The system description: its fields, its check, and wrong use of the command."""
 
 import json
 
@@ -19,13 +19,13 @@ KNOWN = {"submitter": "Example University", "division": "closed", "status": "onp
 
 @pytest.fixture
 def bare(tmp_path):
-    """A machine that tells nothing."""
+    """Return a machine on which nothing can be detected."""
     return Machine(tmp_path / "nowhere", {"PATH": str(tmp_path)})
 
 
 @pytest.fixture
 def complete(tmp_path):
-    """The file of a description without fault, which fits the sample logs."""
+    """Return the file of a complete, valid description that agrees with the sample logs."""
     path = tmp_path / f"{SYSTEM}.json"
     path.write_text(json.dumps({**SamplePackage().fields, "system_type": "datacenter"}))
     return path
@@ -41,7 +41,7 @@ def found(path, logs=()):
     return {(finding.rule, finding.severity) for finding in report.findings}
 
 
-def test_every_member_is_there_and_what_is_unknown_is_marked(bare):
+def test_all_fields_exist_and_unknown_ones_are_marked(bare):
     description = describe({**KNOWN, "number_of_nodes": "64"}, machine=bare)
     assert set(description.fields) == {*FIELDS, "system_type"} and len(FIELDS) == 33
     assert description.fields["number_of_nodes"] == "64" and description.fields["submitter"] == "Example University"
@@ -51,15 +51,15 @@ def test_every_member_is_there_and_what_is_unknown_is_marked(bare):
     assert json.loads(render(description.fields)) == description.fields
 
 
-def test_another_description_tells_what_the_machine_cannot(bare):
+def test_another_description_fills_in_unknown_fields(bare):
     other = {"cooling": "Liquid", "number_of_nodes": "9", "hw_notes": "hot water", "sw_notes": "", "status": 3}
     fields = describe({"system_name": "Ours"}, other, bare).fields
     assert (fields["cooling"], fields["hw_notes"], fields["sw_notes"]) == ("Liquid", "hot water", "none")
     assert fields["number_of_nodes"] == "1" and fields["status"].startswith(OPEN)
 
 
-def test_unknown_members_are_refused():
-    with pytest.raises(ValueError, match="no member 'coolnig'; it has submitter, division"):
+def test_unknown_fields_are_refused():
+    with pytest.raises(ValueError, match="no field 'coolnig'; expected one of submitter, division"):
         describe({"coolnig": "air"})
 
 
@@ -83,13 +83,13 @@ def test_faults_are_found(complete, fields, expected):
     assert found(changed(complete, **fields)) == {expected}
 
 
-def test_what_is_not_filled_in_is_said_once(tmp_path, bare):
+def test_a_missing_value_is_reported_once(tmp_path, bare):
     path = tmp_path / "ours.json"
     path.write_text(render(describe({**KNOWN, "status": f"{OPEN}: which"}, machine=bare).fields))
     assert found(path) == {("PKG20", "warning"), ("PKG06", "error")}, "the number of processors must be a number"
 
 
-def test_logs_are_compared_however_they_lie(complete, tmp_path):
+def test_logs_are_compared_in_any_layout(complete, tmp_path):
     logs = tmp_path / "runs"
     for number in (1, 2):
         folder = logs / f"run_{number}"
@@ -103,7 +103,7 @@ def test_logs_are_compared_however_they_lie(complete, tmp_path):
     assert found(changed(complete, status="onprem", division="open"), [logs]) == {("RUN08", "error")}
 
 
-def test_logs_that_say_nothing_are_no_agreement(complete, tmp_path):
+def test_empty_logs_are_not_agreement(complete, tmp_path):
     (tmp_path / "empty").mkdir()
     assert ("FRM03", "error") in found(complete, [tmp_path / "empty"])
     (tmp_path / "result_0.txt").write_text("nothing")
@@ -129,7 +129,7 @@ def test_the_command_writes_once(tmp_path, capsys):
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["ours.json"]
 
 
-def test_the_command_takes_over(complete, capsys):
+def test_the_command_takes_fields_from_another_description(complete, capsys):
     changed(complete, cooling="Air", host_networking_topology="TBD")
     assert main(["--from", str(complete)]) == 0
     fields = json.loads(capsys.readouterr().out)
@@ -151,17 +151,17 @@ def test_the_command_checks(complete, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--set", "cooling"], "expected MEMBER=VALUE"),
-        (["--set", "coolnig=air"], "no member 'coolnig'"),
+        (["--set", "cooling"], "expected FIELD=VALUE"),
+        (["--set", "coolnig=air"], "no field 'coolnig'"),
         (["--from", "missing.json"], "missing.json"),
         (["--check", "missing.json"], "no such file or folder: missing.json"),
         (["--check", __file__, "--logs", "missing"], "no such file or folder: missing"),
         (["--check", __file__, "-o", "x"], "--check only reads"),
-        (["--logs", "."], "give --check FILE"),
-        (["-o", ".", "--force"], "-o . is there"),
+        (["--logs", "."], "add --check FILE"),
+        (["-o", ".", "--force"], "-o . exists"),
     ],
 )
-def test_wrong_use_is_told(arguments, says, tmp_path, monkeypatch, capsys):
+def test_wrong_use(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert says in capsys.readouterr().err and list(tmp_path.iterdir()) == []

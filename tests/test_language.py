@@ -48,7 +48,6 @@ EXEMPT = {
 NOT_YET_REVISED = (
     "docs",
     "submission",
-    "tests/submission",
 )
 DIALECT = {re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE): better for words, better in INSTEAD.items()}
 

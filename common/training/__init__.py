@@ -1,1 +1,1 @@
-"""Train and evaluate: the contract of a benchmark, the loop, and what the loop is made of."""
+"""Training and evaluation: the contract of a benchmark, the loop, and its parts."""

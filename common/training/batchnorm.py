@@ -19,7 +19,7 @@ from common.distributed.dist import Dist
 
 
 def share(model: nn.Module, group: Dist) -> nn.Module:
-    """Return the model, its batch normalisation done over the ranks of the group; alone in it, as it was.
+    """Return the model with batch normalisation over the ranks of the group, unchanged for a group of one.
 
     Parameters, buffers and their names stay, so that checkpoints fit with and without groups.
     """

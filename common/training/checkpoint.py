@@ -22,7 +22,7 @@ from common.files import whole_file
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 FOLDER: Final = "checkpoints"
-"""The folder of the checkpoints in that of a run."""
+"""The folder of the checkpoints within that of a run."""
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 
 
@@ -77,11 +77,11 @@ class Checkpoints:
         self.folder, self.benchmark, self.config, self.dist = folder, benchmark, config, dist
 
     def due(self, epochs_done: int, ends: bool) -> bool:
-        """Tell whether the configuration wants a checkpoint after this many epochs; `ends`: they were the last."""
+        """Tell whether a checkpoint is due after this many epochs; `ends`: they were the last."""
         return self.config.every_epochs > 0 and (ends or epochs_done % self.config.every_epochs == 0)
 
     def save(self, position: Position, state: dict[str, Any]) -> Path:
-        """Write the state of all ranks; older files beyond the configured number are gone. A collective call.
+        """Write the state of all ranks; remove older files beyond the configured number. A collective call.
 
         state: tensors and plain values; what differs between ranks (the generators) is gathered here.
         Raises CheckpointError on every rank if rank 0 cannot write; files that were there stay.
@@ -114,7 +114,7 @@ class Checkpoints:
         return complete(self.folder)
 
     def load(self, place: Path | None = None) -> Saved:
-        """Return what a checkpoint holds, by default the newest; CheckpointError if there is none or it is unusable.
+        """Return the content of a checkpoint, by default the newest; CheckpointError if it is missing or invalid.
 
         place: a file, or the folder of a run.
         """
@@ -133,7 +133,7 @@ def complete(folder: Path) -> list[Path]:
 
 
 def find(place: Path) -> Path:
-    """Return the checkpoint that a path stands for: the file, or the newest complete one of a run's folder.
+    """Return the checkpoint at a path: the file, or the newest complete one of a run's folder.
 
     Raises CheckpointError if a folder has none, or the path does not exist.
     """
@@ -147,7 +147,7 @@ def find(place: Path) -> Path:
 
 
 def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
-    """Return the contents of a checkpoint, with its tensors on the CPU; no code in it is run.
+    """Return the content of a checkpoint, with its tensors on the CPU, without running code from it.
 
     benchmark: whose checkpoint it has to be; None: anyone's.
     Raises CheckpointError for a file that is missing, half-written, damaged, of another kind or another benchmark.
@@ -174,7 +174,7 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> str | None:
-    """Write a file so that its name appears when it is complete; return what went wrong, if anything."""
+    """Write a file atomically; return an error message, or nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part, part.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Who evaluates the network: the ranks that train it, between two epochs, or others, meanwhile.
+"""Evaluate the network, by the training ranks between two epochs, or by separate ranks meanwhile.
 
 Evaluations take a good part of a large run: for OC20 they have half as many samples as an epoch of training. With
 `train.eval_ranks` the last ranks do nothing else: after each epoch they get the weights, and training goes on.
@@ -18,14 +18,14 @@ from common.training.stop import StopRequest
 
 
 class Evaluator:
-    """The quality of the network, by the ranks that train it, at once."""
+    """Evaluates the network at once, on the training ranks."""
 
     def __init__(self, problem: Problem, precision: Precision) -> None:
         self.problem, self.precision = problem, precision
         self._quality = float("nan")
 
     def begin(self) -> None:
-        """Evaluate the network as it is now; a collective call."""
+        """Evaluate the current network; a collective call."""
         self.problem.model.eval()
         with torch.inference_mode(), self.precision.autocast():
             self._quality = self.problem.evaluate()
@@ -38,11 +38,11 @@ class Evaluator:
         return self._quality
 
     def close(self) -> None:
-        """Nothing will be evaluated any more."""
+        """End the evaluation."""
 
 
 class RemoteEvaluator(Evaluator):
-    """The quality of the network, by ranks of their own, which run `serve`; `link` is None on all ranks but 0."""
+    """Evaluates the network on separate ranks, which run `serve`; `link` is None on all ranks but 0."""
 
     def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Link | None) -> None:
         super().__init__(problem, precision)
@@ -71,7 +71,7 @@ class RemoteEvaluator(Evaluator):
 
 
 def serve(problem: Problem, precision: Precision, link: Link) -> None:
-    """All that the training ranks sent is evaluated, and they need no more; called by each rank that only evaluates."""
+    """Evaluate what the training ranks send, until they end; called by each rank that only evaluates."""
     local = Evaluator(problem, precision)
     with StopRequest():  # signals are for the training ranks: they finish, and say so
         while link.broadcast(torch.tensor(False)):
@@ -90,5 +90,5 @@ def _send(model: nn.Module, link: Link) -> None:
 
 
 def _answer(link: Link, quality: float | None = None) -> float:
-    """Return the quality that the ranks of `serve` found, which they give."""
+    """Return the quality that the ranks of `serve` found, given by them."""
     return float(link.broadcast(torch.tensor(quality or 0.0, dtype=torch.float64), 1))

@@ -1,4 +1,4 @@
-"""How many floating-point operations a network takes, counted and not measured."""
+"""Count the floating-point operations of a network, without measuring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def count(module: nn.Module, *inputs: Tensor) -> Flops:
 
 
 def _convolution_backward(grad: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
-    """Return the operations for the gradients of a convolution that are asked for; each takes as many as its output.
+    """Return the operations for the requested gradients of a convolution; each takes as many as its output.
 
     torch's own formula takes the gradient of a grouped convolution's weights for that of a dense one: of this suite's
     networks DeepCAM has such, and would seem to do more than twice its work.

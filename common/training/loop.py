@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Fit:
-    """One run: its parts, and where it is.
+    """One run: its parts and its progress.
 
     rate: the learning rate for (epoch, step, steps per epoch).
     constants: what a checkpoint holds beside the state, such as seed and configuration.
@@ -73,7 +73,7 @@ class Fit:
         return bool(self.history) and self.target.met(self.history[-1].quality)
 
     def state(self) -> dict[str, Any]:
-        """Return all that a checkpoint must hold beside position and generators."""
+        """Return the state for a checkpoint, without position and generators."""
         return {
             "model": self.problem.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -119,7 +119,7 @@ def fit(run: Fit) -> Outcome:
                 average_statistics(run.problem.model, run.dist)  # the checkpoint has those of rank 0 for all
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
-                run.progress.say(f"stopped by {stopped_by}; all is saved in {path}: go on with --resume")
+                run.progress.say(f"stopped by {stopped_by}; the run is saved in {path}: continue it by --resume")
                 return Outcome(False, run.history, stopped_by)
     return Outcome(run.meets_target(), run.history)
 
@@ -175,7 +175,7 @@ def _take_quality(run: Fit, wait: bool) -> None:
 
 
 def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
-    """Make the steps that are left of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
+    """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
     steps = run.problem.steps(epoch)
     run.problem.model.train()
@@ -226,18 +226,18 @@ def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, floa
 
 
 def _agree(run: Fit, stop: StopRequest, summed: Tensor, weight: float) -> tuple[str, float]:
-    """Return the signal that some rank got, and the mean loss of the last steps; both are the same on all ranks."""
+    """Return the signal that any rank got, and the mean loss of the last steps, the same on all ranks."""
     loss = float(run.dist.all_reduce(summed))
     run._loss = (run._loss[0] + loss, run._loss[1] + weight)
     if not math.isfinite(loss):
         epoch, step = run.position.epoch + 1, run.position.step
         raise FloatingPointError(
             f"the loss is {loss} at epoch {epoch}, step {step}: lower schedule.base_lr or lengthen the warm-up; "
-            f"the checkpoints in {run.checkpoints.folder} are from before"
+            f"the checkpoints in {run.checkpoints.folder} are older"
         )
     return _stop_asked(run, stop), loss / weight
 
 
 def _stop_asked(run: Fit, stop: StopRequest) -> str:
-    """Return the signal that some rank got, "" if none did; the same on all ranks."""
+    """Return the signal that any rank got, "" without one, the same on all ranks."""
     return StopRequest.name_of(int(run.dist.all_reduce(torch.tensor(stop.number), "max")))

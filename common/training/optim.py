@@ -21,7 +21,7 @@ LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAM
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
-    """Which optimizer, and its constants; those of the others are ignored."""
+    """The optimizer and its constants; constants of other optimizers are ignored."""
 
     name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
     momentum: float = key(0.9, "of sgd and muon")
@@ -46,7 +46,7 @@ class OptimConfig:
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
         if self.name == "sgd" and self.weight_decay:
-            raise ValueError("weight_decay is not for sgd; CosmoFlow's L2 regularisation is model.l2")
+            raise ValueError("weight_decay is not used by sgd; set CosmoFlow's L2 regularisation by model.l2")
         if self.eps <= 0 or self.max_grad_norm <= 0:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
         if self.fused == "mixed_precision" and self.name != "lamb":
@@ -59,7 +59,7 @@ class OptimConfig:
 
 
 def logged(config: OptimConfig) -> dict[str, Any]:
-    """Return the log's keys and values for the optimizer, in the order of DeepCAM's reference; the rate comes apart.
+    """Return the log's keys and values for the optimizer, without its rate, in the order of DeepCAM's reference.
 
     An optimizer with a momentum alone states it as its only beta, and no epsilon as 0.
     """
@@ -76,7 +76,7 @@ def logged(config: OptimConfig) -> dict[str, Any]:
 
 
 def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:
-    """Return the optimizer over the parameters; `set_rate` is how a schedule changes the rate.
+    """Return the optimizer of the parameters; `set_rate` changes its learning rate.
 
     apex's kernels are taken for adam, adamw and lamb on CUDA (untested here: written after apex's documentation).
     """
@@ -100,7 +100,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
 
 
 def _lamb(fused: str, apex: Any) -> Any:
-    """Return the class to take for lamb; apex's with their defaults are the same algorithm as ours."""
+    """Return the class for lamb; apex's classes with their defaults are the same algorithm as ours."""
     if fused == "mixed_precision":
         if apex is None:
             raise ValueError("optim.fused is mixed_precision, which needs NVIDIA's apex and a GPU; set it to auto")
@@ -206,7 +206,7 @@ class Lamb(Optimizer):
 
 
 class Muon(Optimizer):
-    """Momentum made orthogonal: each matrix of weights moves as far in all directions that its gradients have.
+    """Orthogonalised momentum: each matrix of weights moves equally far in all directions of its gradients.
 
     The kernel of a convolution counts as a matrix with one row per output channel, a bias as one row.
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; Bernstein and Newhouse 2024, arXiv:2409.20325.
@@ -272,7 +272,7 @@ def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def _state(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
-    """Return what the optimizer remembers of each parameter under a name; zeros at first."""
+    """Return the optimizer's state of this name for each parameter; initially zeros."""
     states = [optimizer.state[parameter] for parameter in parameters]
     for state, parameter in zip(states, parameters, strict=True):
         if name not in state:

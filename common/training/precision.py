@@ -1,4 +1,4 @@
-"""In which number formats a run computes, applied from outside of the model."""
+"""The number formats in which a run computes, applied from outside of the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PrecisionConfig:
 
 
 class Precision:
-    """Runs forward, backward and optimizer in the chosen format; `name` is the one that "auto" came to.
+    """Runs forward, backward and optimizer in the chosen format; `name` is the format chosen for "auto".
 
     Sets for the whole process whether float32 products on NVIDIA's devices may be short.
     """
@@ -52,7 +52,7 @@ class Precision:
         self._scaler.scale(loss).backward()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make the optimizer's step with unscaled gradients; with fp16 it is left out where a gradient overflowed."""
+        """Make the optimizer's step with unscaled gradients; with fp16 it is skipped if a gradient overflowed."""
         self._scaler.step(optimizer)
         self._scaler.update()
 

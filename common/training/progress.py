@@ -1,4 +1,4 @@
-"""What a run tells its user: a live line per epoch, one line when it ends, a table of all epochs, TensorBoard.
+"""The progress of a run: a live line per epoch, a line at its end, a table of all epochs, TensorBoard.
 
 Rank 0 speaks, the other ranks are silent. The live line is there on a terminal only.
 """
@@ -20,7 +20,7 @@ from common.reference import Target
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What is kept of an epoch; `epoch` counts from 1, times are seconds.
+    """The record of an epoch; `epoch` counts from 1, times are seconds.
 
     wait_s: the part of train_s in which rank 0 waited for data.
     """
@@ -36,7 +36,7 @@ class Epoch:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person says it: 8 s, 1:05, 2:00:09."""
+    """Return a time in readable form: 8 s, 1:05, 2:00:09."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -68,19 +68,19 @@ class Progress:
             self._board.close()
 
     def say(self, text: str) -> None:
-        """Print a line beside the live line."""
+        """Print a line above the live line."""
         if not self.quiet:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
 
     def epoch_begins(self, epoch: int, steps: int, done: int) -> None:
-        """Start the live line of an epoch (from 1), of which some steps may be done."""
+        """Start the live line of an epoch (from 1), some of whose steps may be done."""
         self._close_bar()
         shown = None if not self.quiet else True  # None: shown on a terminal only
         self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=shown)
 
     def step_done(self, loss: float | None) -> None:
-        """Move the live line on by a step; `loss` is the latest that is known."""
+        """Advance the live line by a step; `loss` is the latest known."""
         if loss is not None:
             self._bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
         self._bar.update()

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of epoch and step, and how the log states it."""
+"""Learning rates as pure functions of epoch and step, and their keys in the log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 from common.config import key
 
 RATE: Final = ("lr", "learning_rate")
-"""Under which names people look for base_lr."""
+"""Other names that people try for base_lr."""
 
 
 class Schedule(ABC):
-    """What a configuration's section `schedule` is: numbers that give the learning rate of each step."""
+    """The section `schedule` of a configuration: numbers that give the learning rate of each step."""
 
     __slots__ = ()
     base_lr: float
@@ -150,7 +150,7 @@ class StepSchedule(Schedule):
             )
 
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-        """Return the learning rate; the size of the global batch has no part in it."""
+        """Return the learning rate, independent of the size of the global batch."""
         number = epoch * steps + step + 1
         if number < self.warmup_steps:
             share = number / self.warmup_steps
@@ -202,7 +202,7 @@ class BoundarySchedule(Schedule):
             raise ValueError(f"boundaries is {list(self.boundaries)}; expected rising numbers of at least 1")
 
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-        """Return the learning rate; the size of the global batch has no part in it."""
+        """Return the learning rate, independent of the size of the global batch."""
         number = epoch * steps + step
         if number < self.warmup_steps:
             share = number / self.warmup_steps

@@ -1,4 +1,4 @@
-"""Asks a run to stop at a safe point: SIGTERM, SIGUSR1 and Ctrl-C set a flag that the loop looks at between two steps.
+"""Stop a run at a safe point: SIGTERM, SIGUSR1 and Ctrl-C set a flag that the loop checks between steps.
 
 Batch systems send SIGTERM, or the signal that `sbatch --signal` names, some time before they end a job.
 """
@@ -14,7 +14,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopRequest:
-    """`number` is the signal that asked to stop, or 0 while none did; handlers are set inside the `with` only."""
+    """The signal that asked to stop, in `number`, 0 without one; handlers are set only inside the `with`."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -40,10 +40,10 @@ from common.training.precision import Precision
 from common.training.progress import Progress, duration
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
-"""Errors about what the user gave; the others are ours and come with a traceback."""
+"""Errors in the user's input; all others are bugs and come with a traceback."""
 RESUME: Final = "--resume"
 OUTPUT_DIR: Final = ""
-"""What `--resume` alone stands for: the run in output_dir."""
+"""The value of `--resume` without a path: the run in output_dir."""
 STOPPED: Final = 3
 """Exit code of a run that a signal stopped."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
@@ -83,7 +83,7 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   srun -n 512 {module} config           the full problem, on a cluster""",
         epilog="""\
 In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboard/ if TensorBoard is installed.
-Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; go on with --resume.
+Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue it by --resume.
 Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong use, 3 stopped by a signal.""",
     )
     # With nargs="?" the message about a missing one is ours: argparse would call the overrides missing, too.
@@ -140,7 +140,7 @@ class _Training:
         self.checkpoints = Checkpoints(config.output_dir / FOLDER, benchmark.name, config.checkpoint, self.dist)
 
     def run(self, resume: str | None) -> int:
-        """Train, or evaluate for those who train; return the exit code."""
+        """Train, or evaluate for the training ranks; return the exit code."""
         return self._serve() if self.evaluates else self._run(resume)
 
     def _serve(self) -> int:
@@ -197,7 +197,7 @@ class _Training:
         return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
 
     def _provenance(self) -> dict[str, Any]:
-        """Return what the log tells of sources, data and configuration; hyperparameters: which keys of it are such."""
+        """Return the provenance for the log: sources, data, configuration and which keys are hyperparameters."""
         return {
             **provenance(("common", self.benchmark.name)),
             "data_sha256": variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
@@ -254,7 +254,7 @@ class _Training:
         )
 
     def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> int:
-        """Tell the user how the run ended and what to do next; return the exit code."""
+        """Print how the run ended and the next commands; return the exit code."""
         if outcome.stopped_by:
             return STOPPED
         log = self.config.output_dir / LOG_NAME
@@ -266,7 +266,7 @@ class _Training:
         return 0 if outcome.target_met else 1
 
     def _next_steps(self, mini: bool) -> Iterator[str]:
-        """Yield what to do with the run, as commands."""
+        """Yield the next commands for the run."""
         folder, name, data = self.config.output_dir, self.benchmark.name, self.config.data.data_dir
         run = shlex.quote(str(folder))
         # A checkpoint keeps only the last part of an absolute path.
@@ -284,7 +284,7 @@ class _Training:
 
 
 def _ranks(dist: Dist, evaluating: int) -> str:
-    """Return in words who computes."""
+    """Return a text about the ranks and their devices."""
     device = dist.device.type
     if device == "cpu":
         device += f" with {torch.get_num_threads()} thread(s)"

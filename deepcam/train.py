@@ -69,7 +69,7 @@ class DeepCam(SampleProblem[Batch]):
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         network = model.build(config.model, len(config.data.channels), seed).to(dist.device)
-        self.model = batchnorm.share(network, dist.group(config.batchnorm_group_size))
+        self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
 
     @cached_property

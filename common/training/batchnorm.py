@@ -1,9 +1,9 @@
 """Batch normalisation over the samples of several ranks.
 
-With small local batches the mean and variance of one rank's samples are poor: `share` lets groups of ranks use those of
-all their samples together. On devices with a kernel for it (torch.nn.SyncBatchNorm) that one is taken, on a CPU ours;
-both give what one process would with the samples of the whole group. Where several groups train one model, their
-running statistics differ, until `average_statistics` makes them equal for an evaluation or a checkpoint.
+With small local batches, the mean and variance of one rank's samples are poor estimates: `share_statistics` lets groups
+of ranks use those of all their samples together, with torch.nn.SyncBatchNorm where the device has its kernel, otherwise
+with ours. Both give what one process would give with the samples of the whole group. Where several groups train one
+model, their running statistics differ until `average_statistics` makes them equal for an evaluation or a checkpoint.
 
 Shapes: B batch, C channels, H W space.
 """
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from common.distributed.dist import Dist
 
 
-def share(model: nn.Module, group: Dist) -> nn.Module:
-    """Return the model with batch normalisation over the ranks of the group, unchanged for a group of one.
+def share_statistics(model: nn.Module, group: Dist) -> nn.Module:
+    """Return the model with batch normalisation over the ranks of the group; unchanged for a group of one.
 
-    Parameters, buffers and their names stay, so that checkpoints fit with and without groups.
+    Parameters, buffers and their names stay the same, so that checkpoints fit with and without groups.
     """
     if group.world_size == 1:
         return model
@@ -36,10 +36,10 @@ def share(model: nn.Module, group: Dist) -> nn.Module:
 
 
 def average_statistics(model: nn.Module, dist: Dist) -> None:
-    """Average the floating-point buffers (running means and variances) over all ranks, in place.
+    """Set the floating-point buffers (running means and variances) of every rank to their mean over all ranks.
 
-    As the reference does it: variances are averaged without the spread of the means. The running statistics depend
-    linearly on those of the batches, so it makes no difference for a later average how often it is done before.
+    As in the reference, variances are averaged without the spread of the means. Running statistics depend linearly on
+    those of the batches, so that averaging more often does not change a later average.
     """
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     if dist.world_size == 1 or not buffers:
@@ -53,7 +53,7 @@ def average_statistics(model: nn.Module, dist: Dist) -> None:
 class SharedBatchNorm(nn.BatchNorm2d):
     """Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167) with the statistics of all samples of a group.
 
-    Ranks may have different numbers of samples. Takes over the parameters and buffers of `former`.
+    Ranks may have different numbers of samples. The parameters and buffers are those of `former`.
     """
 
     def __init__(self, former: nn.BatchNorm2d, group: Dist) -> None:
@@ -85,7 +85,7 @@ class _Normalize(torch.autograd.Function):
         count = x.numel() // x.shape[1]
         var, mean = torch.var_mean(x.float(), dim=(0, 2, 3), correction=0) if count else (0 * weight, 0 * weight)
         mean, var = mean.double(), var.double()
-        # In float64 nothing is lost in the difference of squares.
+        # float64: the difference of squares below cancels.
         sums = (torch.full_like(mean, count), count * mean, count * (var + mean**2))
         moments = module.group.all_reduce(torch.stack(sums))
         total = moments[0, 0]
@@ -112,5 +112,5 @@ class _Normalize(torch.autograd.Function):
 
 
 def _along(values_C: Tensor) -> Tensor:
-    """Return values of channels in the shape (1, C, 1, 1)."""
+    """Return one value per channel in the shape (1, C, 1, 1)."""
     return values_C.view(1, -1, 1, 1)

@@ -1,12 +1,12 @@
 """The contract: everything that a benchmark gives to the trainer, from its configuration to its network.
 
-A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A problem of
-independent samples derives from `SampleProblem`, which needs only `read`, `loss`, `score`, `describe` and the settings
-for the log; samples in separate files are a `common.data.split.Split`. The loop, the log, checkpoints, staging,
-launchers and the commands `train` and `evaluate` come with it.
+A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A
+benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `loss`, `score`,
+`describe` and the settings for the log; samples in one file each are a `common.data.split.Split`. The loop, the log,
+checkpoints, staging, launchers and the commands `train` and `evaluate` then come for free.
 
-Ranks are processes with one device each. Epochs and steps count from 0. A collective call is made by all training
-ranks at the same place; other calls may be made by one rank alone.
+Ranks are processes with one device each. Epochs and steps count from 0. All ranks that train make a collective call,
+at the same place; any other call may be made by one rank alone.
 """
 
 from __future__ import annotations
@@ -42,20 +42,22 @@ from common.training.schedule import Schedule
 class TrainConfig:
     """How long and on how many samples at a time a run trains."""
 
-    epochs: int = key(128, "maximum number of epochs; the run ends when the target is met", LENGTH, unit="epochs")
+    epochs: int = key(128, "the most epochs to train; the run ends earlier when the target is met", LENGTH, unit="epochs")
     global_batch_size: int = key(
-        64, "samples of an optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
+        64, "samples per optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
     )
-    accumulation: int = key(1, "parts in which each rank computes its share of a step: less memory, the same result")
-    target: float | None = key(None, "quality that ends the run; null: the benchmark's own", PLACE)
-    seed: int | None = key(None, "seed of weights, order and dropout; null: drawn from the system's randomness", DRAW)
+    accumulation: int = key(1, "number of parts in which each rank computes its share of a step: less memory, the same result")
+    target: float | None = key(None, "quality that ends the run; null: the target of the benchmark", PLACE)
+    seed: int | None = key(
+        None, "seed of weights, sample order and dropout; null: drawn from the system's randomness", DRAW
+    )
     eval_ranks: int = key(
-        0, "number of ranks, the last ones, that only evaluate while the others train; 0: all do both in turn", PLACE
+        0, "number of ranks, the last ones, that only evaluate while the others train; 0: all ranks do both, in turn", PLACE
     )
     tail: Literal["keep", "drop"] = key(
         "keep",
-        "samples that fill no global batch at the end of an epoch: keep makes a smaller last step of them, drop leaves "
-        "them out of this epoch (others in each epoch, since the order is new)",
+        "the samples left at the end of an epoch, too few for a global batch: keep makes a smaller last step of them, "
+        "drop leaves them out of this epoch (different ones in each epoch, since the order changes)",
     )
 
     def __post_init__(self) -> None:
@@ -79,19 +81,19 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """What the configurations of all benchmarks share; a benchmark adds `model`, and narrows `data` and `schedule`.
+    """The keys that all benchmarks share; a benchmark adds `model`, and narrows `data` and `schedule`.
 
-    Sections are dataclasses, whose keys `common.config.key` makes. data: has at least `data_dir`.
+    Sections are dataclasses whose keys are made by `common.config.key`. data: has at least `data_dir`.
     """
 
     output_dir: Path = key(REQUIRED, "folder of the run: log, history, checkpoints", PLACE)
     data: Any
     schedule: Schedule
     variant: Literal["full", "mini"] = key(
-        FULL, "mini: the mini problem, whose data are generated if they do not exist", PROBLEM
+        FULL, "full, or mini: the mini problem, whose data are generated if they are missing", PROBLEM
     )
     drop_page_cache: bool = key(
-        False, "empty the nodes' page caches before the run (needs root); otherwise the job's prologue must", PLACE
+        False, "drop the nodes' page caches before the run (needs root); otherwise the job's prologue must do it", PLACE
     )
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -106,19 +108,19 @@ class RunConfig:
 
 
 class Batch(Protocol):
-    """A part of a step on one rank, possibly without samples."""
+    """One rank's part of a step, or of an evaluation; may be empty."""
 
     @property
     def wait_s(self) -> float:
-        """The seconds that the consumer waited for it."""
+        """Seconds that the training loop waited for it."""
 
 
 class Problem(Protocol):
-    """A configured benchmark with data and network, ready to be staged and trained.
+    """A configured benchmark: its data are found and its network is built, ready for staging and training.
 
-    Made once per run and rank, before the log's `init_stop`. The loop writes all events: a problem writes none.
-    reference: the facts that the run is judged by: target, and whether it is the mini problem.
-    train_samples, eval_samples: of an epoch and of an evaluation over all ranks, for the log.
+    Made once per run and rank, before the log's `init_stop`. The loop writes all events; a problem writes none.
+    reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
+    train_samples, eval_samples: per epoch and per evaluation, over all ranks, for the log.
     """
 
     reference: Reference
@@ -131,34 +133,34 @@ class Problem(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The hyperparameters by their keys in the log; asked once, before `init_stop`."""
+        """The hyperparameters by their keys in the log; read once, before `init_stop`."""
 
     def describe(self) -> str:
-        """Return a line for the user, with data and network; called once, when the problem is made."""
+        """Return one line about data and network for the user; called once, after construction."""
 
     def stage(self) -> Staged:
-        """Copy the data to where they are read from; called once, before the first step. A collective call."""
+        """Stage the data where training reads them; called once, before the first step. A collective call."""
 
     def steps(self, epoch: int) -> int:
-        """Return the number of optimizer steps of an epoch, the same on all ranks."""
+        """Return the number of optimizer steps in an epoch, the same on all ranks."""
 
     def step_samples(self, epoch: int, step: int) -> int:
-        """Return the samples of a step over all ranks."""
+        """Return the number of samples in a step over all ranks."""
 
     def step_weight(self, epoch: int, step: int) -> float:
-        """Return what the sum of the losses of a step over all ranks is divided by: usually its samples."""
+        """Return the divisor that turns a step's sum of losses over all ranks into the mean: usually its samples."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[Any]:
-        """Yield this rank's batches from a step on, `train.accumulation` per step; closed when the epoch ends."""
+        """Yield this rank's batches from `first_step` on, `train.accumulation` per step; closed when the epoch ends."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the sum (not the mean) of the losses of a batch, a scalar; called in the context of the precision.
+        """Return the sum (not the mean) of the losses of a batch, a scalar; called inside the precision's autocast.
 
-        model: the network, wrapped so that gradients are averaged over the ranks: call this one, not `self.model`.
+        model: the network, wrapped so that gradients are averaged over the ranks; call it instead of `self.model`.
         """
 
     def penalty(self) -> Tensor | None:
-        """Return what is added to the mean loss of a step, such as L2 regularisation, or None; once per step."""
+        """Return a term to add to the mean loss, such as L2 regularisation, or None; called once per step."""
 
     def evaluate(self) -> float:
         """Return the quality on the whole validation set, the same on all ranks. A collective call.
@@ -171,28 +173,28 @@ class Problem(Protocol):
 
 
 class SampleSet(Protocol):
-    """The samples of a split; `common.data.split.Split` is one for samples in files of their own."""
+    """The samples of a split; `common.data.split.Split` serves samples in one file each."""
 
     def __len__(self) -> int: ...
 
     def files(self) -> Iterator[tuple[str, int | None]]:
-        """Yield the name of each file below the data's folder and the number of its sample, None for all samples.
+        """Yield each file's name relative to the data folder, and its sample's number (None: a file for all samples).
 
         Called on rank 0, for staging.
         """
 
     def moved(self, locate: Callable[[str], Path]) -> Self:
-        """Return the same samples, each file read from where `locate` finds its name; called after staging."""
+        """Return the same samples with each file read from the path that `locate` gives; called after staging."""
 
 
 B = TypeVar("B", bound=Batch)
 
 
 class SampleProblem(ABC, Generic[B]):
-    """The part of a `Problem` that all kinds of samples share: distribution, order, staging and evaluation.
+    """The part of a `Problem` that all kinds of independent samples share: sharing out, ordering, staging, evaluating.
 
-    A subclass sets `model` and `reference`, and gives `settings`, `describe`, `read`, `loss` and `score`; the other
-    methods may be replaced. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+    A subclass sets `model` and `reference`, and implements `settings`, `describe`, `read`, `loss` and `score`; it may
+    override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
     """
 
     model: nn.Module
@@ -206,20 +208,20 @@ class SampleProblem(ABC, Generic[B]):
 
     @abstractmethod
     def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[B]:
-        """Yield the batch of each array of indices, on the device; arrays may be empty. Closed when no more are needed.
+        """Yield a batch on the device for each array of indices, which may be empty; closed when no more are needed.
 
         samples: one of `sets`. `common.data.prefetch.read_batches` reads ahead with threads.
         """
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: B) -> Tensor:
-        """Return the sum of the losses of a batch: see `Problem.loss`."""
+        """Return the sum of the losses of a batch; see `Problem.loss`."""
 
     @abstractmethod
     def score(self, batch: B) -> Tensor:
-        """Return the sum of the qualities of a batch and their number, float64 (2,): their mean is the quality.
+        """Return the sum of the qualities of a batch and their number, float64 (2,); their mean is the quality.
 
-        Called for this rank's batches of the validation set; the sums are added up over the ranks afterwards.
+        Called for each of this rank's validation batches; the sums are then added up over the ranks.
         """
 
     def order(self, epoch: int) -> np.ndarray:
@@ -227,15 +229,15 @@ class SampleProblem(ABC, Generic[B]):
         return permutation(self.train_samples, self.seed, epoch)
 
     def augmented(self, batch: B, epoch: int) -> B:
-        """Return a training batch as the network sees it in this epoch; called for each, just before `loss`."""
+        """Return a training batch as the network sees it in this epoch; called for each batch, just before `loss`."""
         return batch
 
     def penalty(self) -> Tensor | None:
-        """Return what is added to the mean loss of a step."""
+        """Return a term to add to the mean loss of a step, or None."""
         return None
 
     def stage(self) -> Staged:
-        """Bring the samples to the nodes. A collective call."""
+        """Stage the samples on the nodes. A collective call."""
         folder = self.config.data.data_dir
         files = stage.source_files(folder, self.names()) if self.dist.is_main else []
         staged = stage.stage(files, folder, self.config.staging, self.dist, self.counts())
@@ -243,28 +245,28 @@ class SampleProblem(ABC, Generic[B]):
         return staged
 
     def names(self) -> dict[str, Any]:
-        """Return the files below the data's folder, each with the number of its sample."""
+        """Return the files relative to the data folder, each with the number of its sample."""
         return {name: number for samples in self.sets.values() for name, number in samples.files()}
 
     def counts(self) -> dict[str, int]:
-        """Return the number of samples that each folder must have."""
+        """Return the number of samples of each split."""
         return {split: len(samples) for split, samples in self.sets.items()}
 
     def steps(self, epoch: int) -> int:
-        """Return the number of steps of an epoch."""
+        """Return the number of steps in an epoch."""
         return self.batching.steps(self.train_samples)
 
     def step_samples(self, epoch: int, step: int) -> int:
-        """Return the samples of a global batch; the last one may be smaller."""
+        """Return the number of samples in a global batch; the last one may be smaller."""
         size = self.batching.global_batch_size
         return min(size, self.train_samples - step * size)
 
     def step_weight(self, epoch: int, step: int) -> float:
-        """Return what the sum of the losses of a step is divided by."""
+        """Return the divisor of a step's sum of losses."""
         return self.step_samples(epoch, step)
 
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
-        """Yield this rank's parts of each global batch from a step on."""
+        """Yield this rank's parts of each global batch, from `first_step` on."""
         shares = self.batching.batches(self.order(epoch), self.dist.rank, self.dist.world_size, first_step)
         indices = (part for batch in shares for part in batch.parts)
         with contextlib.closing(self.read(self.sets["train"], indices)) as batches:
@@ -272,7 +274,7 @@ class SampleProblem(ABC, Generic[B]):
                 yield self.augmented(batch, epoch)
 
     def eval_share(self) -> np.ndarray:
-        """Return the validation samples of this rank; each sample belongs to one rank."""
+        """Return this rank's validation samples; each sample belongs to exactly one rank."""
         return share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
 
     def evaluate(self) -> float:
@@ -295,12 +297,12 @@ class SampleProblem(ABC, Generic[B]):
 class Benchmark:
     """What a benchmark gives to the commands `train` and `evaluate`.
 
-    name: of its package, and in the log.
+    name: the name of its package, and its name in the log.
     config: the class of its configuration.
-    problem: finds the data and builds the network of a configuration for a seed, on each rank; a collective call.
-        Raises ValueError or OSError that names the key or file at fault.
-    make_mini: generates the mini dataset in a folder, unless it exists. Called on rank 0 alone, before
-        the log is opened, if `variant` is mini; `common.datasets.synthesize_command.Synthesis.provide` is one.
+    problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
+        OSError that names the key or file at fault.
+    make_mini: generates the mini problem's data in a folder unless they exist. Called on rank 0 alone, before the log
+        is opened, if `variant` is mini; `common.datasets.synthesize_command.Synthesis.provide` can serve.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`python -m common.training.config_docs`: the page of the trainers' configuration, key by key."""
+"""`python -m common.training.config_docs` writes the reference page of the trainers' configuration."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ INTRODUCTION: Final = """\
 
 <!-- Written by `python -m common.training.config_docs` (make docs); changes here are lost. -->
 
-Every key of the YAML file that `python -m <benchmark>.train` takes, with dots as in an override (`train.epochs=3`).
-How files and overrides are read is in [the guide](../guide/train.md#configuration); `--print-config` shows the values
-of a run.
+Every key of the YAML file that `python -m <benchmark>.train` reads, written as in an override (`train.epochs=3`).
+[The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config` prints the
+resolved configuration.
 
-- *closed*: what the closed division asks for: a value or condition, or *free*. The rules that say so stand in the
-  benchmark's `reference.py`. The open division leaves everything free.
-- *resume*: *may differ* when a run is resumed with `--resume`, or *must stay*.
+- *closed*: what the closed division requires: a value, a condition, or *free*. The benchmark's `reference.py` cites the
+  rules. In the open division every key is free.
+- *resume*: whether the value *may differ* when a run is resumed with `--resume`, or *must stay*.
 """
 TYPES: Final = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path", type(None): "null"}
 TRUTH: Final = {"True": "true", "False": "false"}
@@ -37,7 +37,7 @@ HEADER: Final = "| key | type, unit | default | closed | resume | meaning |\n|--
 
 
 def page(benchmarks: Iterable[tuple[Benchmark, Reference]]) -> str:
-    """Return the page: first the keys that all benchmarks share, then for each its own."""
+    """Return the page: first the keys that all benchmarks share, then the others by benchmark."""
     rows = [(benchmark, dict(_rows(benchmark, reference))) for benchmark, reference in benchmarks]
     shared = {name: row for name, row in rows[0][1].items() if all(others.get(name) == row for _, others in rows)}
     parts = [INTRODUCTION, "\n## All benchmarks\n\n", HEADER, *shared.values()]
@@ -55,7 +55,7 @@ def _rows(benchmark: Benchmark, reference: Reference) -> Iterator[tuple[str, str
 
 
 def _type(hint: Any) -> str:
-    """Return a type in few words; choices as code."""
+    """Return a short name of a type; choices as code."""
     args = get_args(hint)
     match get_origin(hint):
         case origin if origin is Literal:
@@ -71,13 +71,13 @@ def _type(hint: Any) -> str:
 
 def _default(leaf: Leaf) -> str:
     if leaf.default is REQUIRED:
-        return "to be given"
+        return "required"
     value = list(leaf.default) if isinstance(leaf.default, tuple) else leaf.default
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
 def _closed(key: str, reference: Reference) -> str:
-    """Return what the closed division asks of a key; by round where it is not the same in all."""
+    """Return what the closed division requires of a key, by round where rounds differ."""
     rules = [rule for rule in reference.closed if rule.key == key]
     texts = [re.sub(r"'(\w+)'", r"`\1`", rule.allowed.text) for rule in rules]
     texts = [TRUTH.get(text, text) for text in texts]

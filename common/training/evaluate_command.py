@@ -1,4 +1,4 @@
-"""The command behind every benchmark's `evaluate.py`: the quality of a checkpoint on the whole validation set."""
+"""The command behind every benchmark's `evaluate.py`, which measures the quality of a checkpoint."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog=f"python -m {name}.evaluate",
         description=f"""\
-Evaluate a checkpoint on the whole validation set, with the configuration that is in it. torchrun, mpirun and srun
+Evaluate a checkpoint on the whole validation set, with the configuration that it contains. torchrun, mpirun and srun
 share the work among ranks, as in training.
 
   python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
   python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
-  python -m {name}.evaluate RUN data.data_dir=/data/{name}          where the data are on this machine""",
-        epilog="Exit status: 0 the target is met, 1 it is not or there was an error, 2 wrong use.",
+  python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine""",
+        epilog="Exit status: 0 target met, 1 target not met or an error, 2 wrong use.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="RUN", help="the folder of a run, or a checkpoint in it")
-    parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the checkpoint's")
+    parser.add_argument("override", nargs="*", help="section.key=value, replacing the checkpoint's value")
     return parser.parse_args(argv)

@@ -1,7 +1,7 @@
-"""Evaluate the network, by the training ranks between two epochs, or by separate ranks meanwhile.
+"""Evaluate the network, either on the ranks that train it or on separate ranks while training goes on.
 
-Evaluations take a good part of a large run: for OC20 they have half as many samples as an epoch of training. With
-`train.eval_ranks` the last ranks do nothing else: after each epoch they get the weights, and training goes on.
+Evaluation takes a large share of a big run: for OC20 it reads half as many samples as an epoch of training. With
+`train.eval_ranks` the last ranks only evaluate: they get the weights after each epoch, and training goes on.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from common.training.stop import StopRequest
 
 
 class Evaluator:
-    """Evaluates the network at once, on the training ranks."""
+    """Evaluates the network on the ranks that train it, between two epochs."""
 
     def __init__(self, problem: Problem, precision: Precision) -> None:
         self.problem, self.precision = problem, precision
         self._quality = float("nan")
 
     def begin(self) -> None:
-        """Evaluate the current network; a collective call."""
+        """Start evaluating the network as it is now. A collective call."""
         self.problem.model.eval()
         with torch.inference_mode(), self.precision.autocast():
             self._quality = self.problem.evaluate()
 
     def quality(self, wait: bool) -> float | None:
-        """Return the quality of the latest evaluation, the same on all ranks; None if it is not known yet.
+        """Return the quality that the latest `begin` asked for, the same on all ranks; None if it is not known yet.
 
-        wait: until it is known. A collective call.
+        wait: wait until it is known. A collective call.
         """
         return self._quality
 
     def close(self) -> None:
-        """End the evaluation."""
+        """End the evaluations."""
 
 
 class RemoteEvaluator(Evaluator):
-    """Evaluates the network on separate ranks, which run `serve`; `link` is None on all ranks but 0."""
+    """Has the network evaluated by separate ranks, which run `serve`; `link` is None on all ranks but 0."""
 
     def __init__(self, problem: Problem, precision: Precision, dist: Dist, link: Link | None) -> None:
         super().__init__(problem, precision)
         self.dist, self.link = dist, link
-        # gloo cannot be asked whether something has come, but a thread can wait for it.
+        # gloo cannot tell whether a message has arrived, but a thread can wait for it.
         self._thread = ThreadPoolExecutor(1)
         self._answer: Future[float] = Future()
 
@@ -71,9 +71,9 @@ class RemoteEvaluator(Evaluator):
 
 
 def serve(problem: Problem, precision: Precision, link: Link) -> None:
-    """Evaluate what the training ranks send, until they end; called by each rank that only evaluates."""
+    """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates."""
     local = Evaluator(problem, precision)
-    with StopRequest():  # signals are for the training ranks: they finish, and say so
+    with StopRequest():  # ignore signals: the training ranks handle them and then end this loop
         while link.broadcast(torch.tensor(False)):
             _send(problem.model, link)
             local.begin()
@@ -81,14 +81,14 @@ def serve(problem: Problem, precision: Precision, link: Link) -> None:
 
 
 def _send(model: nn.Module, link: Link) -> None:
-    """Copy the weights and statistics of rank 0 to the networks of all ranks of the link."""
+    """Copy the weights and statistics of rank 0's network to all ranks of the link."""
     for tensor in model.state_dict().values():
-        there = tensor.detach().cpu()
-        link.broadcast(there)
+        copied = tensor.detach().cpu()
+        link.broadcast(copied)
         if link.rank:
-            tensor.copy_(there)
+            tensor.copy_(copied)
 
 
 def _answer(link: Link, quality: float | None = None) -> float:
-    """Return the quality that the ranks of `serve` found, given by them."""
+    """Return the quality found by the ranks of `serve`, which pass it in."""
     return float(link.broadcast(torch.tensor(quality or 0.0, dtype=torch.float64), 1))

@@ -1,4 +1,4 @@
-"""Count the floating-point operations of a network, without measuring."""
+"""Count the floating-point operations of a network from its shapes, without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 class Flops(NamedTuple):
     """Operations of convolutions and matrix products; a multiplication with its addition counts as two.
 
-    training: forward and backward pass. No gradient of the inputs is counted, so the first layer has less to do.
+    training: forward and backward pass, without the gradient of the inputs.
     """
 
     forward: int
@@ -22,9 +22,9 @@ class Flops(NamedTuple):
 
 
 def count(module: nn.Module, *inputs: Tensor) -> Flops:
-    """Return the operations of `module`, whose output is one tensor, on such inputs.
+    """Return the operations of `module`, whose output is one tensor, on inputs of these shapes.
 
-    Only shapes count: nothing is computed, and the module stays as it is.
+    Nothing is computed, and the module is not changed.
     """
     module = copy.deepcopy(module).to("meta")
     formulas = {torch.ops.aten.convolution_backward: _convolution_backward}
@@ -36,10 +36,10 @@ def count(module: nn.Module, *inputs: Tensor) -> Flops:
 
 
 def _convolution_backward(grad: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:
-    """Return the operations for the requested gradients of a convolution; each takes as many as its output.
+    """Return the operations for the requested gradients of a convolution; each takes as many as the forward pass.
 
-    torch's own formula takes the gradient of a grouped convolution's weights for that of a dense one: of this suite's
-    networks DeepCAM has such, and would seem to do more than twice its work.
+    torch's own formula counts the gradient of a grouped convolution's weights as that of a dense one, which more than
+    doubles the count for DeepCAM.
     """
     transposed, wanted = rest[4], rest[7]  # after bias, stride, padding, dilation; output padding, groups
     return int(conv_flop_count(list(x), list(weight), list(grad), transposed)) * sum(map(bool, wanted[:2]))

@@ -1,4 +1,4 @@
-"""fit(): the only training loop, and the only place that logs run, epoch and evaluation events."""
+"""The only training loop, and the only place that logs epoch and evaluation events."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ from common.training.stop import StopRequest
 
 POLL_STEPS = 10
 """How often several ranks agree on loss and stop requests: a small all-reduce, which waits for the device."""
-
-
 START: Final = Position()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: the target was met, a signal stopped it, or all epochs are done."""
+    """How a run ended: it met the target, a signal stopped it, or all epochs are done."""
 
     target_met: bool
     history: list[Epoch]
@@ -43,10 +41,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class Fit:
-    """One run: its parts and its progress.
+    """A run: its parts and its progress.
 
-    rate: the learning rate for (epoch, step, steps per epoch).
-    constants: what a checkpoint holds beside the state, such as seed and configuration.
+    rate: gives the learning rate for (epoch, step, steps per epoch).
+    constants: entries of a checkpoint that never change, such as seed and configuration.
     """
 
     problem: Problem
@@ -73,7 +71,7 @@ class Fit:
         return bool(self.history) and self.target.met(self.history[-1].quality)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, without position and generators."""
+        """Return the content of a checkpoint apart from position and random number generators."""
         return {
             "model": self.problem.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -86,7 +84,7 @@ class Fit:
         }
 
     def load(self, saved: Saved) -> None:
-        """Set the run to a checkpoint's state, this rank's generators included."""
+        """Restore the run from a checkpoint, this rank's random number generators included."""
         state = saved.state
         self.problem.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -99,14 +97,14 @@ class Fit:
 
 
 def fit(run: Fit) -> Outcome:
-    """Train until the target is met, a signal asks to stop, or the epochs are done.
+    """Train until the target is met, a signal asks to stop, or all epochs are done.
 
-    Raises FloatingPointError if the loss is not finite.
+    Raises FloatingPointError when the loss is not a finite number.
     """
-    # The wrapper has buffers of its own, so it lives as long as the run.
+    # Wrapped once: the wrapper has communication buffers.
     run._module = run.dist.wrap(run.problem.model)
     with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator):
-        if run._evaluating:  # when the checkpoint was written
+        if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
         while run.position.epoch < run.config.epochs and not run.meets_target():
@@ -116,16 +114,16 @@ def fit(run: Fit) -> Outcome:
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
             if stopped_by or (run.position.step == 0 and run.checkpoints.due(run.position.epoch, ends)):
-                average_statistics(run.problem.model, run.dist)  # the checkpoint has those of rank 0 for all
+                average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
                 path = run.checkpoints.save(run.position, run.state())
             if stopped_by:
-                run.progress.say(f"stopped by {stopped_by}; the run is saved in {path}: continue it by --resume")
+                run.progress.say(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Outcome(False, run.history, stopped_by)
     return Outcome(run.meets_target(), run.history)
 
 
 def _epoch(run: Fit, stop: StopRequest) -> str:
-    """Train one epoch, or what is left of it, and evaluate it; return the signal that stopped it, if one did."""
+    """Train the rest of the current epoch and start its evaluation; return the signal that stopped it, or ""."""
     epoch, first_step = run.position.epoch, run.position.step
     number = epoch + 1
     if first_step == 0:
@@ -137,9 +135,9 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     if stopped_by:
         return stopped_by
     if run.meets_target():
-        return ""  # by the weights of the epoch before: those of now were not evaluated
+        return ""  # with the weights of the epoch before; the current ones were not evaluated
     run.log.end("epoch_stop", epoch_num=number)
-    _take_quality(run, wait=True)  # of the epoch before
+    _take_quality(run, wait=True)  # the epoch before
     if run.meets_target():
         return ""
     samples_per_s = samples / train_s
@@ -155,14 +153,14 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
 
 
 def _begin_evaluation(run: Fit) -> None:
-    """Evaluate the network, or start to while training continues."""
+    """Evaluate the network, or have it evaluated while training goes on."""
     run._evaluating, run._eval_began = True, time.perf_counter()
     average_statistics(run.problem.model, run.dist)
     run.evaluator.begin()
 
 
 def _take_quality(run: Fit, wait: bool) -> None:
-    """Log the quality of the latest epoch once it is known; wait: until it is known."""
+    """Log the quality of the latest epoch unless that was done; wait: wait for it if it is not known yet."""
     quality = run.evaluator.quality(wait) if run._evaluating else None
     if quality is None:
         return
@@ -216,7 +214,7 @@ def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, floa
         with contextlib.nullcontext() if last else run.dist.no_sync(run._module):
             with run.precision.autocast():
                 summed = run.problem.loss(run._module, batch)
-            # The ranks' gradients are averaged, and each rank holds only its share of the sum.
+            # Gradients are averaged over the ranks, and each rank has only its share of the sum.
             loss = summed * (run.dist.world_size / weight)
             penalty = run.problem.penalty() if last else None
             run.precision.backward(loss if penalty is None else loss + penalty)
@@ -226,18 +224,18 @@ def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, floa
 
 
 def _agree(run: Fit, stop: StopRequest, summed: Tensor, weight: float) -> tuple[str, float]:
-    """Return the signal that any rank got, and the mean loss of the last steps, the same on all ranks."""
+    """Return the signal that any rank got and the mean loss of the last steps, both the same on all ranks."""
     loss = float(run.dist.all_reduce(summed))
     run._loss = (run._loss[0] + loss, run._loss[1] + weight)
     if not math.isfinite(loss):
         epoch, step = run.position.epoch + 1, run.position.step
         raise FloatingPointError(
             f"the loss is {loss} at epoch {epoch}, step {step}: lower schedule.base_lr or lengthen the warm-up; "
-            f"the checkpoints in {run.checkpoints.folder} are older"
+            f"the checkpoints in {run.checkpoints.folder} were written before that"
         )
     return _stop_asked(run, stop), loss / weight
 
 
 def _stop_asked(run: Fit, stop: StopRequest) -> str:
-    """Return the signal that any rank got, "" without one, the same on all ranks."""
+    """Return the signal that any rank got, or "" if none did; the same on all ranks."""
     return StopRequest.name_of(int(run.dist.all_reduce(torch.tensor(stop.number), "max")))

@@ -1,4 +1,4 @@
-"""The optimizers of the benchmarks: Keras's momentum, Adam, AdamW, LAMB; and Muon, for the open division."""
+"""The optimizers: SGD with Keras's momentum, Adam, AdamW and LAMB, and Muon for the open division."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class OptimConfig:
     """The optimizer and its constants; constants of other optimizers are ignored."""
 
     name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
-    momentum: float = key(0.9, "of sgd and muon")
+    momentum: float = key(0.9, "momentum of sgd and muon")
     weight_decay: float = key(
-        0.0, "of adam, which adds it to the gradient as L2; of adamw and lamb, apart from the gradient"
+        0.0, "of adam, as an L2 term of the gradient; of adamw and lamb, decoupled from the gradient"
     )
-    betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: how slowly both moments forget")
-    eps: float = key(1e-8, "of adam, adamw and lamb: added to the root of the second moment")
-    max_grad_norm: float = key(1.0, "lamb scales the gradient of all parameters together down to this norm")
+    betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: decay rates of both moments")
+    eps: float = key(1e-8, "of adam, adamw and lamb: added to the square root of the second moment")
+    max_grad_norm: float = key(1.0, "of lamb: the global gradient norm is clipped to this")
     fused: Literal["auto", "mixed_precision", "off"] = key(
         "auto",
-        "auto takes the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; off neither, but "
-        "lamb's moments are always updated by torch's; mixed_precision, of lamb: apex's variant that keeps rate and "
-        "step count on the device and undoes the loss scale of fp16 itself, an error where apex is not installed",
+        "auto: the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; off: neither, except that "
+        "lamb always updates its moments with torch's; mixed_precision, for lamb: the variant of apex that keeps rate "
+        "and step count on the device and unscales fp16 gradients itself, an error where apex is not installed",
         ROUTE,
     )
 
@@ -54,31 +54,31 @@ class OptimConfig:
 
     @property
     def log_name(self) -> str:
-        """The name as the references log it under opt_name."""
+        """The name that the references log as opt_name."""
         return LOG_NAMES[self.name]
 
 
 def logged(config: OptimConfig) -> dict[str, Any]:
-    """Return the log's keys and values for the optimizer, without its rate, in the order of DeepCAM's reference.
+    """Return the optimizer's keys and values for the log, in the order of DeepCAM's reference, without the rate.
 
-    An optimizer with a momentum alone states it as its only beta, and no epsilon as 0.
+    An optimizer with only a momentum logs it as its only beta; one without epsilon logs 0.
     """
     with_moments = config.name in ("adam", "adamw", "lamb")
-    said: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "opt_name": config.log_name,
         "opt_betas": list(config.betas) if with_moments else [config.momentum],
         "opt_eps": config.eps if with_moments else 0.0,
         "opt_weight_decay": config.weight_decay if with_moments else 0.0,
     }
     if config.name == "lamb":
-        said |= {"opt_bias_correction": True, "opt_grad_averaging": True, "opt_max_grad_norm": config.max_grad_norm}
-    return said
+        entries |= {"opt_bias_correction": True, "opt_grad_averaging": True, "opt_max_grad_norm": config.max_grad_norm}
+    return entries
 
 
 def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:
     """Return the optimizer of the parameters; `set_rate` changes its learning rate.
 
-    apex's kernels are taken for adam, adamw and lamb on CUDA (untested here: written after apex's documentation).
+    On CUDA, adam, adamw and lamb use the kernels of apex (untested: written from apex's documentation).
     """
     parameters = list(parameters)
     on_cuda = all(parameter.is_cuda for parameter in parameters)
@@ -100,7 +100,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
 
 
 def _lamb(fused: str, apex: Any) -> Any:
-    """Return the class for lamb; apex's classes with their defaults are the same algorithm as ours."""
+    """Return the class for lamb; those of apex, with their defaults, implement the same algorithm as ours."""
     if fused == "mixed_precision":
         if apex is None:
             raise ValueError("optim.fused is mixed_precision, which needs NVIDIA's apex and a GPU; set it to auto")
@@ -109,7 +109,7 @@ def _lamb(fused: str, apex: Any) -> Any:
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of the optimizer's next step; a rate that is a tensor stays the same tensor."""
+    """Set the learning rate of the next step; a rate that is a tensor is changed in place."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -120,7 +120,7 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def apex_optimizers() -> Any:
     """Return NVIDIA's `apex.optimizers`, or None if it or its kernels are not installed.
 
-    PyPI's `apex` is another project; it is told apart by its files, before any of its code runs.
+    The `apex` on PyPI is another project: the files tell which it is, before any of its code runs.
     """
     found = importlib.util.find_spec("apex")
     folders = (found and found.submodule_search_locations) or []
@@ -131,10 +131,10 @@ def apex_optimizers() -> Any:
 
 
 class KerasSGD(Optimizer):
-    """Momentum with the rate inside the velocity: v = momentum * v - lr * g, then w = w + v.
+    """SGD with the rate inside the velocity: v = momentum * v - lr * g, then w = w + v.
 
-    torch.optim.SGD has the rate outside (v = momentum * v + g, w = w - lr * v). At a constant rate both do the same;
-    when it changes, torch's also rescales what the past left in v. lr may be a tensor, for CUDA graphs.
+    torch.optim.SGD has the rate outside (v = momentum * v + g, w = w - lr * v). At a constant rate both are equal; when
+    the rate changes, torch's also rescales the past velocity. lr may be a tensor, for CUDA graphs.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, momentum: float) -> None:
@@ -152,18 +152,18 @@ class KerasSGD(Optimizer):
 
 
 class Lamb(Optimizer):
-    """Adam's step, scaled tensor by tensor to the norm of the weights (You et al. 2020, arXiv:1904.00962, algorithm 2).
+    """Adam with each tensor's step scaled to the norm of its weights (You et al. 2020, arXiv:1904.00962, algorithm 2).
 
-    As in apex's FusedLAMB, the gradient of all parameters together is first scaled down to max_grad_norm, and without
-    weight decay the step stays Adam's. Moments are corrected for their start at 0.
+    As in apex's FusedLAMB, the global gradient norm is first clipped to max_grad_norm, and without weight decay the
+    step is Adam's. Moments are corrected for bias.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, **options: Any) -> None:
-        """`options` are betas, eps, weight_decay and max_grad_norm of `OptimConfig`."""
+        """Take betas, eps, weight_decay and max_grad_norm of `OptimConfig` as options."""
         super().__init__(parameters, {"lr": lr, "step": 0, **options})
 
     def step(self) -> None:
-        """Update the parameters that have a gradient; the gradients are scaled down in place."""
+        """Update the parameters that have a gradient."""
         norm = torch.nn.utils.get_total_norm(
             [gradient for group in self.param_groups for gradient in _with_gradients(group)[1]]
         )
@@ -182,9 +182,9 @@ class Lamb(Optimizer):
     def _adam_steps(
         self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], norm: Tensor
     ) -> list[Tensor]:
-        """Update the moments; return mean / (sqrt(mean of squares) + eps), both corrected."""
+        """Update the moments; return mean / (sqrt(mean of squares) + eps), both corrected for bias."""
         beta1, beta2 = group["betas"]
-        # Adam's step from weights of 0 at a rate of -1 is what is asked for, and torch has a kernel for it.
+        # That is Adam's step from weights of 0 at a rate of -1, for which torch has a kernel.
         steps = [torch.zeros_like(parameter) for parameter in parameters]
         torch._fused_adam_(
             steps,
@@ -206,9 +206,9 @@ class Lamb(Optimizer):
 
 
 class Muon(Optimizer):
-    """Orthogonalised momentum: each matrix of weights moves equally far in all directions of its gradients.
+    """SGD with orthogonalised momentum: each weight matrix moves equally far along all singular directions.
 
-    The kernel of a convolution counts as a matrix with one row per output channel, a bias as one row.
+    A convolution kernel counts as a matrix with one row per output channel, a bias as one row.
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; Bernstein and Newhouse 2024, arXiv:2409.20325.
     """
 
@@ -223,7 +223,7 @@ class Muon(Optimizer):
                 sums = _state(self, "sum", parameters)
                 torch._foreach_mul_(sums, group["momentum"])
                 torch._foreach_add_(sums, gradients)
-                ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # as Nesterov
+                ahead = torch._foreach_add(gradients, sums, alpha=group["momentum"])  # Nesterov momentum
                 for pairs in _by_matrix(parameters, ahead).values():
                     moves = orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
                     for (parameter, _), move in zip(pairs, moves, strict=True):
@@ -231,13 +231,13 @@ class Muon(Optimizer):
 
 
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
-"""Coefficients that bring singular values near 1 in few iterations, not to it (Jordan et al. 2024)."""
+"""Coefficients that bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024)."""
 
 
 def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """Return each matrix with all singular values about 1 (0.7 to 1.2), times sqrt(rows / columns) if it is tall.
+    """Return each matrix with its singular values set to about 1 (0.7 to 1.2), times sqrt(rows / columns) if tall.
 
-    (..., rows, columns); computing many of one shape at once saves time.
+    matrices: (..., rows, columns); a batch of one shape is faster than one at a time.
     """
     a, b, c = NEWTON_SCHULZ
     rows, columns = matrices.shape[-2:]
@@ -251,7 +251,7 @@ def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size, list[tuple[Tensor, Tensor]]]:
-    """Return parameters and their moves as matrices, by the shape of the matrix."""
+    """Return the parameters with their moves as matrices, grouped by the shape of the matrix."""
     found: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
     for parameter, move in zip(parameters, moves, strict=True):
         matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
@@ -260,19 +260,19 @@ def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size
 
 
 def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:
-    """Return |w| / |step| of each tensor, and 1 where either is 0."""
+    """Return |w| / |step| of each tensor, or 1 where either is 0."""
     ratios = torch.stack(torch._foreach_norm(parameters)) / torch.stack(torch._foreach_norm(steps))
     return torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)
 
 
 def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the parameters of a group that have a gradient, and the gradients."""
+    """Return the parameters of a group that have a gradient, and their gradients."""
     parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
     return parameters, [parameter.grad for parameter in parameters]
 
 
 def _state(optimizer: Optimizer, name: str, parameters: list[Tensor]) -> list[Tensor]:
-    """Return the optimizer's state of this name for each parameter; initially zeros."""
+    """Return the optimizer's state tensor of this name for each parameter, zeros at first."""
     states = [optimizer.state[parameter] for parameter in parameters]
     for state, parameter in zip(states, parameters, strict=True):
         if name not in state:

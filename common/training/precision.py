@@ -1,4 +1,4 @@
-"""The number formats in which a run computes, applied from outside of the model."""
+"""The number formats in which a run computes, applied from outside the model."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class PrecisionConfig:
 
     dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = key(
         "auto",
-        "fp32; tf32, the short products of NVIDIA's tensor cores for float32; bf16; fp16, with a loss scale that "
-        "adapts itself; auto is bf16 where the device computes it, else fp32",
+        "fp32; tf32: float32 with the shorter products of NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
+        "scale; auto: bf16 where the device computes it natively, otherwise fp32",
     )
 
 
 class Precision:
-    """Runs forward, backward and optimizer in the chosen format; `name` is the format chosen for "auto".
+    """Runs forward pass, backward pass and optimizer in the chosen format; `name` is the format that "auto" became.
 
-    Sets for the whole process whether float32 products on NVIDIA's devices may be short.
+    Whether float32 products may use tf32 is set for the whole process.
     """
 
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
         automatic = "bf16" if _computes_bf16(device) else "fp32"
         self.name = automatic if config.dtype == "auto" else config.dtype
         self._device = device.type
-        # Disabled, the scaler hands on losses and steps as they are.
+        # A disabled scaler passes losses and steps through.
         self._scaler = torch.amp.GradScaler(device.type, enabled=self.name == "fp16")
         torch.backends.cuda.matmul.allow_tf32 = self.name == "tf32"
         torch.backends.cudnn.allow_tf32 = self.name == "tf32"
@@ -48,30 +48,30 @@ class Precision:
         return context
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of the loss, scaled for fp16, to those of the parameters."""
+        """Accumulate the gradients of the loss, which is scaled for fp16."""
         self._scaler.scale(loss).backward()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make the optimizer's step with unscaled gradients; with fp16 it is skipped if a gradient overflowed."""
+        """Make the optimizer's step with unscaled gradients; with fp16, skip it if a gradient overflowed."""
         self._scaler.step(optimizer)
         self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the loss scale and its history; empty without one."""
+        """Return the loss scale and its history, empty without one."""
         state: dict[str, Any] = self._scaler.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what `state_dict` returned; raises ValueError if only one of both runs has a loss scale."""
+        """Restore what `state_dict` returned; raise ValueError if only one of the two runs has a loss scale."""
         if bool(state) != self._scaler.is_enabled():
             before = "in fp16" if state else "without fp16"
-            raise ValueError(f"the checkpoint is of a run {before}, but precision.dtype is {self.name}")
+            raise ValueError(f"the checkpoint was written by a run {before}, but precision.dtype is {self.name}; restore precision.dtype")
         self._scaler.load_state_dict(dict(state))
 
 
 def _computes_bf16(device: torch.device) -> bool:
-    """Tell whether the device has instructions for bfloat16; emulation does not pay."""
+    """Tell whether the device has instructions for bfloat16; emulating them gains nothing."""
     if device.type == "cpu":
-        return torch.cpu._is_avx512_bf16_supported()  # type: ignore[no-any-return]  # no public function says so
+        return torch.cpu._is_avx512_bf16_supported()  # type: ignore[no-any-return]  # torch has no public function for this
     module = torch.get_device_module(device)
     return hasattr(module, "is_bf16_supported") and bool(module.is_bf16_supported(including_emulation=False))

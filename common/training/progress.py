@@ -1,6 +1,6 @@
-"""The progress of a run: a live line per epoch, a line at its end, a table of all epochs, TensorBoard.
+"""Report the progress of a run: a live line and a final line per epoch, a table of all epochs, and TensorBoard.
 
-Rank 0 speaks, the other ranks are silent. The live line is there on a terminal only.
+Only rank 0 reports. The live line appears on a terminal only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from common.reference import Target
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The record of an epoch; `epoch` counts from 1, times are seconds.
+    """The record of an epoch, counted from 1.
 
     wait_s: the part of train_s in which rank 0 waited for data.
     """
@@ -36,7 +36,7 @@ class Epoch:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in readable form: 8 s, 1:05, 2:00:09."""
+    """Return a duration for people: 8.0 s, 1:05, 2:00:09."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -45,9 +45,9 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows and records a run. `folder` gets history.csv and, if TensorBoard is installed, its event files.
+    """Shows and records a run: `folder` gets history.csv and, if TensorBoard is installed, its event files.
 
-    quiet: show and write nothing (ranks other than 0).
+    quiet: show and write nothing, for ranks other than 0.
     """
 
     def __init__(self, folder: Path, target: Target, epochs: int, quiet: bool) -> None:
@@ -55,7 +55,7 @@ class Progress:
         self._bar: Any = None
         self._board: Any = None
         if not quiet and importlib.util.find_spec("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
+            from torch.utils.tensorboard import SummaryWriter  # an optional package
 
             self._board = SummaryWriter(str(folder / "tensorboard"))
 
@@ -74,23 +74,23 @@ class Progress:
             sys.stdout.flush()
 
     def epoch_begins(self, epoch: int, steps: int, done: int) -> None:
-        """Start the live line of an epoch (from 1), some of whose steps may be done."""
+        """Start the live line of an epoch (counted from 1); `done` of its steps were done before."""
         self._close_bar()
         shown = None if not self.quiet else True  # None: shown on a terminal only
         self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=shown)
 
     def step_done(self, loss: float | None) -> None:
-        """Advance the live line by a step; `loss` is the latest known."""
+        """Advance the live line by a step; loss: the latest, None if it is not new."""
         if loss is not None:
             self._bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
         self._bar.update()
 
     def evaluation_begins(self) -> None:
-        """Show the evaluation on the live line."""
+        """Show on the live line that the network is being evaluated."""
         self._bar.set_description("validation")
 
     def epoch_done(self, history: list[Epoch]) -> None:
-        """Print the newest epoch's line and write the table of all; the next epoch may be under way."""
+        """Print the line of the latest epoch and write the table of all; the next epoch may have started."""
         if self.quiet:
             return
         last = history[-1]
@@ -100,7 +100,7 @@ class Progress:
             f"epoch {last.epoch:3}/{self.epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
             f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
             f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
-            f"  {'up to ' + duration(left) + ' left' if left else 'last epoch'}"
+            f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"
         )
         self._write_table(history)
         if self._board is not None:

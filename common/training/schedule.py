@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of epoch and step, and their keys in the log."""
+"""The learning rate as a pure function of epoch and step, and its entries in the log."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from typing import Any, Final, Literal
 from common.config import key
 
 RATE: Final = ("lr", "learning_rate")
-"""Other names that people try for base_lr."""
+"""Other names that users try for base_lr."""
 
 
 class Schedule(ABC):
-    """The section `schedule` of a configuration: numbers that give the learning rate of each step."""
+    """The section `schedule` of a configuration, which gives the learning rate of each step."""
 
     __slots__ = ()
     base_lr: float
 
     @abstractmethod
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-        """Return the learning rate of a step of an epoch with `steps` steps; all count from 0."""
+        """Return the learning rate of a step of an epoch that has `steps` steps; both count from 0."""
 
     @abstractmethod
     def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return the log's keys and values for the schedule, as the benchmark's reference names them."""
+        """Return the schedule's keys and values for the log, named as in the benchmark's reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSchedule(Schedule):
-    """CosmoFlow's: warm-up from base_lr to a peak, then decay, in epochs, which count from 0; the log's from 1.
+    """CosmoFlow's schedule, in epochs: warm-up from base_lr to a peak, then decay. Epochs count from 0, in logs from 1.
 
-    As in the reference, a factor of `decay` counts for the epochs *after* its key: key 32 changes the rate from epoch
+    As in the reference, a factor of `decay` applies to the epochs *after* its key: key 32 changes the rate from epoch
     33 on, epoch_num 34 of the log. (NVIDIA's PyTorch submissions change it in the epoch itself; their 20 is 19 here.)
     """
 
-    base_lr: float = key(0.001, "rate at the start of the warm-up; the peak is this times the scaling", aliases=RATE)
+    base_lr: float = key(0.001, "rate at the start of the warm-up; the peak rate is base_lr times the scaling factor", aliases=RATE)
     scaling: Literal["linear", "sqrt", "none"] = key(
-        "linear", "the peak over base_lr: train.global_batch_size / base_batch_size, its square root, or 1"
+        "linear", "scaling factor: train.global_batch_size / base_batch_size (linear), its square root (sqrt), or 1 (none)"
     )
-    base_batch_size: int = key(64, "global batch size for which base_lr is meant", unit="samples")
+    base_batch_size: int = key(64, "global batch size at which base_lr is the peak rate", unit="samples")
     warmup_epochs: int = key(
-        4, "the rate grows evenly from base_lr, in epoch 0, to the peak, in this epoch; 0: no warm-up", unit="epochs"
+        4, "the rate grows linearly from base_lr in epoch 0 to the peak in this epoch; 0: no warm-up", unit="epochs"
     )
     kind: Literal["piecewise", "cosine"] = key(
         "piecewise",
-        "piecewise, the reference's: the rate changes between epochs only, as decay says; cosine: it changes with each "
-        "step, and after the warm-up falls along half a cosine to 0 after cosine_epochs",
+        "piecewise, as in the reference: the rate changes between epochs only, as decay says; cosine: it changes with "
+        "each step, and after the warm-up falls along half a cosine to 0 at cosine_epochs",
     )
     decay: dict[int, float] = key(
-        {}, "{epoch: factor of the peak}, from the epoch after that one on, epochs counted from 0", unit="epochs"
+        {}, "{epoch: factor}: from the next epoch on, the rate is the peak times the factor; epochs count from 0", unit="epochs"
     )
-    cosine_epochs: int = key(0, "of cosine: where the rate reaches 0", unit="epochs")
+    cosine_epochs: int = key(0, "of cosine: epochs after which the rate is 0", unit="epochs")
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0:
@@ -71,12 +71,12 @@ class EpochSchedule(Schedule):
             )
 
     def scale(self, global_batch_size: int) -> float:
-        """Return the peak rate over base_lr."""
+        """Return the peak rate divided by base_lr."""
         ratio = global_batch_size / self.base_batch_size
         return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.scaling]
 
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-        """Return the learning rate; "piecewise" has the same in all steps of an epoch."""
+        """Return the learning rate, the same for all steps of an epoch with "piecewise"."""
         peak = self.base_lr * self.scale(global_batch_size)
         time = epoch + step / steps if self.kind == "cosine" else epoch
         if time < self.warmup_epochs:
@@ -88,10 +88,10 @@ class EpochSchedule(Schedule):
         return peak * self.decay[max(past)] if past else peak
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return keys and values in the reference's order and with its conventions.
+        """Return keys and values in the order and with the conventions of the reference.
 
         opt_base_learning_rate is the peak. The reference logs only the largest decay factor; here each boundary has
-        its own, as the rules ask, and one alone is a number.
+        its factor, as the rules ask, and a single one is a number.
         """
         boundaries = sorted(self.decay)
         factors = [self.decay[boundary] for boundary in boundaries]
@@ -107,30 +107,30 @@ class EpochSchedule(Schedule):
 
 @dataclass(frozen=True, slots=True)
 class StepSchedule(Schedule):
-    """DeepCAM's: warm-up and decay in optimizer steps.
+    """DeepCAM's schedule: warm-up and decay in optimizer steps.
 
-    The reference never reaches the full rate with multistep (it stays at the last one of the warm-up, base_lr times
-    (warmup_steps - 1) / warmup_steps), decays one step late after a warm-up and one early without, and its cosine
-    rises again after t_max steps. Here the numbers mean what they say.
+    With multistep, the reference never reaches the full rate (it stays at the last rate of the warm-up, base_lr times
+    (warmup_steps - 1) / warmup_steps), decays one step late after a warm-up and one step early without, and its cosine
+    rises again after t_max steps. Here each number means what its key says.
     """
 
-    base_lr: float = key(0.001, "rate after the warm-up, over warmup_factor", aliases=RATE)
+    base_lr: float = key(0.001, "rate after the warm-up, divided by warmup_factor", aliases=RATE)
     warmup_steps: int = key(
-        0, "the step of this number, counted from 1, is the first one at the full rate; 0: no warm-up", unit="steps"
+        0, "number of the first step at the full rate, counted from 1; 0: no warm-up", unit="steps"
     )
     warmup_factor: float = key(
         1.0,
-        "with 1 the rate grows evenly from 0 to base_lr, with a greater one from base_lr to this many times base_lr",
+        "1: the rate grows linearly from 0 to base_lr; above 1: from base_lr to base_lr times this factor",
     )
     kind: Literal["multistep", "cosine_annealing"] = key(
         "multistep",
-        "multistep: after each of the milestones the rate is multiplied by decay_rate; cosine_annealing: it falls "
-        "along half a cosine to eta_min in t_max steps, and stays there",
+        "multistep: at each milestone the rate is multiplied by decay_rate; cosine_annealing: it falls along half a "
+        "cosine to eta_min within t_max steps and stays there",
     )
-    milestones: tuple[int, ...] = key((), "of multistep: counted since the warm-up", unit="steps")
-    decay_rate: float = key(0.1, "of multistep: factor of the rate at each milestone")
-    t_max: int = key(0, "of cosine_annealing: its length", unit="steps")
-    eta_min: float = key(0.0, "of cosine_annealing: the rate at its end")
+    milestones: tuple[int, ...] = key((), "of multistep: steps after the warm-up at which the rate decays", unit="steps")
+    decay_rate: float = key(0.1, "of multistep: factor at each milestone")
+    t_max: int = key(0, "of cosine_annealing: length of the decay", unit="steps")
+    eta_min: float = key(0.0, "of cosine_annealing: final rate")
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0 or not 0 <= self.eta_min < self.base_lr:
@@ -150,7 +150,7 @@ class StepSchedule(Schedule):
             )
 
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-        """Return the learning rate, independent of the size of the global batch."""
+        """Return the learning rate; the global batch size does not affect it."""
         number = epoch * steps + step + 1
         if number < self.warmup_steps:
             share = number / self.warmup_steps
@@ -163,7 +163,7 @@ class StepSchedule(Schedule):
         return full * self.decay_rate ** sum(milestone <= since for milestone in self.milestones)
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return the reference's keys; those of the other kind of schedule are left out."""
+        """Return the keys of the reference, without those of the other kind of schedule."""
         of_kind: dict[str, Any] = {"milestones": list(self.milestones), "decay_rate": self.decay_rate}
         if self.kind == "cosine_annealing":
             of_kind = {"t_max": self.t_max, "eta_min": self.eta_min}
@@ -178,17 +178,17 @@ class StepSchedule(Schedule):
 
 @dataclass(frozen=True, slots=True)
 class BoundarySchedule(Schedule):
-    """OC20's: warm-up and decay in optimizer steps, which count from 0."""
+    """OC20's schedule: warm-up and decay in optimizer steps, which count from 0."""
 
     base_lr: float = key(0.0004, "rate after the warm-up", aliases=RATE)
     warmup_steps: int = key(
-        0, "the rate grows evenly from warmup_factor * base_lr, in step 0, to base_lr, in this step", unit="steps"
+        0, "the rate grows linearly from warmup_factor * base_lr in step 0 to base_lr in this step; 0: no warm-up", unit="steps"
     )
-    warmup_factor: float = key(0.2, "the rate in step 0 over base_lr")
+    warmup_factor: float = key(0.2, "the rate in step 0, divided by base_lr")
     boundaries: tuple[int, ...] = key(
-        (), "from each of these steps on the rate is multiplied by decay_factor", unit="steps"
+        (), "steps at which the rate is multiplied by decay_factor", unit="steps"
     )
-    decay_factor: float = key(0.1, "factor of the rate at each boundary")
+    decay_factor: float = key(0.1, "factor at each boundary")
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0 or self.warmup_steps < 0:
@@ -202,7 +202,7 @@ class BoundarySchedule(Schedule):
             raise ValueError(f"boundaries is {list(self.boundaries)}; expected rising numbers of at least 1")
 
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
-        """Return the learning rate, independent of the size of the global batch."""
+        """Return the learning rate; the global batch size does not affect it."""
         number = epoch * steps + step
         if number < self.warmup_steps:
             share = number / self.warmup_steps
@@ -210,7 +210,7 @@ class BoundarySchedule(Schedule):
         return self.base_lr * self.decay_factor ** sum(boundary <= number for boundary in self.boundaries)
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return the reference's keys."""
+        """Return the keys of the reference."""
         return {
             "opt_base_learning_rate": self.base_lr,
             "opt_learning_rate_warmup_steps": self.warmup_steps,

@@ -1,6 +1,6 @@
 """The command behind every benchmark's `train.py`: configuration in, trained model and result log out.
 
-`common.training.benchmark` says what a benchmark gives; the order of events is here.
+`common.training.benchmark` defines what a benchmark gives; the order of events is here.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from common.training.precision import Precision
 from common.training.progress import Progress, duration
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
-"""Errors in the user's input; all others are bugs and come with a traceback."""
+"""Errors that the user can fix; any other is a bug and shows a traceback."""
 RESUME: Final = "--resume"
 OUTPUT_DIR: Final = ""
-"""The value of `--resume` without a path: the run in output_dir."""
+"""The value of a bare `--resume`: the run in output_dir."""
 STOPPED: Final = 3
 """Exit code of a run that a signal stopped."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
@@ -75,32 +75,32 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
 Train {name} until its quality target is met, and write an MLPerf result log that `python -m compliance.check` judges.
 
   {module} mini                         the mini problem, on a laptop
-  {module} mini train.seed=7            with a value of the configuration changed
-  {module} mini --resume                go on with the run that was interrupted
-  {module} mini --resume runs/seed7     go on with this one, or from this checkpoint
+  {module} mini train.seed=7            with one value changed
+  {module} mini --resume                continue the interrupted run
+  {module} mini --resume runs/seed7     continue this run, or from this checkpoint
   torchrun --nproc-per-node 2 -m {name}.train mini
   mpirun -n 2 {module} mini
   srun -n 512 {module} config           the full problem, on a cluster""",
         epilog="""\
 In output_dir: result_0.txt (the log), history.csv, checkpoints/, and tensorboard/ if TensorBoard is installed.
-Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue it by --resume.
-Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong use, 3 stopped by a signal.""",
+Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
+Exit status: 0 target met, 1 target not met or an error, 2 wrong use, 3 stopped by a signal.""",
     )
-    # With nargs="?" the message about a missing one is ours: argparse would call the overrides missing, too.
+    # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(
-        "config", nargs="?", help="name of a configuration, or YAML file; --print-config shows all its keys"
+        "config", nargs="?", help="name of a configuration, or a YAML file; --print-config shows all keys"
     )
-    parser.add_argument("override", nargs="*", help="section.key=value: a value that replaces the file's")
+    parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
     parser.add_argument(
-        "--list-configs", action=ListConfigs, const=name, help="print the names of configurations and stop"
+        "--list-configs", action=ListConfigs, const=name, help="print the names of the configurations and exit"
     )
-    parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and stop")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and exit")
     parser.add_argument(
         RESUME,
         nargs="?",
         const=OUTPUT_DIR,
         metavar="RUN",
-        help="go on with the run in output_dir, or in this folder, or from this checkpoint",
+        help="continue the run in output_dir, or in this folder, or from this checkpoint",
     )
     given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
     if given.config is None:
@@ -109,7 +109,7 @@ Exit status: 0 the target was met, 1 it was not or there was an error, 2 wrong u
 
 
 def _apart(argv: Sequence[str]) -> list[str]:
-    """Return the arguments so that `--resume` does not take an override, section.key=value, for its path."""
+    """Return the arguments with `--resume` kept from taking an override, section.key=value, as its path."""
     apart: list[str] = []
     for word in argv:
         if apart and apart[-1] == RESUME and "=" in word and not Path(word).exists():
@@ -119,7 +119,7 @@ def _apart(argv: Sequence[str]) -> list[str]:
 
 
 class _Training:
-    """One call of the command, on one rank."""
+    """A run of the command on one rank."""
 
     def __init__(self, benchmark: Benchmark, config: RunConfig, all_ranks: Dist) -> None:
         self.benchmark, self.config, self.all_ranks = benchmark, config, all_ranks
@@ -135,18 +135,18 @@ class _Training:
         if config.staging.mode != "none" and len(kinds) > all_ranks.nodes:
             raise ValueError(
                 f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
-                "there: take all ranks of a node, or staging.mode=none"
+                "there; choose a multiple of the ranks per node, or staging.mode=none"
             )
         self.checkpoints = Checkpoints(config.output_dir / FOLDER, benchmark.name, config.checkpoint, self.dist)
 
     def run(self, resume: str | None) -> int:
-        """Train, or evaluate for the training ranks; return the exit code."""
+        """Train, or evaluate for the ranks that train; return the exit code."""
         return self._serve() if self.evaluates else self._run(resume)
 
     def _serve(self) -> int:
         assert self.link is not None
-        self.all_ranks.barrier()  # now the data are there
-        problem = self.benchmark.problem(self.config, self.dist, 0)  # whatever the seed: the weights will come
+        self.all_ranks.barrier()  # rank 0 has made the data
+        problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
         with contextlib.closing(problem.stage()):
             serve(problem, Precision(self.config.precision, self.dist.device), self.link)
         return 0
@@ -181,7 +181,7 @@ class _Training:
         else:
             mllog.describe(log, self._facts(problem, seed), {**problem.settings, "precision": run.precision.name})
             log.end("init_stop")
-            torch.manual_seed(seed + 1 + self.dist.rank)  # dropout masks differ between ranks
+            torch.manual_seed(seed + 1 + self.dist.rank)  # other dropout masks on each rank
         staging_timed = self.config.submission.round in STAGING_TIMED
         with contextlib.ExitStack() as after_the_run:
             if not staging_timed:
@@ -197,7 +197,7 @@ class _Training:
         return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
 
     def _provenance(self) -> dict[str, Any]:
-        """Return the provenance for the log: sources, data, configuration and which keys are hyperparameters."""
+        """Return the provenance of sources, data and configuration for the log, with the keys that are hyperparameters."""
         return {
             **provenance(("common", self.benchmark.name)),
             "data_sha256": variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
@@ -254,7 +254,7 @@ class _Training:
         )
 
     def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> int:
-        """Print how the run ended and the next commands; return the exit code."""
+        """Print how the run ended and what to do next; return the exit code."""
         if outcome.stopped_by:
             return STOPPED
         log = self.config.output_dir / LOG_NAME
@@ -266,16 +266,16 @@ class _Training:
         return 0 if outcome.target_met else 1
 
     def _next_steps(self, mini: bool) -> Iterator[str]:
-        """Yield the next commands for the run."""
+        """Yield the commands for the next steps with the run."""
         folder, name, data = self.config.output_dir, self.benchmark.name, self.config.data.data_dir
         run = shlex.quote(str(folder))
-        # A checkpoint keeps only the last part of an absolute path.
+        # A checkpoint has only the last part of an absolute path.
         where = f" {shlex.quote(f'data.data_dir={data}')}" if shown_path(data) != str(data) else ""
         yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
         if self.checkpoints.files():
             yield f"evaluate it: python -m {name}.evaluate {run}{where}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
-        yield "pack it:     python -m submission.system -o system.json   (and fill in what it does not know)"
+        yield "pack it:     python -m submission.system -o system.json   (then fill in what it could not find out)"
         yield f"             python -m submission.assemble {run} -o submission --system system.json"
 
     def _say(self, text: str) -> None:
@@ -284,7 +284,7 @@ class _Training:
 
 
 def _ranks(dist: Dist, evaluating: int) -> str:
-    """Return a text about the ranks and their devices."""
+    """Return a description of the ranks and their devices."""
     device = dist.device.type
     if device == "cpu":
         device += f" with {torch.get_num_threads()} thread(s)"
@@ -295,10 +295,10 @@ def _ranks(dist: Dist, evaluating: int) -> str:
 
 
 def _check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise CheckpointError if a setting that a run must keep differs from that in the checkpoint."""
+    """Raise CheckpointError if a setting that a run must keep has changed since the checkpoint was written."""
     for leaf in leaves(kind):
         if not leaf.key.role.may_differ and leaf.of(before) != leaf.of(now):
             raise CheckpointError(
-                f"{leaf.name} is {leaf.of(now)!r}, but {leaf.of(before)!r} in the checkpoint; a resumed run keeps its "
-                "settings: restore it, or start a new run in another output_dir"
+                f"{leaf.name} was {leaf.of(before)!r} when the checkpoint was written and is {leaf.of(now)!r} now; a "
+                "resumed run keeps this setting: restore it, or start a new run in another output_dir"
             )

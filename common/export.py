@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from common.command import CommandParser
 from common.files import whole_file
-from common.training.checkpoint import CheckpointError, find, read
+from common.training.checkpoint import CheckpointError, load
 
 DESCRIPTION = """\
 Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.
@@ -21,9 +21,10 @@ The file's metadata say which benchmark, epoch and configuration the weights com
 def export(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
     if weights.exists():
-        raise CheckpointError(f"{weights}: the file exists already; name another")
-    content = read(find(checkpoint))
-    state = content["state"]
+        raise CheckpointError(f"{weights}: the file already exists; name another")
+    loaded = load(checkpoint)
+    loaded.warn()
+    content, state = loaded.content, loaded.content["state"]
     metadata = {
         "benchmark": content["benchmark"],
         "epochs_done": str(content["position"][0]),

@@ -23,7 +23,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def corpus(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the published logs of each round, as `v1.0/<organisation>/results/...`."""
+    """Return a folder with the published logs of each round, as `v1.0/<organisation>/results/...`."""
     root = tmp_path_factory.mktemp("corpus")
     archives = sorted((shared / "corpus").glob("published_v*.tar.xz"))
     if not archives:

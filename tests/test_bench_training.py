@@ -32,7 +32,7 @@ def run(script, *arguments, text=""):
 
 @pytest.fixture
 def script(monkeypatch):
-    """The names of a script in bench/, which finds its neighbours."""
+    """Return the names of a script in bench/, which can import its neighbours."""
     monkeypatch.syspath_prepend(BENCH)
     return lambda name: runpy.run_path(str(BENCH / name))
 

@@ -259,7 +259,7 @@ def run(words, folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A folder with a finished run of each mini problem, trained for an epoch on a few samples of its data."""
+    """Return a folder with a finished run of each mini problem, trained for an epoch on a few samples of its data."""
     folder = tmp_path_factory.mktemp("reader")
     for name, sizes in SMALL.items():
         made = run([f"{name}.synthesize", f"data/{name}-mini", *sizes], folder)

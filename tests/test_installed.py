@@ -45,7 +45,7 @@ def clean_environment():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel, built from a copy: a build writes beside the sources."""
+    """Build the wheel from a copy, since a build writes beside the sources; return its path."""
     folder = tmp_path_factory.mktemp("wheel")
     for package in (path.parent for path in ROOT.glob("*/__init__.py")):
         shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -17,7 +17,7 @@ case "$1" in -c) exec python3 "$@";; *) echo "ran: $*";; esac
 
 @pytest.fixture
 def index():
-    """A wheel index that answers; its address."""
+    """Serve a wheel index; return its address."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self):

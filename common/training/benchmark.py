@@ -42,17 +42,23 @@ from common.training.schedule import Schedule
 class TrainConfig:
     """How long and on how many samples at a time a run trains."""
 
-    epochs: int = key(128, "the most epochs to train; the run ends earlier when the target is met", LENGTH, unit="epochs")
+    epochs: int = key(
+        128, "the most epochs to train; the run ends earlier when the target is met", LENGTH, unit="epochs"
+    )
     global_batch_size: int = key(
         64, "samples per optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
     )
-    accumulation: int = key(1, "number of parts in which each rank computes its share of a step: less memory, the same result")
+    accumulation: int = key(
+        1, "number of parts in which each rank computes its share of a step: less memory, the same result"
+    )
     target: float | None = key(None, "quality that ends the run; null: the target of the benchmark", PLACE)
     seed: int | None = key(
         None, "seed of weights, sample order and dropout; null: drawn from the system's randomness", DRAW
     )
     eval_ranks: int = key(
-        0, "number of ranks, the last ones, that only evaluate while the others train; 0: all ranks do both, in turn", PLACE
+        0,
+        "number of ranks, the last ones, that only evaluate while the others train; 0: all ranks do both, in turn",
+        PLACE,
     )
     tail: Literal["keep", "drop"] = key(
         "keep",

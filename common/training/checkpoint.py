@@ -1,18 +1,19 @@
-"""Checkpoints: everything a run needs to continue as if it had not stopped, in one file without code.
+"""Checkpoints: all that a run needs to continue as if it had not stopped, in one file without code.
 
-A file is a zip archive as `torch.save` writes it, of tensors and plain values only. It is written under another name
-and renamed when it is complete and on disk, so that a file with the final name is whole; reading checks every byte
-against the archive's checksums and loads with `weights_only`, which runs no pickled code.
+A file is a zip archive of tensors and plain values, as `torch.save` writes it. It is written under another name and
+renamed when it is complete and on disk. Reading checks every byte against the archive's checksums and loads with
+`weights_only`, which runs no pickled code. A damaged file in a run's folder is skipped for the one before it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -22,7 +23,7 @@ from common.files import whole_file
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 FOLDER: Final = "checkpoints"
-"""The folder of the checkpoints within that of a run."""
+"""Name of the folder with the checkpoints in a run's folder."""
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 
 
@@ -30,14 +31,18 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be written or read; the message names the file and how to fix it."""
 
 
+class DamagedCheckpointError(CheckpointError):
+    """A file cannot be read as a checkpoint."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """When checkpoints are written, and how many of the newest are kept."""
 
     every_epochs: int = key(
-        1, "epochs between checkpoints; one is also written after the last; 0: only on a signal", PLACE, unit="epochs"
+        1, "epochs between two checkpoints; the last epoch has one too; 0: write only on a signal", PLACE, unit="epochs"
     )
-    keep: int = key(2, "number of newest checkpoints to keep", PLACE, unit="checkpoints")
+    keep: int = key(2, "number of the newest checkpoints to keep", PLACE, unit="checkpoints")
 
     def __post_init__(self) -> None:
         if self.every_epochs < 0:
@@ -56,14 +61,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The content of a checkpoint for this rank. generators: states of its random generators, by device type."""
+    """The content of a checkpoint for this rank. generators: states of its random number generators by device type."""
 
     position: Position
     state: dict[str, Any]
     generators: dict[str, torch.Tensor]
 
     def restore_generators(self, device: torch.device) -> None:
-        """Restore this rank's generators."""
+        """Set this rank's random number generators to their saved states."""
         if "cpu" in self.generators:
             torch.set_rng_state(self.generators["cpu"])
         if device.type != "cpu" and device.type in self.generators:
@@ -71,20 +76,20 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one run: one folder, written by rank 0."""
+    """The checkpoints of a run: a folder that rank 0 writes."""
 
     def __init__(self, folder: Path, benchmark: str, config: CheckpointConfig, dist: Dist) -> None:
         self.folder, self.benchmark, self.config, self.dist = folder, benchmark, config, dist
 
     def due(self, epochs_done: int, ends: bool) -> bool:
-        """Tell whether a checkpoint is due after this many epochs; `ends`: they were the last."""
+        """Tell whether a checkpoint is due after this many epochs; ends: the run ends here."""
         return self.config.every_epochs > 0 and (ends or epochs_done % self.config.every_epochs == 0)
 
     def save(self, position: Position, state: dict[str, Any]) -> Path:
-        """Write the state of all ranks; remove older files beyond the configured number. A collective call.
+        """Write the state of all ranks and delete the oldest files beyond the configured number. A collective call.
 
-        state: tensors and plain values; what differs between ranks (the generators) is gathered here.
-        Raises CheckpointError on every rank if rank 0 cannot write; files that were there stay.
+        state: tensors and plain values, the same on all ranks; the ranks' generators are added.
+        Raises CheckpointError on every rank if rank 0 cannot write; then no file is deleted.
         """
         path = self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
         generators = self.dist.gather_objects(_generators(self.dist.device))
@@ -105,7 +110,8 @@ class Checkpoints:
         if problem:
             raise CheckpointError(problem)
         if self.dist.is_main:
-            for old in self.files()[: -self.config.keep]:
+            others = [file for file in self.files() if file != path]
+            for old in others[: max(0, len(others) + 1 - self.config.keep)]:
                 old.unlink()
         return path
 
@@ -114,15 +120,20 @@ class Checkpoints:
         return complete(self.folder)
 
     def load(self, place: Path | None = None) -> Saved:
-        """Return the content of a checkpoint, by default the newest; CheckpointError if it is missing or invalid.
+        """Return the content of a checkpoint, by default of the newest readable one. A collective call.
 
-        place: a file, or the folder of a run.
+        place: a file, or the folder of a run. Raises CheckpointError if it has no usable checkpoint.
         """
-        if place is None and not self.files():
-            raise CheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
-        content = read(find(place or self.folder), self.benchmark)
+        found = None
+        if self.dist.is_main:  # one rank chooses for all
+            if place is None and not self.files():
+                raise CheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
+            found = load(place or self.folder, self.benchmark)
+            found.warn()
+        path = self.dist.broadcast_object(found and found.path)
+        content = found.content if found else read(path, self.benchmark)
         generators = content["generators"]
-        # With another number of ranks the run goes on with the same samples and other dropout masks.
+        # With another number of ranks the run continues with the same samples but other dropout masks.
         mine = generators[self.dist.rank] if len(generators) == self.dist.world_size else {}
         return Saved(Position(*content["position"]), content["state"], mine)
 
@@ -132,25 +143,52 @@ def complete(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.pt") if NAME.fullmatch(path.name))
 
 
-def find(place: Path) -> Path:
-    """Return the checkpoint at a path: the file, or the newest complete one of a run's folder.
+class Loaded(NamedTuple):
+    """A checkpoint that was read. skipped: what is wrong with each newer file in the folder."""
 
-    Raises CheckpointError if a folder has none, or the path does not exist.
+    path: Path
+    content: dict[str, Any]
+    skipped: list[str]
+
+    def warn(self) -> None:
+        """Print which newer files were skipped, and why."""
+        for reason in self.skipped:
+            print(f"warning: {reason}; using {self.path.name} instead", file=sys.stderr)
+
+
+def load(place: Path, benchmark: str | None = None) -> Loaded:
+    """Return the checkpoint in a file, or the newest readable one in a run's folder.
+
+    benchmark: the benchmark that it must belong to; None: any.
+    Raises CheckpointError if there is none, or it belongs to another benchmark.
     """
+    skipped: list[str] = []
+    for path in _candidates(place):
+        try:
+            return Loaded(path, read(path, benchmark), skipped)
+        except DamagedCheckpointError as error:
+            skipped.append(str(error))
+    if place.is_dir():
+        raise CheckpointError("; ".join(skipped) + f"; {place} has no other checkpoint: start a new run")
+    raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
+
+
+def _candidates(place: Path) -> list[Path]:
+    """Return the file, or the checkpoints in a run's folder, newest first; CheckpointError if there are none."""
     if place.is_file():
-        return place
+        return [place]
     files = complete(place / FOLDER) or complete(place)
     if not files:
-        there = "has no checkpoint" if place.is_dir() else "no such checkpoint"
-        raise CheckpointError(f"{place}: {there}; expected a file, or the folder of a run that has {FOLDER}/")
-    return files[-1]
+        problem = "no checkpoint in this folder" if place.is_dir() else "no such checkpoint"
+        raise CheckpointError(f"{place}: {problem}; expected a file, or the folder of a run that has {FOLDER}/")
+    return files[::-1]
 
 
 def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
-    """Return the content of a checkpoint, with its tensors on the CPU, without running code from it.
+    """Return the content of a file, with its tensors on the CPU, without running any code in it.
 
-    benchmark: whose checkpoint it has to be; None: anyone's.
-    Raises CheckpointError for a file that is missing, half-written, damaged, of another kind or another benchmark.
+    Raises DamagedCheckpointError if it is half-written or damaged, CheckpointError if it is missing, not a checkpoint
+    of this suite, or of another benchmark.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -159,13 +197,11 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:
-        # Damaged bytes fail in many ways inside the libraries, and all mean the same to the user.
-        raise CheckpointError(
-            f"{path}: not a readable checkpoint ({type(error).__name__}: half-written, damaged, or not of this suite); "
-            "remove it and resume from an older one"
-        ) from error
+        # The libraries fail in many ways on damaged bytes, which all mean the same to the user.
+        what = f"({type(error).__name__}: half-written, damaged, or not of this suite)"
+        raise DamagedCheckpointError(f"{path}: not a readable checkpoint {what}") from error
     if content is None:
-        raise CheckpointError(f"{path}: damaged: the checksum of {damaged!r} is wrong; resume from an older checkpoint")
+        raise DamagedCheckpointError(f"{path}: damaged: the checksum of {damaged!r} is wrong")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of this suite (expected format {FORMAT!r})")
     if benchmark not in (None, content["benchmark"]):
@@ -174,7 +210,7 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> str | None:
-    """Write a file atomically; return an error message, or nothing."""
+    """Write a file that appears when it is complete; return what went wrong, if anything."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part, part.open("wb") as file:
@@ -187,7 +223,7 @@ def _write(path: Path, content: dict[str, Any]) -> str | None:
 
 
 def _generators(device: torch.device) -> dict[str, torch.Tensor]:
-    """Return the states of this rank's generators of random numbers."""
+    """Return the states of this rank's random number generators by device type."""
     states = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
         states[device.type] = torch.get_device_module(device).get_rng_state(device)

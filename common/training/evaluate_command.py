@@ -12,7 +12,7 @@ from common.command import CommandParser, run_command
 from common.config import rebuild
 from common.distributed.dist import connect
 from common.training.benchmark import Benchmark
-from common.training.checkpoint import find, read
+from common.training.checkpoint import load
 from common.training.precision import Precision
 from common.training.train_command import TRAINING_ERRORS
 
@@ -23,11 +23,13 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), TRAINING_ERRORS)
 
 
-def _evaluate(benchmark: Benchmark, checkpoint: Path, overrides: Sequence[str]) -> int:
-    checkpoint = find(checkpoint)
-    content = read(checkpoint, benchmark.name)
+def _evaluate(benchmark: Benchmark, place: Path, overrides: Sequence[str]) -> int:
+    loaded = load(place, benchmark.name)
+    checkpoint, content = loaded.path, loaded.content
     config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
     with connect(config.dist) as dist:
+        if dist.is_main:
+            loaded.warn()
         problem = benchmark.problem(config, dist, content["state"]["seed"])
         problem.model.load_state_dict(content["state"]["model"])
         problem.model.eval()

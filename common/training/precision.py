@@ -65,7 +65,9 @@ class Precision:
         """Restore what `state_dict` returned; raise ValueError if only one of the two runs has a loss scale."""
         if bool(state) != self._scaler.is_enabled():
             before = "in fp16" if state else "without fp16"
-            raise ValueError(f"the checkpoint was written by a run {before}, but precision.dtype is {self.name}; restore precision.dtype")
+            raise ValueError(
+                f"the checkpoint was written {before}, but precision.dtype is {self.name}; restore the former value"
+            )
         self._scaler.load_state_dict(dict(state))
 
 

@@ -36,9 +36,12 @@ class EpochSchedule(Schedule):
     33 on, epoch_num 34 of the log. (NVIDIA's PyTorch submissions change it in the epoch itself; their 20 is 19 here.)
     """
 
-    base_lr: float = key(0.001, "rate at the start of the warm-up; the peak rate is base_lr times the scaling factor", aliases=RATE)
+    base_lr: float = key(
+        0.001, "rate at the start of the warm-up; the peak rate is base_lr times the scaling factor", aliases=RATE
+    )
     scaling: Literal["linear", "sqrt", "none"] = key(
-        "linear", "scaling factor: train.global_batch_size / base_batch_size (linear), its square root (sqrt), or 1 (none)"
+        "linear",
+        "scaling factor: train.global_batch_size / base_batch_size (linear), its square root (sqrt), or 1 (none)",
     )
     base_batch_size: int = key(64, "global batch size at which base_lr is the peak rate", unit="samples")
     warmup_epochs: int = key(
@@ -50,7 +53,9 @@ class EpochSchedule(Schedule):
         "each step, and after the warm-up falls along half a cosine to 0 at cosine_epochs",
     )
     decay: dict[int, float] = key(
-        {}, "{epoch: factor}: from the next epoch on, the rate is the peak times the factor; epochs count from 0", unit="epochs"
+        {},
+        "{epoch: factor}: from the next epoch on, the rate is the peak times the factor; epochs count from 0",
+        unit="epochs",
     )
     cosine_epochs: int = key(0, "of cosine: epochs after which the rate is 0", unit="epochs")
 
@@ -115,9 +120,7 @@ class StepSchedule(Schedule):
     """
 
     base_lr: float = key(0.001, "rate after the warm-up, divided by warmup_factor", aliases=RATE)
-    warmup_steps: int = key(
-        0, "number of the first step at the full rate, counted from 1; 0: no warm-up", unit="steps"
-    )
+    warmup_steps: int = key(0, "number of the first step at the full rate, counted from 1; 0: no warm-up", unit="steps")
     warmup_factor: float = key(
         1.0,
         "1: the rate grows linearly from 0 to base_lr; above 1: from base_lr to base_lr times this factor",
@@ -127,7 +130,9 @@ class StepSchedule(Schedule):
         "multistep: at each milestone the rate is multiplied by decay_rate; cosine_annealing: it falls along half a "
         "cosine to eta_min within t_max steps and stays there",
     )
-    milestones: tuple[int, ...] = key((), "of multistep: steps after the warm-up at which the rate decays", unit="steps")
+    milestones: tuple[int, ...] = key(
+        (), "of multistep: steps after the warm-up at which the rate decays", unit="steps"
+    )
     decay_rate: float = key(0.1, "of multistep: factor at each milestone")
     t_max: int = key(0, "of cosine_annealing: length of the decay", unit="steps")
     eta_min: float = key(0.0, "of cosine_annealing: final rate")
@@ -182,12 +187,12 @@ class BoundarySchedule(Schedule):
 
     base_lr: float = key(0.0004, "rate after the warm-up", aliases=RATE)
     warmup_steps: int = key(
-        0, "the rate grows linearly from warmup_factor * base_lr in step 0 to base_lr in this step; 0: no warm-up", unit="steps"
+        0,
+        "the rate grows linearly from warmup_factor * base_lr in step 0 to base_lr in this step; 0: no warm-up",
+        unit="steps",
     )
     warmup_factor: float = key(0.2, "the rate in step 0, divided by base_lr")
-    boundaries: tuple[int, ...] = key(
-        (), "steps at which the rate is multiplied by decay_factor", unit="steps"
-    )
+    boundaries: tuple[int, ...] = key((), "steps at which the rate is multiplied by decay_factor", unit="steps")
     decay_factor: float = key(0.1, "factor at each boundary")
 
     def __post_init__(self) -> None:

@@ -197,7 +197,7 @@ class _Training:
         return self._conclude(outcome, run.target, mini, time.perf_counter() - begin)
 
     def _provenance(self) -> dict[str, Any]:
-        """Return the provenance of sources, data and configuration for the log, with the keys that are hyperparameters."""
+        """Return the provenance of sources, data and configuration, and which keys are hyperparameters, for the log."""
         return {
             **provenance(("common", self.benchmark.name)),
             "data_sha256": variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,

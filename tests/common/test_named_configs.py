@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """A folder without a checkout."""
+    """Make a folder without a checkout the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

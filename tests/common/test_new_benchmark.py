@@ -20,7 +20,7 @@ SHORT, LONG = "ab", "ocean_eddies_of_2026"
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A tree with the template, and with the files that list the benchmarks."""
+    """Return a tree with the template and the files that list the benchmarks."""
     shutil.copytree(ROOT / TEMPLATE, tmp_path / TEMPLATE, ignore=shutil.ignore_patterns("__pycache__"))
     for name in LINES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -112,7 +112,7 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def copy(tmp_path):
-    """A repository of its own with the files of this checkout, as git knows them."""
+    """Return a new repository with the files that git tracks in this checkout."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     folder = tmp_path / "suite"

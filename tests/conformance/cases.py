@@ -1,6 +1,6 @@
 """Thousands of damaged logs for the comparison with the official checker; the same ones in every run.
 
-A `Base` is an valid log (round, division, benchmark, variant); `mutations.py` damages its records, `edits.py`
+A `Base` is a valid log (round, division, benchmark, variant); `mutations.py` damages its records, `edits.py`
 its bytes; `cases()` yields all damaged logs.
 """
 
@@ -36,7 +36,7 @@ SHUFFLES = 8
 
 
 class Base(NamedTuple):
-    """An valid log to damage."""
+    """A valid log to damage."""
 
     round: str
     division: str

@@ -25,19 +25,19 @@ SET = ("round", "submitter", "system", "scaling", "benchmark")
 
 @pytest.fixture(scope="module")
 def official(corpus) -> Report:
-    """The published logs in the official profile."""
+    """Check the published logs in the official profile."""
     return check_paths([corpus], Options(profile=OFFICIAL))
 
 
 @pytest.fixture(scope="module")
 def strict(corpus) -> Report:
-    """The published logs in the strict profile."""
+    """Check the published logs in the strict profile."""
     return check_paths([corpus], Options())
 
 
 @pytest.fixture(scope="module")
 def verdicts(shared) -> dict[str, dict[str, Any]]:
-    """What the official log checker said, by round and path."""
+    """Return the verdicts of the official log checker, by round and path."""
     lines = (shared / "corpus" / "official_verdicts.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     return {f"{entry['round']}/{entry['log']}": entry for entry in entries}
@@ -45,13 +45,13 @@ def verdicts(shared) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def scores(shared) -> list[dict[str, Any]]:
-    """The output of each result set, without normalisation."""
+    """Return the score of each result set, without normalisation."""
     return json.loads((shared / "corpus" / "published_scores.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def folders(shared) -> dict[str, dict[str, Any]]:
-    """What the official package checker said of each result folder, by round, organisation and folder."""
+    """Return the verdicts of the official package checker by round, organisation and result folder."""
     packages = json.loads((shared / "corpus" / "official_packages.json").read_text())
     return {f"{name}/{entry['dir']}": entry for name, package in packages.items() for entry in package["dirs"]}
 
@@ -163,7 +163,7 @@ def test_throughput(scored):
 
 @pytest.fixture(scope="module")
 def judged(official, folders) -> list[tuple[dict[str, Any], ResultSet]]:
-    """What the official package checker said of each folder from round 1.0 on, and our result set."""
+    """Return the official package checker's verdict on each folder from round 1.0 on, and our result set."""
     found = {
         f"{results.round}_{results.organisation}/{results.system}/{results.scaling}/{results.folder_benchmark}": results
         for results in official.sets

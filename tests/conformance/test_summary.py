@@ -31,7 +31,7 @@ def near(value: float | None) -> Any:
 
 @pytest.fixture(scope="module")
 def report(corpus) -> Report:
-    """The published logs, with the verdicts of the official tool."""
+    """Return the published logs with the verdicts of the official tool."""
     return check_paths([corpus], Options(profile=OFFICIAL, details=True))
 
 
@@ -62,7 +62,7 @@ def test_published_scores(report, shared):
 
 @pytest.fixture(params=[*SMALL, "open", "mini", "instances"])
 def package(request, tmp_path) -> Path:
-    """A copy of a small published package, or one that is like those of submission.assemble."""
+    """Return a copy of a small published package, or one like those of submission.assemble."""
     made: dict[str, dict[str, Any]] = {"open": {}, "mini": {"variant": "mini"}, "instances": {"scaling": "weak"}}
     if request.param in made:
         sample = SamplePackage("cosmoflow", "3.0", "open", **made[request.param])

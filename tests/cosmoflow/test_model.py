@@ -49,7 +49,7 @@ def test_operations_are_those_of_the_layer_table():
 
 
 def published(x_BDHWC, weights, kernel_size):
-    """The layer table of the reference in plain operations; weights as `state_dict` orders them."""
+    """Compute the layer table of the reference in plain operations; weights as `state_dict` orders them."""
     weights = list(weights)
     before = (kernel_size - 1) // 2
     x = x_BDHWC.permute(0, 4, 1, 2, 3).contiguous()

@@ -52,7 +52,7 @@ def contents(folder):
 
 
 def universes(folder, split):
-    """The universes that have samples in a split."""
+    """Return the universes that have samples in a split."""
     return {re.sub(r"_\d{3}(_data|_label)?\.\w+$", "", name) for name in os.listdir(folder / split)}
 
 

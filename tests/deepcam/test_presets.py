@@ -16,7 +16,7 @@ PUBLISHED = [entry for entry in read_table(HERE / "rcps.yaml").entries if entry.
 
 
 def preset(entry):
-    """A recipe that a later round replaced keeps the number of its round in its name."""
+    """Check that a recipe that a later round replaced keeps the number of its round in its name."""
     newer = any(other.batch_size == entry.batch_size and other.rounds > entry.rounds for other in PUBLISHED)
     return f"gbs{entry.batch_size}{'-v1' if newer else ''}"
 

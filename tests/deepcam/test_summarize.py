@@ -23,7 +23,7 @@ SHAPE = (16, 32, len(CHANNELS))
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder with two training snapshots and one for validation, and the arrays of the two."""
+    """Return a folder with two training snapshots and one for validation, and the arrays of the two."""
     rng = np.random.default_rng(0)
     arrays = []
     for i, name in enumerate(("train/data-1999-01-01-0", "train/data-1998-01-01-0", "validation/data-1")):

@@ -13,7 +13,7 @@ SMALL = st.integers(1, 9)
 
 
 def global_batches(batching, order, world_size, start=0):
-    """What all ranks together see in each step."""
+    """Return what all ranks together see in each step."""
     ranks = [list(batching.batches(order, rank, world_size, start)) for rank in range(world_size)]
     return [np.concatenate([part for batch in step for part in batch.parts]) for step in zip(*ranks, strict=True)]
 

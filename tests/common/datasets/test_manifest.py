@@ -21,7 +21,7 @@ FILES = {"train/a.bin": b"first", "train/b.bin": b"second", "validation/c.bin": 
 
 @pytest.fixture
 def dataset(tmp_path):
-    """A folder with three files, and its manifest."""
+    """Return a folder with three files and a manifest."""
     for name, data in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)

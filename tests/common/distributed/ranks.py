@@ -13,7 +13,7 @@ from torch import nn
 from common.distributed import failure
 from common.distributed.dist import DistConfig, connect
 from common.distributed.launch import LaunchError
-from common.training.batchnorm import average_statistics, share
+from common.training.batchnorm import average_statistics, share_statistics
 
 
 def methods(dist, folder):
@@ -44,7 +44,7 @@ def methods(dist, folder):
 
 
 def gradients(dist):
-    """The wrapped module starts from rank 0's parameters and averages gradients, but not inside no_sync."""
+    """Check that the wrapped module starts from rank 0's parameters and averages gradients, but not inside no_sync."""
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 3.0 + dist.rank)
     wrapped = dist.wrap(module)
@@ -59,7 +59,7 @@ def gradients(dist):
 
 
 def groups(dist, folder):
-    """Groups of consecutive ranks; others would not be equally large."""
+    """Check groups of consecutive ranks, and that groups of unequal sizes are refused."""
     for size in (1, 2, dist.world_size):
         group = dist.group(size)
         assert (group.rank, group.world_size) == (dist.rank % size, size)
@@ -79,7 +79,7 @@ def batchnorm(dist, folder):
     whole, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
     expected, shared = nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3))
     names = set(shared.state_dict())
-    shared = share(shared, dist.group(2))
+    shared = share_statistics(shared, dist.group(2))
     assert set(shared.state_dict()) == names
     for _ in range(2):
         (expected(whole) * ahead).sum().backward()
@@ -96,11 +96,11 @@ def batchnorm(dist, folder):
     average_statistics(shared, dist)
     assert ours.running_mean.tolist() == [(dist.world_size - 1) / 2] * 3
     torch.testing.assert_close(ours.running_var, expected.running_var)
-    assert torch.equal(shared.eval()(x), ours(x)) and share(expected, dist.group(1)) is expected
+    assert torch.equal(shared.eval()(x), ours(x)) and share_statistics(expected, dist.group(1)) is expected
 
 
 def leaders(dist, folder):
-    """The ranks with local rank 0, and only they, can talk about their nodes."""
+    """Check that the ranks with local rank 0, and only they, can talk about their nodes."""
     chosen = dist.leaders()
     assert (chosen is None) == (dist.local_rank != 0)
     if chosen is not None:
@@ -114,7 +114,7 @@ def leaders(dist, folder):
 
 
 def fail(dist, folder):
-    """The last rank fails, while the others wait for it in the backward pass."""
+    """Fail on the last rank while the others wait for it in the backward pass."""
     with cleaning_up(dist, folder):
         module = dist.wrap(nn.Linear(1, 1))
         _fail_if_last(dist)
@@ -122,7 +122,7 @@ def fail(dist, folder):
 
 
 def fail_early(dist, folder):
-    """The last rank fails, while the others wait for it to wrap its module."""
+    """Fail on the last rank while the others wait for it to wrap its module."""
     with cleaning_up(dist, folder):
         _fail_if_last(dist)
         dist.wrap(nn.Linear(1, 1))
@@ -142,7 +142,7 @@ def terminate(dist, folder):
 
 
 def die(dist, folder):
-    """The last rank dies without a word, while the others wait for it."""
+    """Kill the last rank while the others wait for it."""
     with cleaning_up(dist, folder):
         if dist.rank == dist.world_size - 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -150,7 +150,7 @@ def die(dist, folder):
 
 
 def stick(dist, folder):
-    """The last rank fails, while the others are where nothing can end them."""
+    """Fail on the last rank while the others are where nothing can end them."""
     try:
         raise ValueError("broken on purpose")
     except ValueError:

@@ -25,7 +25,7 @@ HANGS_S = 100
 
 @pytest.fixture
 def environment():
-    """This process's environment without a launcher, one thread per rank."""
+    """Return the environment of this process without a launcher's variables, with one thread per rank."""
     fields = ("marks", "rank", "size", "local_rank", "local_size", "node_rank", "nodes")
     names = {name for launcher in LAUNCHERS for field in fields for name in getattr(launcher, field).split()}
     names |= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}

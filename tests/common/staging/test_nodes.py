@@ -40,7 +40,7 @@ def described(root, folder, i):
 
 
 def contents(root):
-    """The bytes of all data files below a folder."""
+    """Return the bytes of all data files below a folder."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.bin")}
 
 
@@ -120,7 +120,7 @@ def node_folder(folder, case, nodes, node):
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """The folder in which four ranks have worked, and their reports."""
+    """Run four ranks; return the folder in which they worked and their reports."""
     folder = tmp_path_factory.mktemp("ranks")
     make_source(folder / "source")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]

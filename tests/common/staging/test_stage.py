@@ -41,7 +41,7 @@ def described(root, folder, i):
 
 
 def contents(root):
-    """The bytes of all data files below a folder."""
+    """Return the bytes of all data files below a folder."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.bin")}
 
 

@@ -30,7 +30,7 @@ def test_every_key_says_what_it_means(benchmark):
 
 
 def refused(config, reference, round_):
-    """The keys whose values the closed division does not allow; as a log's provenance has them."""
+    """Return the keys whose values the closed division does not allow; config: as in a log's provenance."""
     tree = json.loads(json.dumps(to_dict(config)))
     values = {leaf.name: leaf.of(tree) for leaf in leaves(type(config))}
     return {

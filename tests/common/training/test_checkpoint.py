@@ -49,8 +49,8 @@ def test_without_a_checkpoint_the_error_says_so(checkpoints):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
-def test_damaged_files_are_refused(checkpoints, damage):
-    path = checkpoints.save(Position(1, 0), STATE)
+def test_damaged_files_are_skipped(checkpoints, damage, tmp_path, capsys):
+    path = checkpoints.save(Position(2, 0), STATE)
     content = bytearray(path.read_bytes())
     if damage == "cut":
         content = content[: len(content) // 2]
@@ -60,8 +60,19 @@ def test_damaged_files_are_refused(checkpoints, damage):
     else:
         content = b"" if damage == "empty" else b"epoch: 3\n"
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=path.name):
-        checkpoints.load()
+    for place in (None, path, tmp_path):
+        with pytest.raises(CheckpointError, match=path.name):
+            checkpoints.load(place)
+    checkpoints.save(Position(1, 5), STATE)
+    assert checkpoints.load(tmp_path).position == checkpoints.load().position == Position(1, 5)
+    warning = capsys.readouterr().err.splitlines()[-1]
+    assert warning.startswith(f"warning: {path}: ") and warning.endswith("; using epoch-0001-step-0000005.pt instead")
+
+
+def test_the_file_just_written_stays_even_beside_newer_ones(checkpoints):
+    for position in (Position(3, 0), Position(4, 0), Position(1, 5)):
+        path = checkpoints.save(position, STATE)
+    assert path in checkpoints.files() and len(checkpoints.files()) == 2
 
 
 class Boom:
@@ -117,4 +128,4 @@ def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_pat
         assert torch.equal(file.get_tensor("layer.weight"), STATE["model"]["layer.weight"])
         assert file.metadata() == {"benchmark": "cosmoflow", "epochs_done": "3", "config": '{"optim": {"name": "sgd"}}'}
     assert export([str(path), str(weights)]) == 1
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err

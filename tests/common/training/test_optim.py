@@ -192,7 +192,7 @@ def test_impossible_values_are_refused(values, message):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder in which packages are found before any others; what was imported from it is forgotten."""
+    """Return a folder first on the import path; forget afterwards what was imported from it."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "apex" / "optimizers").mkdir(parents=True)
     yield tmp_path

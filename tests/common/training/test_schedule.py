@@ -88,7 +88,7 @@ def test_impossible_values_are_refused(values, message):
 
 
 def by_steps(schedule, count, steps=7):
-    """The rates of the first steps, of epochs with `steps` each."""
+    """Return the rates of the first steps, of epochs with `steps` each."""
     return [schedule.rate(64, number // steps, number % steps, steps) for number in range(count)]
 
 

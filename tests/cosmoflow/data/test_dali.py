@@ -15,7 +15,7 @@ STEPS = [np.array(step, np.int64) for step in ([4, 0], [2, 3], [1], [])]
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes five samples, gzipped or raw TFRecord and npy, into folders of their own."""
+    """Write five samples, gzipped or raw TFRecord and npy, into folders of their own."""
     rng = np.random.default_rng(1)
     samples = [(rng.poisson(1, SHAPE).astype(np.int16), rng.uniform(-1, 1, 4).astype(np.float32)) for _ in range(5)]
 

@@ -28,7 +28,7 @@ FORMATS = ("hdf5", "npy", "hdf5-single")
 
 
 def write(root, format="hdf5"):
-    """The training samples as plain h5py and numpy write them, labels of a type of their own; returns their folder."""
+    """Write training samples with plain h5py and numpy, with labels of the given type; return their folder."""
     folder = root / "train"
     folder.mkdir(parents=True, exist_ok=True)
     if format == "hdf5-single":

@@ -1,11 +1,11 @@
-# Every target sets itself up: the first call makes a virtual environment, later ones are quick.
-#   PYTHON       the interpreter that makes the environment, 3.11 or later
-#   VENV         where the environment is
+# Every target installs what it needs: the first call makes a virtual environment, later ones are quick.
+#   PYTHON       the interpreter for the environment, 3.11 or later
+#   VENV         the folder of the environment
 #   QUICK        1: `make demo` trains one benchmark, not three
-#   LOGS         what `make demo` checks after its own logs: a file or a folder
-#   PYTEST_ARGS  more arguments for pytest; to select tests use `make test-fast`, for `make test` demands coverage
-#   TORCH_INDEX  a wheel index for torch. The default index holds the CUDA build on most Linux machines, which is
-#                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine that has no accelerator takes
+#   LOGS         a file or folder that `make demo` checks too
+#   PYTEST_ARGS  more arguments for pytest; select tests with `make test-fast`, since `make test` requires coverage
+#   TORCH_INDEX  a wheel index for torch. For most Linux machines the default index has the CUDA build, which is
+#                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine without an accelerator takes
 #                the CPU build from CPU_INDEX, if that answers; TORCH_INDEX=https://pypi.org/simple prevents it.
 
 PYTHON ?= python3
@@ -30,17 +30,17 @@ help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.training-installed ## check example logs and LOGS=path; one run of each mini problem (QUICK=1: of CosmoFlow's), a package and a report of them
+demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train each mini problem (QUICK=1: only CosmoFlow's), make a package and a report
 	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
 	$(PY) -m submission.round --config mini --runs 1 $(if $(QUICK),--benchmarks cosmoflow) -o runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-test: lint ## lint, then all tests with their coverage
+test: lint ## lint, then all tests with coverage
 	$(PY) -m pytest $(addprefix --cov=,$(PACKAGES)) --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
-test-fast: $(VENV)/.dev-installed ## the tests that are not marked slow, without coverage
+test-fast: $(VENV)/.dev-installed ## tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev-installed ## ruff and mypy
+lint: $(VENV)/.dev-installed ## run ruff and mypy
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
@@ -49,11 +49,11 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.training-installed ## write docs/reference/rules.md and the other generated pages
+docs: $(VENV)/.training-installed ## write the generated pages of docs/reference
 	$(PY) -m compliance.docs
 	$(PY) -m common.training.config_docs
 
-bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
+bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py
 	$(PY) bench/data.py
 	$(PY) bench/cosmoflow.py
@@ -61,11 +61,11 @@ bench: $(VENV)/.dev-installed ## measure the numbers that the README quotes
 	$(PY) bench/oc20.py
 	$(PY) bench/submission.py
 
-clean: ## remove .venv, caches and build products
+clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Installs what needs torch; see TORCH_INDEX.
+# Installs packages that need torch; see TORCH_INDEX.
 define INSTALL_WITH_TORCH
 @index='$(TORCH_INDEX)'; \
 if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/kfd ] && ! command -v nvidia-smi >/dev/null; then \
@@ -76,11 +76,11 @@ fi; \
 $(PIP_INSTALL) $${index:+--extra-index-url $$index} --editable
 endef
 
-# The stamps: made after success only, so that an interrupted installation starts again.
+# The stamps are made only after success, so that an interrupted installation starts again.
 $(VENV)/.created:
-	@command -v "$(PYTHON)" >/dev/null || { echo "error: no $(PYTHON) here; name a Python >= 3.11: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "error: $(PYTHON) not found; name a Python >= 3.11: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "error: Python >= 3.11 is needed, $(PYTHON) is $$("$(PYTHON)" --version 2>&1); name another: make PYTHON=python3.12" >&2; exit 1; }
+	  { echo "error: $(PYTHON) is $$("$(PYTHON)" --version 2>&1), expected Python >= 3.11; name another: make PYTHON=python3.12" >&2; exit 1; }
 	"$(PYTHON)" -m venv "$(VENV)"
 	@touch $@
 

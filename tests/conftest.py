@@ -11,7 +11,7 @@ BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with specifications, published and adversarial logs; the test is skipped without it.
+    """Return the folder with specifications, published and adversarial logs; skip the test without it.
 
     It is `../shared`, or what the environment variable MLPERF_HPC_SHARED names.
     """

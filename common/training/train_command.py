@@ -299,6 +299,6 @@ def _check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[st
     for leaf in leaves(kind):
         if not leaf.key.role.may_differ and leaf.of(before) != leaf.of(now):
             raise CheckpointError(
-                f"{leaf.name} was {leaf.of(before)!r} when the checkpoint was written and is {leaf.of(now)!r} now; a "
-                "resumed run keeps this setting: restore it, or start a new run in another output_dir"
+                f"{leaf.name} is {leaf.of(now)!r}, but {leaf.of(before)!r} in the checkpoint; a resumed run keeps its "
+                "settings: restore it, or start a new run in another output_dir"
             )

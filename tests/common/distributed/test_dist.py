@@ -100,7 +100,7 @@ def test_mpirun(environment, tmp_path):
 
 @pytest.mark.slow
 def test_failure_under_mpirun(environment, tmp_path):
-    """mpirun kills all as soon as one rank ends with an error; still all have unwound."""
+    """All ranks unwind, although mpirun kills them as soon as one ends with an error."""
     done = launch(mpirun(3), environment, tmp_path, "fail_early")
     assert done.returncode != 0
     assert "rank 2: ValueError: broken on purpose" in done.stderr, done.stderr

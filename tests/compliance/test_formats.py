@@ -75,7 +75,7 @@ def tolerated() -> Report:
 
 @pytest.fixture
 def nasty() -> Report:
-    """A report in which every text that can come from outside holds what could break a format."""
+    """Return a report in which every text from outside contains what could break a format."""
     texts = (f"{NASTY}{HALF_SURROGATE}", f"expected {NASTY}", f"key {NASTY}")
     single = Run(f"::error::{NASTY}{HALF_SURROGATE}/a.txt", "3.0", "cosmoflow", "closed", convergence=float("nan"))
     severities = ("error", "warning", "note", "skipped")

@@ -28,7 +28,7 @@ quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def examined(data, profile="strict", round_="3.0"):
-    """The run, examined twice; what must hold for any log holds for it."""
+    """Return the run, examined twice, after checking what must hold for any log."""
     task = LogTask("x.txt", round_, profile, details=True)
     run = digest(parse_log(data, "x.txt"), task)
     assert repr(digest(parse_log(data, "x.txt"), task)) == repr(run)
@@ -43,7 +43,7 @@ def errors(data):
 
 
 def survives(path, profile="strict"):
-    """The report, with every format of it rendered."""
+    """Return the report after rendering every format of it."""
     report = check_paths([path], Options(profile=profile, jobs=1, details=True))
     assert not [finding for finding in report.findings if "the rule itself failed" in finding.message]
     for render in FORMATS.values():

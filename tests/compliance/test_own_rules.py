@@ -44,7 +44,7 @@ def registry():
 
 @pytest.fixture
 def own(tmp_path) -> str:
-    """The guide's example in a file."""
+    """Return a file with the guide's example."""
     path = tmp_path / "own.py"
     path.write_text(re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.S)[1])
     return str(path)

@@ -102,7 +102,7 @@ def test_impossible_cells_are_refused(pos, cell, message):
 
 
 def capped(seed=4):
-    """A frame with edges that have no way back, for each atom keeps three."""
+    """Return a frame with edges that have no way back, for each atom keeps three."""
     pos = np.random.default_rng(seed).uniform(0, 4, (6, 3))
     edges, offsets = neighbours(pos, 4 * np.eye(3), most=3)
     return frame(pos, 4 * np.eye(3), edges, offsets)

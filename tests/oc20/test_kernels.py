@@ -50,7 +50,7 @@ def graph(slabs):
 
 
 def sums_and_gradients(graph, kernels, detached, dtype):
-    """The sums, their gradients, and the gradients of a loss of both the sums and the first gradients."""
+    """Return the sums, their gradients, and the gradients of a loss of both the sums and the first gradients."""
     edges = len(graph.sources)
     b, radial = normal(edges, CHANNELS, dtype=dtype), normal(edges, ORDERS, ROOTS, seed=2, dtype=dtype)
     weight, cotangent = (

@@ -16,7 +16,7 @@ SMALL = ModelConfig(hidden=24, blocks=2, radial=4, spherical=5, cutoff=4.0, inte
 
 
 def crystal(seed, atoms=7, width=4.2, cutoff=4.0, most=50):
-    """A frame of atoms at random places, no two close, in a skewed cell that is thinner than the cutoff's sphere."""
+    """Return a frame of random atoms, no two close, in a skewed cell that is thinner than the cutoff's sphere."""
     generator = np.random.default_rng(seed)
     cell = np.array([[width, 0, 0], [0.3 * width, width, 0], [-0.2 * width, 0.1 * width, 1.1 * width]])
     places = np.stack(np.meshgrid(*[[0.1, 0.6]] * 3), -1).reshape(-1, 3)[:atoms]
@@ -43,13 +43,13 @@ def framed(pos, cell, numbers, cutoff=4.0, most=50):
 
 
 def exact(frames):
-    """The graph in float64, also its vectors."""
+    """Return the graph in float64, also its vectors."""
     vectors = [f.pos[f.edges[:, 0]] - f.pos[f.edges[:, 1]] + f.offsets.astype(np.float64) @ f.cell for f in frames]
     return replace(collate(frames), vectors=torch.from_numpy(np.concatenate(vectors)))
 
 
 def network(config=SMALL, seed=1):
-    """A network with energies: none of its weights is 0."""
+    """Return a network with energies: none of its weights is 0."""
     model = build(config, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -191,7 +191,7 @@ def test_energies_forces_and_gradients_equal_those_by_a_list_of_triplets(frames,
 
 
 def moved(frame, pos=None, cell=None, numbers=None):
-    """The frame with other positions, its edges found again."""
+    """Return the frame with other positions, its edges found again."""
     pos, cell = (frame.pos if pos is None else pos), (frame.cell if cell is None else cell)
     return framed(pos, cell, frame.numbers if numbers is None else numbers)
 
@@ -211,7 +211,7 @@ def in_other_images(frame, generator):
 
 
 def in_another_cell(frame, generator):
-    """The same crystal: another choice of lattice vectors."""
+    """Return the same crystal with other lattice vectors."""
     return moved(frame, cell=np.array([[1, 0, 0], [1, 1, 0], [0, -1, 1]]) @ frame.cell), lambda forces: forces
 
 
@@ -283,7 +283,7 @@ def test_a_rank_without_edges_has_zero_gradients(atoms, mixed):
 
 
 def nearly_trained(config, seed=1):
-    """A network whose energies are not 0, and else with the weights of the start."""
+    """Return a network whose energies are not 0, otherwise with its initial weights."""
     model = build(config, seed)
     generator = torch.Generator().manual_seed(seed)
     for output in model.outputs:

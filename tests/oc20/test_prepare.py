@@ -30,7 +30,7 @@ every = pytest.mark.parametrize("form", SHARD)
 
 
 def frame_of(split, number, fid):
-    """A frame in a skewed cell, some atoms outside of it, the first two fixed; sometimes crowded."""
+    """Return a frame in a skewed cell, some atoms outside of it, the first two fixed; sometimes crowded."""
     rng = np.random.default_rng([len(split), number, fid])
     cell = np.array([[5.1, 0, 0], [2.5, 4.4, 0], [0.2, 0, 18.5]]) * (0.8 if fid == 1 else 1)
     pos = (np.indices((2, 2, 2)).reshape(3, -1).T / [2, 2, 5] + rng.normal(0, 0.05, (8, 3))) @ cell
@@ -59,7 +59,7 @@ def contents(folder):
 
 
 def edit(path, change):
-    """The text of a compressed file is changed."""
+    """Change the text of a compressed file."""
     text = lzma.decompress(path.read_bytes()).decode()
     changed = change(text)
     assert changed != text

@@ -111,7 +111,7 @@ def test_no_table_and_too_few_runs_are_not_passed() -> None:
 
 
 def official_verdict(checker: Any, batch_size: int, epochs: list[float]) -> tuple[bool, str, float]:
-    """What check_directory of the official tool says about these numbers, by its own methods."""
+    """Return what check_directory of the official tool says about these numbers, by its own methods."""
     found = checker._find_rcp(batch_size, "pruned_rcps")
     low = checker._find_top_min_rcp(batch_size, "pruned_rcps")
     high = checker._find_bottom_max_rcp(batch_size, "pruned_rcps")

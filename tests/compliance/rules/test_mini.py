@@ -144,7 +144,7 @@ def written(folder: Path, samples: list[SampleLog]) -> Path:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The published points and, recorded beside them, 20 mini runs of 30 to 32 epochs."""
+    """Return the published points and, recorded beside them, 20 mini runs of 30 to 32 epochs."""
     path = tmp_path / "cosmoflow" / "rcps.yaml"
     published = read_table(points.ROOT / "cosmoflow" / "rcps.yaml")
     write_table(path, replace(published, entries=tuple(e for e in published.entries if e.variant == "full")))

@@ -19,7 +19,7 @@ FORMATS = ("lmdb", "compact")
 
 
 def write(root, slabs, format="lmdb", split="train"):
-    """The frames in three files of a split, one of them empty; returns the folder."""
+    """Write the frames into three files of a split, one of them empty; return the folder."""
     folder = root / split
     folder.mkdir(parents=True, exist_ok=True)
     for number, some in enumerate((slabs[:3], [], slabs[3:])):

@@ -68,7 +68,7 @@ class NewData:
 
 @pytest.fixture(params=["pyg1", "pyg2"])
 def geometric(request, monkeypatch):
-    """The class Data of a version, where pickle finds it."""
+    """Put the class Data of a version where pickle finds it; return it."""
     data = Data if request.param == "pyg1" else NewData
     modules = {"": {}, ".data": {}, ".data.data": {"Data": data}, ".data.storage": {"GlobalStorage": GlobalStorage}}
     for last, classes in modules.items():
@@ -79,7 +79,7 @@ def geometric(request, monkeypatch):
 
 
 def published(frame):
-    """The fields of a frame as the published preprocessing makes them."""
+    """Return the fields of a frame as the published preprocessing makes them."""
     return {
         "cell": torch.tensor(frame.cell)[None],
         "pos": torch.tensor(frame.pos),
@@ -166,7 +166,7 @@ def text(value):
 
 
 def graph(key, value):
-    """A pickled graph with one field, given by the opcodes that push its value."""
+    """Return a pickled graph with one field, given by the opcodes that push its value."""
     return b"\x80\x04" + name("torch_geometric.data.data", "Data") + b")\x81}" + text(key) + value + b"sb."
 
 
@@ -307,7 +307,7 @@ def test_an_impossible_frame_is_not_written(change, expected, slabs, tmp_path):
 
 
 def stored(folder, values):
-    """An LMDB file with these values."""
+    """Write an LMDB file with these values."""
     path = folder / "data.0000.lmdb"
     path.unlink(missing_ok=True)
     file = lmdb.open(str(path), subdir=False, lock=False, map_size=2**28)

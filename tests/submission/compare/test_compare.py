@@ -28,7 +28,7 @@ def compared(*arguments, capsys):
 
 
 def lines(comparison, title):
-    """The lines of the section with this title, by what they are about."""
+    """Return the lines of the section with this title, by their subject."""
     return {
         line["what"]: line
         for section in comparison["sections"]
@@ -172,7 +172,7 @@ def test_several_benchmarks_and_scalings(tmp_path, capsys):
 
 
 def test_curves_of_other_epochs_meet_between_evaluations(tmp_path, capsys):
-    """openfold counts samples, so other batch sizes are evaluated at other counts."""
+    """Epochs of openfold count samples, so that other batch sizes are evaluated at other counts."""
     a = write(tmp_path / "a.txt", SampleLog("openfold", epochs=2))
     b = write(tmp_path / "b.txt", SampleLog("openfold", epochs=4, settings={"global_batch_size": 192}))
     (comparison,) = compared(a, b, capsys=capsys)

@@ -56,12 +56,12 @@ class Page(HTMLParser):
             self.text += f"{data} "
 
     def all(self, name):
-        """The values of an attribute."""
+        """Return the values of an attribute."""
         return [value for key, value in self.attributes if key == name]
 
 
 def page_of(folder, package=None, **options):
-    """The page about a package, written beside it."""
+    """Write the page about a package beside it and return it."""
     if package is not None:
         package.write(folder / "Example_University")
     output = folder / "report.html"
@@ -247,7 +247,7 @@ def test_an_excerpt_of_a_damaged_archive_is_empty(tmp_path):
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
-    """A browser's tab, shared by the tests of this file."""
+    """Open a browser's tab that the tests of this file share."""
     if chromium() is None:
         pytest.skip("no chromium, chromium-browser or google-chrome on the path")
     with browser(tmp_path_factory.mktemp("profile")) as found:
@@ -256,7 +256,7 @@ def tab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def round_page(tmp_path_factory):
-    """A page with three results, one of them throughput."""
+    """Return a page with three results, one of them throughput."""
     folder = tmp_path_factory.mktemp("round")
     SamplePackage("deepcam").copy_to(f"a_{SYSTEM}").write(folder / "Second")
     SamplePackage("oc20").edit(1, lambda log: log.last_evaluation(0.5)).write(folder / "First")

@@ -37,7 +37,7 @@ exit 3
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """An empty working directory, and stand-ins for the commands of a cluster."""
+    """Make an empty working directory, and stand-ins for the commands of a cluster."""
     for name, text in STAND_INS.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)

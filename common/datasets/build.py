@@ -99,7 +99,7 @@ class Workers:
 
 
 @dataclass
-class Outcome:
+class BuildOutcome:
     """What a call did.
 
     generated, reused: items of this task that it finished, and that were finished before. failures: errors of bad
@@ -123,7 +123,7 @@ def readable_bytes(amount: float) -> str:
     return f"{amount:.3g} TB"
 
 
-def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> Outcome:
+def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOutcome:
     """Build this task's items, and write the manifest once the items of all tasks are finished.
 
     Items that are finished, by record and size, are not made again. A bad item leaves no files and does not stop the
@@ -140,7 +140,7 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> Outcome:
     _refuse_strays(journal, files)
     mine = plan.items[workers.task :: workers.tasks]
     todo = [item for item in mine if not journal.has(item.files)]
-    outcome = Outcome(reused=len(mine) - len(todo))
+    outcome = BuildOutcome(reused=len(mine) - len(todo))
     if todo:
         for place in {(folder / name).parent for item in todo for name in item.files}:
             place.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> Outcome:
     return outcome
 
 
-def report(outcome: Outcome, plan: DatasetPlan, folder: Path, checksum: bool = False) -> int:
+def report(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksum: bool = False) -> int:
     """Print the outcome and compare the files on disk with the manifest; return the exit code."""
     _print_errors([f"skipped {name}: {error}" for name, error in sorted(outcome.failures.items())])
     print(f"generated {outcome.generated:,} {plan.noun} in {outcome.seconds:.1f} s, reused {outcome.reused:,}")
@@ -220,14 +220,14 @@ def _close(plan: DatasetPlan, journal: Journal, workers: Workers) -> Journal:
     finished = not (journal.folder / PARTS).exists()
     if not plan.closing or (finished and all(journal.has(item.files) for item in plan.closing)):
         return journal
-    outcome = Outcome()
+    outcome = BuildOutcome()
     _work(plan, journal, Workers(1, workers.task, workers.tasks), plan.closing, outcome)
     if outcome.failures:
         raise BuildError("; ".join(f"{name}: {error}" for name, error in outcome.failures.items()))
     return Journal(journal.folder)
 
 
-def _work(plan: DatasetPlan, journal: Journal, workers: Workers, todo: Sequence[Item], outcome: Outcome) -> None:
+def _work(plan: DatasetPlan, journal: Journal, workers: Workers, todo: Sequence[Item], outcome: BuildOutcome) -> None:
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(plan.files))
     quiet = None if workers.task == 0 else True
     with (

@@ -6,12 +6,16 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable
+from typing import Final
 
 from common.command import UsageError
 from common.reference import ROUNDS
 from compliance.own_rules import RulesError, load_rules
 
 Path = str | os.PathLike[str]
+
+PLAIN: Final = str.maketrans({"…": "...", "–": "-", "×": "x"})
+"""Signs of the tables and messages in ASCII, for terminals without UTF-8."""
 
 
 def round_name(text: str) -> str:
@@ -56,9 +60,7 @@ def write_text(text: str, output: Path | None) -> None:
     """Write the text to the file or standard output; raise UsageError if the file cannot be written."""
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
-        # Names in logs may hold characters that the terminal's encoding lacks.
-        encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
         return
     try:
@@ -67,3 +69,12 @@ def write_text(text: str, output: Path | None) -> None:
             file.write(text)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None
+
+
+def encodable(text: str, encoding: str) -> str:
+    """Return the text with characters that the encoding lacks, such as those of names, as ASCII or escapes."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text

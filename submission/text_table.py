@@ -1,9 +1,13 @@
-"""Tables as text: for a terminal of limited width, as Markdown, as CSV."""
+"""Write tables as text: plain, limited to the width of a terminal, as Markdown or as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,18 +15,18 @@ from typing import Final
 from compliance.formats.markdown import code, escaped
 
 GAP: Final = "  "
-NARROWEST: Final = 8
-"""No column is cut to fewer letters."""
+MIN_COLUMN: Final = 8
+"""Characters below which no column is cut."""
 FORMULA: Final = ("=", "+", "-", "@")
-"""What a spreadsheet takes for the beginning of a formula."""
+"""First characters of a formula in a spreadsheet."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """What a table shows, and its columns; of each its heading, one line for the name and one for the unit.
+    """The contents of a table.
 
-    rows: cells that are safe to print, one for each column. numeric: which columns hold numbers. groups: what each row
-    belongs to, or nothing at all; rows of one group stand together.
+    headings: (name, unit) of each column, on two lines. rows: cells that are safe to print, one for each column.
+    numeric: which columns hold numbers. groups: the group of each row, or empty; rows of one group are adjacent.
     """
 
     title: str
@@ -32,26 +36,35 @@ class TextTable:
     groups: tuple[str, ...] = ()
 
     def without_empty(self) -> TextTable:
-        """Return the table without the columns in which no row has an entry."""
+        """Return the table without its empty columns."""
         kept = [at for at in range(len(self.headings)) if any(row[at] for row in self.rows)]
         headings = tuple(self.headings[at] for at in kept)
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
         return TextTable(self.title, headings, rows, tuple(self.numeric[at] for at in kept), self.groups)
 
 
-def terminal_text(table: TextTable, width: int) -> str:
-    """Return the table in lines of at most `width` letters: long text is cut in its middle, numbers never are.
+def output_width() -> int | None:
+    """Return the characters per line of standard output: COLUMNS, else the terminal's; None for a pipe or file."""
+    columns = os.environ.get("COLUMNS", "")
+    limited = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return shutil.get_terminal_size().columns if limited else None
 
-    A table that is too wide even so has narrower gaps, and in the end wider lines.
+
+def plain_text(table: TextTable, width: int | None = None) -> str:
+    """Return the table as plain text, in lines of at most `width` characters; None: without a limit.
+
+    Long text is cut in the middle, numbers never are. A table that is still too wide gets narrower gaps, then longer
+    lines.
     """
     heads = [line for line in zip(*table.headings, strict=True) if any(line)]
     widths = [max(map(len, column)) for column in zip(*heads, *table.rows, strict=True)]
-    room = width - len(GAP) * (len(widths) - 1)
-    while sum(widths) > room and (wide := _shrinkable(widths, table.numeric)):
+    available = sum(widths) if width is None else width - len(GAP) * (len(widths) - 1)
+    while sum(widths) > available and (wide := _shrinkable(widths, table.numeric)):
         widths[max(wide, key=lambda at: widths[at])] -= 1
-    gap = GAP if sum(widths) <= room else " "
+    gap = GAP if sum(widths) <= available else " "
     groups = table.groups or ("",) * len(table.rows)
-    lines = [table.title, *(_line(head, widths, table.numeric, gap) for head in heads)]
+    title = textwrap.wrap(table.title, width or max(len(table.title), 1))
+    lines = [*title, *(_line(head, widths, table.numeric, gap) for head in heads)]
     for before, group, row in zip(("", *groups), groups, table.rows, strict=False):
         lines += [group] if group != before else []
         lines.append(_line(row, widths, table.numeric, gap))
@@ -59,7 +72,7 @@ def terminal_text(table: TextTable, width: int) -> str:
 
 
 def _shrinkable(widths: Sequence[int], numeric: Sequence[bool]) -> list[int]:
-    return [at for at, right in enumerate(numeric) if not right and widths[at] > NARROWEST]
+    return [at for at, right in enumerate(numeric) if not right and widths[at] > MIN_COLUMN]
 
 
 def _line(cells: Iterable[str], widths: Sequence[int], numeric: Sequence[bool], gap: str) -> str:
@@ -71,7 +84,7 @@ def _line(cells: Iterable[str], widths: Sequence[int], numeric: Sequence[bool], 
 
 
 def shortened(text: str, width: int) -> str:
-    """Return the text with at most `width` letters: its middle is left out, as long names differ at their ends."""
+    """Return the text cut to `width` characters in the middle, because long names differ at their ends."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -79,7 +92,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def markdown_text(table: TextTable) -> str:
-    """Return the table as Markdown, the group in a column; text from logs and descriptions is no markup there."""
+    """Return the table as Markdown, with the group as a column; text from logs and descriptions is escaped."""
     heads = [escaped(" ".join(filter(None, heading))) for heading in table.headings]
     rules = ["---:" if numeric else "---" for numeric in table.numeric]
     rows = [
@@ -95,9 +108,9 @@ def markdown_text(table: TextTable) -> str:
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a CSV table with one line of headings; numbers in full, nothing for None.
+    """Return a CSV table with one line of headings, numbers in full precision, and empty cells for None.
 
-    Text that a spreadsheet would run as a formula begins with an apostrophe.
+    Text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")

@@ -1,20 +1,20 @@
-"""The command `python -m submission.compare`: two results of a benchmark side by side."""
+"""The command `python -m submission.compare`: compare two results of a benchmark side by side."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 
 from common.command import CommandParser, reader_has_gone
 from compliance.benchmarks import REFERENCES
-from compliance.cli import add_rules_option
+from compliance.cli import add_rules_option, write_text
 from compliance.formats.words import clean
 from submission.compare.comparison import compare
-from submission.compare.formats import FORMATS, UNLIMITED
+from submission.compare.formats import FORMATS
 from submission.compare.sides import pairs
+from submission.text_table import output_width
 
 EXAMPLES = """\
 A and B are result folders, submissions, folders of runs, or single logs.
@@ -23,13 +23,13 @@ examples:
   python -m submission.compare runs/mine runs/theirs
   python -m submission.compare Mine/results/x/strong/deepcam Theirs/results/y/strong/deepcam
   python -m submission.compare Mine/ Theirs/ --benchmark oc20     one benchmark of two submissions
-  python -m submission.compare fast.txt slow.txt                  two logs: where did the time go?
+  python -m submission.compare fast.txt slow.txt                  two logs: the time of each part
   python -m submission.compare Mine/ Theirs/ --format markdown >> notes.md
 
-It ends with what B has to change to train with A's hyperparameters: arguments of a training command where both have
-logs of this suite, else keys of the log. It judges nothing: python -m compliance.check does.
+The last lines are the changes for B to train with A's hyperparameters: arguments of the training command if all logs
+are from this suite, else keys of the log. To check whether results are valid, use python -m compliance.check.
 
-exit status: 0 compared, 2 wrong use, such as no benchmark that both have
+exit status: 0 compared, 2 wrong use, such as no common benchmark
 """
 
 
@@ -42,12 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not os.path.lexists(path):
                 parser.error(f"no such file or folder: {path}")
         comparisons = [compare(*pair) for pair in pairs(given.a, given.b, given.benchmark)]
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
-        text = FORMATS[given.format](comparisons, width)
-        # Names in logs may hold characters that the terminal's encoding lacks.
-        encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
+        write_text(FORMATS[given.format](comparisons, output_width()), None)
     except ValueError as error:
         parser.error(clean(error))
     except BrokenPipeError:
@@ -64,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     parser.add_argument("a", metavar="A", help="a result, a submission, a folder of runs, or a log")
-    parser.add_argument("b", metavar="B", help="what to compare it with")
-    parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all that both have)")
+    parser.add_argument("b", metavar="B", help="the other one")
+    parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
     parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
     add_rules_option(parser)
     return parser

@@ -1,4 +1,4 @@
-"""What two results have in common and what not: facts and measures, side by side."""
+"""Compare two results: facts and measures side by side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURVE_POINTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ComparisonLine:
-    """One fact or measure; ABSENT on the side that does not say it, None for a measure that there is not."""
+    """One fact or measure; ABSENT for a fact that a side does not have, None for a missing measure."""
 
     what: str
     a: Any
@@ -30,13 +30,13 @@ class ComparisonLine:
 
     @property
     def ratio(self) -> float | None:
-        """B over A, of two numbers."""
+        """B / A, if both are numbers."""
         return self.b / self.a if is_number(self.a) and is_number(self.b) and self.a else None
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lines of one kind: "facts" are equal or differ, "measures" have a ratio; `same` equal facts are left out."""
+    """Lines of one kind: "facts" are equal or differ, "measures" have a ratio. same: number of omitted equal facts."""
 
     title: str
     kind: Literal["facts", "measures"]
@@ -48,8 +48,8 @@ class Section:
 class Comparison:
     """Two results of one benchmark side by side.
 
-    changes: what to change so that B trains with A's hyperparameters, as arguments of a shell.
-    as_overrides: they are keys of B's configuration, not of its log.
+    changes: `key=value` for B to train with A's hyperparameters, quoted for a shell. as_overrides: the keys are
+    those of B's configuration, not of its log.
     """
 
     benchmark: str
@@ -61,7 +61,7 @@ class Comparison:
 
 
 def compare(benchmark: str, a: Side, b: Side) -> Comparison:
-    """Return the two sides' results of a benchmark side by side."""
+    """Compare the results of two sides on a benchmark."""
     of_logs, of_configurations = ((of(a.runs), of(b.runs)) for of in (logged, configured))
     as_overrides = all(of_configurations)
     wanted, present = of_configurations if as_overrides else of_logs
@@ -87,7 +87,7 @@ def _facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = 
 
 
 def _measures(title: str, a: dict[str, Any], b: dict[str, Any]) -> Section:
-    """Return the section without what neither side has."""
+    """Return the section, without measures that neither side has."""
     lines = (ComparisonLine(key, a.get(key), b.get(key)) for key in dict.fromkeys((*a, *b)))
     return Section(title, "measures", tuple(line for line in lines if (line.a, line.b) != (None, None)))
 
@@ -113,7 +113,7 @@ def _about(side: Side) -> dict[str, Any]:
 
 
 def _system(side: Side) -> dict[str, Any]:
-    """Return what the system description says, and what logs of this suite say of versions, sources and machine."""
+    """Return the system description, and the versions, sources and machine in logs of this suite."""
     run = side.runs[0]
     facts = {"number_of_nodes (log)": run.nodes, "accelerators_per_node (log)": run.accelerators_per_node}
     if side.results and side.results.description:
@@ -176,7 +176,7 @@ def _steps(run: Run) -> float | None:
 
 
 def _trained(run: Run) -> float | None:
-    """Return the samples trained on until the last evaluation that counts; some logs count epochs from 0."""
+    """Return the samples trained until the last evaluation that counts; some logs count epochs from 0."""
     reference = reference_of(run.benchmark, run.variant)
     if reference is None or not is_number(run.convergence):
         return None
@@ -221,11 +221,11 @@ Points = list[tuple[float, float]]
 
 def _curve_title(side: Side) -> str:
     key = side.reference.target.key if side.reference else "quality"
-    return f"{key}, mean of the runs that got so far"
+    return f"{key}, mean of the runs that reached the epoch"
 
 
 def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
-    """Yield the mean quality of both sides at up to so many epochs at which A was evaluated and B was training."""
+    """Yield the mean quality of both sides at up to CURVE_POINTS epochs at which A was evaluated and B was training."""
     of_a, of_b = ([curve for curve in map(_curve, side.runs) if curve] for side in (a, b))
     if not of_a or not of_b:
         return
@@ -237,12 +237,12 @@ def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
 
 
 def _curve(run: Run) -> Points:
-    """Return (epoch, quality), ascending; of several evaluations of an epoch the last counts."""
+    """Return (epoch, quality), ascending; the last of several evaluations of an epoch counts."""
     return sorted({one.epoch: one.value for one in run.details.evaluations if one.epoch is not None}.items())
 
 
 def _spread(epochs: Sequence[float]) -> Iterable[float]:
-    """Return some of the epochs, evenly, with the first and the last."""
+    """Return at most CURVE_POINTS of the epochs, evenly spaced, including the first and the last."""
     if len(epochs) <= CURVE_POINTS:
         return epochs
     return [epochs[round(at * (len(epochs) - 1) / (CURVE_POINTS - 1))] for at in range(CURVE_POINTS)]
@@ -254,7 +254,7 @@ def _mean_at(curves: Iterable[Points], epoch: float) -> float | None:
 
 
 def _at(curve: Points, epoch: float) -> float | None:
-    """Return the quality at an epoch, between two evaluations on the line between them; None outside."""
+    """Return the quality at an epoch, interpolated linearly between evaluations; None outside the curve."""
     if not curve[0][0] <= epoch <= curve[-1][0]:
         return None
     after = bisect_left(curve, (epoch,))

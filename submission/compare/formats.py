@@ -1,4 +1,4 @@
-"""The formats of comparisons: `FORMATS[name](comparisons)` returns the text, with a last line end."""
+"""Write comparisons as plain text, Markdown or JSON: `FORMATS[name](comparisons, width)` returns the text."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from compliance.formats.markdown import code
 from compliance.formats.words import clean, counted
 from submission.compare.comparison import Comparison, ComparisonLine, Section
 from submission.compare.hyperparameters import ABSENT, Varied, same, yaml_text
-from submission.text_table import TextTable, markdown_text, shortened, terminal_text
+from submission.text_table import TextTable, markdown_text, plain_text, shortened
 
 Cells = tuple[str, ...]
 
-LONGEST_FACT: Final = 48
-"""Characters of a fact in a table; some system descriptions have values of hundreds."""
-MOST_RUNS: Final = 12
-"""Of so many runs each is shown; of more, only from where to where they reach."""
-UNLIMITED: Final = 1_000_000
-"""The width of what is no terminal."""
+MAX_FACT: Final = 48
+"""Maximum characters of a fact in a table; some system descriptions have hundreds."""
+MAX_LISTED_RUNS: Final = 12
+"""Up to this number of runs each value is shown; above it, only the range."""
 SMALLEST: Final = 0.001
-"""What is less, such as the minutes of an empty staging, is shown as that."""
+"""Smaller values, such as the minutes of an empty staging, are shown as `< 0.001`."""
 NUMERIC: Final = (False, False, False, False)
 
 
-def table(comparisons: list[Comparison], width: int = UNLIMITED) -> str:
-    """Return a table of each comparison in lines of at most so many letters, and all of what is to be changed."""
+def table(comparisons: list[Comparison], width: int | None = None) -> str:
+    """Return each comparison as a table in lines of at most `width` characters, and the changes, which are not cut."""
     blocks = []
     for one in comparisons:
         headings = (("", ""), ("A", clean(one.a.name)), ("B", clean(one.b.name)), ("", ""))
@@ -36,13 +34,13 @@ def table(comparisons: list[Comparison], width: int = UNLIMITED) -> str:
         for section in one.sections:
             head, *lines = _rows(section)
             rows += [("", "", "", ""), (head[0], "", "", head[3]), *(("  " + line[0], *line[1:]) for line in lines)]
-        blocks.append(terminal_text(TextTable(one.benchmark, headings, tuple(rows), NUMERIC), width))
+        blocks.append(plain_text(TextTable(one.benchmark, headings, tuple(rows), NUMERIC), width))
         blocks.append("\n".join([_ending(one), *(f"  {clean(change)}" for change in one.changes)]))
     return "\n\n".join(blocks) + "\n"
 
 
-def markdown(comparisons: list[Comparison], _: int = UNLIMITED) -> str:
-    """Return Markdown, in which nothing from a log is markup."""
+def markdown(comparisons: list[Comparison], _: int | None = None) -> str:
+    """Return the comparisons as Markdown; text from logs is escaped."""
     blocks = []
     for one in comparisons:
         blocks.append(f"## {one.benchmark}\n\nA: {code(one.a.name)}  \nB: {code(one.b.name)}")
@@ -55,13 +53,13 @@ def markdown(comparisons: list[Comparison], _: int = UNLIMITED) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def as_json(comparisons: list[Comparison], _: int = UNLIMITED) -> str:
-    """Return one JSON object in ASCII; what a side does not say is not there."""
+def as_json(comparisons: list[Comparison], _: int | None = None) -> str:
+    """Return the comparisons as one JSON object in ASCII; absent values are left out."""
     document = {"schema": 1, "comparisons": [_document(one) for one in comparisons]}
     return json.dumps(finite(document), indent=1) + "\n"
 
 
-FORMATS: Final[dict[str, Callable[[list[Comparison], int], str]]] = {
+FORMATS: Final[dict[str, Callable[[list[Comparison], int | None], str]]] = {
     "table": table,
     "markdown": markdown,
     "json": as_json,
@@ -72,7 +70,7 @@ FORMATS: Final[dict[str, Callable[[list[Comparison], int], str]]] = {
 
 
 def _rows(section: Section) -> list[Cells]:
-    """Return the heading and the lines as cells that are safe to print."""
+    """Return heading and lines of a section as cells that are safe to print."""
     measures = section.kind == "measures"
     rows: list[Cells] = [(section.title, "A", "B", "B / A" if measures else "")]
     rows += [_measures(line) if measures else _facts(line) for line in section.lines]
@@ -89,8 +87,8 @@ def _measures(line: ComparisonLine) -> Cells:
 def _measure(value: Any) -> str:
     if isinstance(value, tuple):
         known = [number for number in value if number is not None]
-        if len(value) <= MOST_RUNS or not known:
-            # Three digits are enough for one of many.
+        if len(value) <= MAX_LISTED_RUNS or not known:
+            # Three digits are enough for a value among many.
             return " ".join(_measure(number and float(f"{number:.3g}")) for number in value)
         return f"{_measure(min(known))} to {_measure(max(known))}"
     if not is_number(value):
@@ -109,13 +107,13 @@ def _facts(line: ComparisonLine) -> Cells:
 
 
 def _fact(value: Any) -> str:
-    """Return a logged value; text in quotes only where it could be taken for something else."""
+    """Return a logged value; text is quoted only if it could be read as another type."""
     if value is ABSENT:
         return "–"
     if isinstance(value, Varied):
         return ", ".join(f"{_fact(one)} ({counted(runs, 'run')})" for one, runs in value.counts)
     text = value if isinstance(value, str) and not _is_json(value) else yaml_text(value)
-    return shortened(text, LONGEST_FACT)
+    return shortened(text, MAX_FACT)
 
 
 def _is_json(text: str) -> bool:
@@ -127,7 +125,7 @@ def _is_json(text: str) -> bool:
 
 
 def _ending(one: Comparison) -> str:
-    """Return the line before the changes."""
+    """Return the line that introduces the changes."""
     if not one.changes:
         return "B has A's hyperparameters."
     if one.as_overrides:

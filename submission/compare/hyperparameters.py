@@ -1,4 +1,4 @@
-"""What a person has to change to train with the hyperparameters of somebody else's runs."""
+"""Compare the hyperparameters of two sides, and list the changes that make them equal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Final
 from compliance.logs.run import Run
 
 PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
-NO_TEXT: Final = {"null", "true", "false"}
-"""Words that YAML takes for something else than text."""
+YAML_KEYWORDS: Final = {"null", "true", "false"}
+"""Words that YAML does not read as text."""
 
-NO_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
-"""Settings of a log that are about machine and data, or are drawn anew for each run."""
+NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
+"""Settings in a log about machine and data, or drawn for each run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Stands where a side does not say a value; None is a value that it says."""
+    """A value that a side does not have, in contrast to the value None."""
 
 
 ABSENT: Final = Absent()
@@ -29,32 +29,32 @@ ABSENT: Final = Absent()
 
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """Several values of one key: each with the number of runs that have it."""
+    """The values of a key that differs between runs, each with its number of runs."""
 
     counts: tuple[tuple[Any, int], ...]
 
 
 def logged(runs: Iterable[Run]) -> dict[str, Any]:
-    """Return the hyperparameters by their keys in the log; what differs between the runs is `Varied`."""
+    """Return the hyperparameters by log key; values that differ between the runs are `Varied`."""
     return _common(runs, _logged)
 
 
 def configured(runs: Iterable[Run]) -> dict[str, Any]:
-    """Return the settings by their keys in the configuration, where all logs tell it as this suite's do; else {}."""
+    """Return the settings by configuration key if all logs contain their configuration, as this suite's do; else {}."""
     runs = list(runs)
     return _common(runs, _configuration) if all(map(_configuration, runs)) else {}
 
 
 def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose values differ or that only one side has: first those of `mine`, in its order."""
+    """Return the keys that differ or exist on one side only: first those of `mine`, in its order."""
     keys = dict.fromkeys((*mine, *other))
     return [key for key in keys if not same(mine.get(key, ABSENT), other.get(key, ABSENT))]
 
 
 def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """Return `key=value`, as the shell wants it, for each key that has another value or none in `present`.
+    """Return `key=value`, quoted for a shell, for each key with another value or none in `present`.
 
-    What differs between the runs of `wanted` is left out: there is no one value to take.
+    Keys that differ between the runs of `wanted` are left out, because they have no single value.
     """
     return [
         shlex.quote(f"{key}={yaml_text(wanted[key])}")
@@ -64,20 +64,20 @@ def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal; 1 and 1.0 are, 1 and True are not, NaN is itself."""
+    """Return whether two values are equal; 1 equals 1.0 but not True, NaN equals NaN."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     return bool(one == other) or repr(one) == repr(other)
 
 
 def yaml_text(value: Any) -> str:
-    """Return a value as YAML in one line; text stands in quotes only if it would be read as something else."""
+    """Return a value as one line of YAML; text is quoted only if it would be read as another type."""
     if isinstance(value, str):
-        return value if PLAIN_WORD.fullmatch(value) and value.lower() not in NO_TEXT else json.dumps(value)
+        return value if PLAIN_WORD.fullmatch(value) and value.lower() not in YAML_KEYWORDS else json.dumps(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(yaml_text, value))}]"
     if isinstance(value, dict):
-        # JSON has made text of numbers that are keys, such as the epochs of a schedule.
+        # JSON turns numeric keys, such as the epochs of a schedule, into text.
         pairs = (
             (key if re.fullmatch(r"-?\d+", key) else yaml_text(key), yaml_text(item)) for key, item in value.items()
         )
@@ -86,7 +86,7 @@ def yaml_text(value: Any) -> str:
 
 
 def _configuration(run: Run) -> dict[str, Any]:
-    """Return those keys of the configuration in a log, with dots, of which it says that they are hyperparameters."""
+    """Return the values in the logged configuration that the log lists as hyperparameters, by dotted key."""
     names = run.details.provenance.get("hyperparameters")
     tree = run.details.provenance.get("config")
     found: dict[str, Any] = {}
@@ -99,8 +99,7 @@ def _configuration(run: Run) -> dict[str, Any]:
 
 
 def _logged(run: Run) -> Mapping[str, Any]:
-    said = run.details.hyperparameters
-    return {key: value for key, value in said.items() if key not in NO_HYPERPARAMETERS}
+    return {key: value for key, value in run.details.hyperparameters.items() if key not in NOT_HYPERPARAMETERS}
 
 
 def _common(runs: Iterable[Run], settings: Callable[[Run], Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: which results two paths hold, and which of them belong together."""
+"""The two sides of a comparison: find the results below two paths, and pair them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compliance.model.result_set import ResultSet
 class Side:
     """The runs of one benchmark on one side, at least one.
 
-    results: the set that they are, None for logs judged one by one.
+    results: their result set, None for single logs.
     """
 
     path: str
@@ -28,17 +28,17 @@ class Side:
 
     @property
     def name(self) -> str:
-        """How a report calls the result; the path of what is no result."""
+        """The name of the result set, or the path of single logs."""
         return self.results.name if self.results else self.path
 
     @property
     def scaling(self) -> str:
-        """Time to train ("strong") or throughput ("weak"); single logs are of the first kind."""
+        """Time to train ("strong") or throughput ("weak"); single logs count as the former."""
         return self.results.scaling if self.results else STRONG
 
     @property
     def variant(self) -> str:
-        """The variant of the problem that the first run is about."""
+        """The problem variant of the first run."""
         return self.runs[0].variant
 
     @property
@@ -48,33 +48,35 @@ class Side:
 
     @property
     def unit(self) -> str:
-        """What the runs count until they converge."""
+        """The unit of convergence: epochs or samples."""
         return self.reference.epoch_unit if self.reference else "epochs"
 
     @property
     def scale(self) -> int | None:
-        """Accelerators of a run (nodes or host processors of a system without), if all runs agree."""
+        """Accelerators of a run (nodes or processors of a system without), None if the runs differ."""
         scales = {run.scale for run in self.runs}
         alone = scales.pop() if len(scales) == 1 else None
         return self.results.instance_scale if self.results else alone
 
     def mean(self, measure: Callable[[Run], float | None]) -> float | None:
-        """Return the mean of what the runs have; None if none has it."""
+        """Return the mean of a measure over the runs that have it; None if none has."""
         known = [value for value in map(measure, self.runs) if value is not None]
         return fmean(known) if known else None
 
 
 def pairs(a: str, b: str, benchmark: str | None = None) -> list[tuple[str, Side, Side]]:
-    """Return (benchmark, A, B) for each benchmark that both paths have: those of the same scaling, else the only ones.
+    """Return (benchmark, A, B) for each common benchmark: results of the same scaling, else the only ones.
 
-    Raises ValueError if there is none, or a path has several results to choose from.
+    Raises ValueError without a common benchmark, or if a path has several results of one.
     """
     of_a, of_b = _results(a), _results(b)
     common = [name for name in REFERENCES if name in of_a and name in of_b and benchmark in (None, name)]
     if not common:
-        held = "; ".join(f"{path} holds {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
+        found = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
         wanted = f"results of {benchmark}" if benchmark else "results of one benchmark"
-        raise ValueError(f"expected {wanted} on both sides: {held}. python -m compliance.check says what the logs are")
+        raise ValueError(
+            f"expected {wanted} on both sides: {found}. python -m compliance.check shows what the logs are"
+        )
     return [
         (name, _only(of_a[name], a, name, scaling), _only(of_b[name], b, name, scaling))
         for name in common
@@ -83,16 +85,16 @@ def pairs(a: str, b: str, benchmark: str | None = None) -> list[tuple[str, Side,
 
 
 def _results(path: str) -> dict[str, list[Side]]:
-    """Return the results below a path by benchmark; logs that form no result are one together."""
+    """Return the results below a path by benchmark; logs outside of result sets form one side per benchmark."""
     report = check_paths([path], Options(allow_mini=True, progress=sys.stderr.isatty(), details=True))
     found: dict[str, list[Side]] = {}
     for results in report.sets:
         if results.benchmark and results.runs:
             found.setdefault(results.benchmark, []).append(Side(results.folder, results.runs, results))
-    members = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
+    in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
     alone: dict[str, list[Run]] = {}
     for run in report.runs:
-        if run.benchmark and id(run) not in members:
+        if run.benchmark and id(run) not in in_sets:
             alone.setdefault(run.benchmark, []).append(run)
     for name, runs in alone.items():
         found.setdefault(name, []).append(Side(path, runs))
@@ -100,15 +102,15 @@ def _results(path: str) -> dict[str, list[Side]]:
 
 
 def _scalings(a: list[Side], b: list[Side]) -> list[str]:
-    """Return the scalings that both sides have; "" for any if they have none in common."""
+    """Return the scalings of both sides; [""], meaning any, if they have none in common."""
     both = {side.scaling for side in a} & {side.scaling for side in b}
     return [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]
 
 
 def _only(sides: list[Side], path: str, benchmark: str, scaling: str) -> Side:
-    """Return the one side of a scaling."""
+    """Return the single result of a scaling; raise ValueError if there are several."""
     fitting = [side for side in sides if side.scaling == (scaling or side.scaling)]
     if len(fitting) > 1:
         folders = ", ".join(side.path for side in fitting)
-        raise ValueError(f"{path} holds {len(fitting)} results of {benchmark}; name the folder of one: {folders}")
+        raise ValueError(f"{path} has {len(fitting)} results of {benchmark}; name the folder of one: {folders}")
     return fitting[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from submission.round.plan import Setup
 from submission.round.runs import Runs
 from submission.summary.formats import table_text
 from submission.system.describe import describe, render
+from submission.text_table import output_width
 
 PACKAGE: Final = "package"
 REPORT: Final = "report.html"
@@ -78,8 +78,8 @@ class RoundPackage:
         options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
         report = check_paths([package.root], options)
         write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
-        print(f"\n{FORMATS['text'](report, Style(width=width, base=os.getcwd()))}\n{table_text(report, width)}")
+        width = output_width()
+        print(f"\n{FORMATS['text'](report, Style(width=width or 100, base=os.getcwd()))}\n{table_text(report, width)}")
         print(clean(f"package: {package.root}"))
         print(clean(f"report:  {self.folder / REPORT}"), flush=True)
         if report.verdict == INCOMPLETE:

@@ -1,1 +1,1 @@
-"""Summarise results as a table."""
+"""Summarise results as tables."""

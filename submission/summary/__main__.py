@@ -1,9 +1,8 @@
-"""The command `python -m submission.summary`: what results score, as tables."""
+"""The command `python -m submission.summary`: show the scores of results as tables."""
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,44 +10,45 @@ from pathlib import Path
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
-from submission.summary.formats import WIDTH, csv_summary, json_summary, markdown_summary, terminal_summary
-from submission.summary.rows import NoResults, differences, read_rows
+from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary
+from submission.summary.rows import NoResultsError, differences, read_rows
+from submission.text_table import output_width
 
 EXAMPLES = """\
 examples:
   python -m submission.summary hpc_results_v3.0/                   the tables of a round
-  python -m submission.summary my_organisation/ --allow-mini       results on the mini problems too
-  python -m submission.summary v2.0/ --previous v1.0/              and what changed since then
+  python -m submission.summary my_organisation/ --allow-mini       including mini problems
+  python -m submission.summary v2.0/ --previous v1.0/              also compare with the previous round
   python -m submission.summary v2.0/ --format csv -o tables/       time_to_train.csv and throughput.csv
   python -m submission.summary v2.0/ --format markdown -o table.md
 
-exit status: 0 there are results (whether they pass: python -m compliance.check), 1 there are none, 2 wrong use
+exit status: 0 there are results (to check them: python -m compliance.check), 1 there are none, 2 wrong use
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _summarise(given), (OSError, NoResults))
+    return run_command(lambda: _summarise(given), (OSError, NoResultsError))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="python -m submission.summary",
-        description="Show what results of MLPerf HPC score: of a submission, or of all submissions of a round.",
+        description="Show the scores of results as tables: of one submission, or of all submissions of a round.",
         epilog=EXAMPLES,
     )
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs"
     )
-    parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the round before")
+    parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
     parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
     add_rules_option(parser)
     parser.add_argument(
         "--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there (csv: a folder, for its files)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
     return parser
 
 
@@ -60,8 +60,7 @@ def _summarise(given: argparse.Namespace) -> int:
         _write_tables(csv_summary(found, changes), given)
         return 0
     if given.format == "table":
-        width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() and not given.output else WIDTH
-        text = terminal_summary(found, changes, width)
+        text = plain_summary(found, changes, None if given.output else output_width())
     else:
         text = (json_summary if given.format == "json" else markdown_summary)(found, changes)
     refuse_to_overwrite(given.output, (*given.paths, *given.previous))
@@ -70,14 +69,14 @@ def _summarise(given: argparse.Namespace) -> int:
 
 
 def _write_tables(texts: Mapping[str, str], given: argparse.Namespace) -> None:
-    """Write each table into its own file of the folder; one table alone may go to standard output."""
+    """Write each table to its own file in the folder; a single table may go to standard output."""
     if given.output is None:
         if len(texts) > 1:
-            raise UsageError(f"{len(texts)} tables ({', '.join(texts)}) need a folder: -o FOLDER")
+            raise UsageError(f"{len(texts)} tables ({', '.join(texts)}) need a folder: use -o FOLDER")
         write_text(next(iter(texts.values())), None)
         return
     if given.output.exists() and not given.output.is_dir():
-        raise UsageError(f"-o {given.output} is a file; csv needs a folder, for a file of each table")
+        raise UsageError(f"-o {given.output} is a file; expected a folder, because csv writes one file per table")
     given.output.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         refuse_to_overwrite(given.output / name, (*given.paths, *given.previous))

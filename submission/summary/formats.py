@@ -1,4 +1,4 @@
-"""The tables of a round as text: for a terminal, as Markdown, JSON and CSV. The last two hold all that is known."""
+"""Write the tables of a round as plain text, Markdown, JSON or CSV; the last two contain all fields."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.version import VERSION
 from submission.summary.rows import Difference, Row, rows
-from submission.text_table import TextTable, csv_text, markdown_text, terminal_text
+from submission.text_table import TextTable, csv_text, markdown_text, plain_text
 
 SCHEMA: Final = 1
-"""Of the JSON; members may be added under this number, none changes its meaning or goes."""
-WIDTH: Final = 120
-"""Letters of a line where nobody says how wide a terminal is."""
+"""Version of the JSON format; under the same number fields are only added, never changed or removed."""
+NOTE_WIDTH: Final = 120
+"""Characters per line of the notes where the output has no width."""
 
 TITLES: Final = {
     STRONG: "Time to train (strong scaling): TTT is the mean without the fastest and the slowest run",
@@ -30,45 +30,46 @@ NAMES: Final = (("verdict", ""), ("organisation", ""), ("system", ""))
 SIZE: Final = (("units", ""), ("batch", "size"))
 SCORES: Final = {
     STRONG: (("TTT", "min"), ("norm.", "min"), ("scaled", "min")),
-    WEAK: (("models", ""), ("units", "each"), ("TTTa", "min"), ("models", "/min"), ("norm.", "/min")),
+    WEAK: (("models", ""), ("per", "model"), ("TTTa", "min"), ("models", "/min"), ("norm.", "/min")),
 }
 ENDING: Final = (("epochs", ""), ("RCP", ""), ("staging", "min"), ("energy", "MJ"), ("runs", ""))
 EXPLANATION: Final = (
-    "units: accelerators, or processors of a system without; epochs: to the target, * samples instead; "
-    "RCP: convergence against the reference, with its factor on the score if that is not 1"
+    "units: accelerators, or processors of a system without; epochs: to the target, * means samples; "
+    "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
 
-WHO: Final = (
+RESULT_COLUMNS: Final = (
     *("round", "organisation", "division", "availability", "system", "nodes", "processor", "processors"),
     *("accelerator", "accelerators", "framework", "benchmark", "mini", "batch_size"),
 )
-HOW: Final = (
+RUN_COLUMNS: Final = (
     *("convergence", "convergence_unit", "rcp", "rcp_factor", "staging_minutes", "energy_joules"),
     *("runs", "required_runs", "incomplete", "run_minutes", "verdict"),
 )
 CSV_COLUMNS: Final = {
     STRONG: {
-        **{name: name for name in WHO},
+        **{name: name for name in RESULT_COLUMNS},
         **{"time_to_train_minutes": "minutes", "normalised_minutes": "normalised", "scaled_minutes": "scaled"},
-        **{name: name for name in HOW},
+        **{name: name for name in RUN_COLUMNS},
     },
     WEAK: {
-        **{name: name for name in (*WHO, "models", "instance_scale")},
+        **{name: name for name in (*RESULT_COLUMNS, "models", "instance_scale")},
         **{"time_to_train_all_minutes": "minutes", "models_per_minute": "models_per_minute"},
         **{"normalised_models_per_minute": "normalised"},
-        **{name: name for name in HOW},
+        **{name: name for name in RUN_COLUMNS},
     },
 }
-"""The headings of the CSV file of each kind of scaling, with their units, and the members of a row."""
+"""Headings of the CSV file of each kind of scaling, with units, and the fields of a row."""
 CSV_DIFFERENCES: Final = (
     *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
 )
 
 
-def terminal_summary(rows: Sequence[Row], changes: Sequence[Difference] = (), width: int = WIDTH) -> str:
-    """Return the tables of a round for a terminal of so many columns, what is incomplete, and what changed."""
-    blocks = [terminal_text(table, width) for table in _tables(rows, changes)]
-    lines = [line for note in _notes(rows) for line in textwrap.wrap(note, width, subsequent_indent="  ")]
+def plain_summary(rows: Sequence[Row], changes: Sequence[Difference] = (), width: int | None = None) -> str:
+    """Return the tables and notes of a round in lines of at most `width` characters; None: nothing is cut."""
+    blocks = [plain_text(table, width) for table in _tables(rows, changes)]
+    wrapped = width or NOTE_WIDTH
+    lines = [line for note in _notes(rows) for line in textwrap.wrap(note, wrapped, subsequent_indent="  ")]
     return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
 
 
@@ -79,7 +80,7 @@ def markdown_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) ->
 
 
 def json_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str:
-    """Return all members of the rows as JSON: units are in their names, or in the docstrings of Row and Difference."""
+    """Return all fields of the rows as JSON; units are in their names, or in the docstrings of Row and Difference."""
     document = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -90,15 +91,15 @@ def json_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str
 
 
 def csv_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> dict[str, str]:
-    """Return CSV tables by the names of their files: time_to_train.csv, throughput.csv, differences.csv."""
+    """Return CSV tables by file name: time_to_train.csv, throughput.csv, differences.csv."""
     texts = {}
     for scaling, name in ((STRONG, "time_to_train.csv"), (WEAK, "throughput.csv")):
         columns = CSV_COLUMNS[scaling]
-        found = [[_csv_value(row, member) for member in columns.values()] for row in rows if row.scaling == scaling]
+        found = [[_csv_value(row, field) for field in columns.values()] for row in rows if row.scaling == scaling]
         if found:
             texts[name] = csv_text(tuple(columns), found)
     if changes:
-        cells = [[_csv_value(change, member) for member in CSV_DIFFERENCES] for change in changes]
+        cells = [[_csv_value(change, field) for field in CSV_DIFFERENCES] for change in changes]
         texts["differences.csv"] = csv_text(CSV_DIFFERENCES, cells)
     return texts
 
@@ -107,7 +108,7 @@ def csv_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> dict
 
 
 def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTable]:
-    """Return a table for each round and kind of scaling of which there are results, and one of what changed."""
+    """Return a table for each round and kind of scaling, and one of the differences to the previous round."""
     tables = []
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
         found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
@@ -120,10 +121,10 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Return what a reader of the tables must know: units, results on mini problems, results that lack runs."""
+    """Return the notes below the tables: units, mini problems, and missing runs."""
     found = [EXPLANATION]
     if any(row.mini for row in rows):
-        found.append("(mini): a result on a mini problem is no MLPerf result")
+        found.append("(mini): a result on a mini problem, not an MLPerf result")
     for row in rows:
         if row.incomplete:
             name = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
@@ -131,8 +132,8 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _csv_value(row: Row | Difference, member: str) -> object:
-    value = getattr(row, member)
+def _csv_value(row: Row | Difference, field: str) -> object:
+    value = getattr(row, field)
     if isinstance(value, tuple):
         return " ".join(map(repr, value))
     return clean(value) if isinstance(value, str) else value
@@ -152,7 +153,7 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
     headings = tuple((name, "") for name in ("organisation", "scaling", "before", "now", "speed-up"))
     groups = tuple(f"{_benchmark(change)}, {clean(change.division)}" for change in changes)
     return TextTable(
-        "Best passing score, now and in the round before", headings, cells, (*(False,) * 2, *(True,) * 3), groups
+        "Best passing score, now and in the previous round", headings, cells, (*(False,) * 2, *(True,) * 3), groups
     )
 
 
@@ -197,6 +198,6 @@ def _ending(row: Row) -> tuple[str, ...]:
     )
 
 
-def table_text(report: Report, width: int = WIDTH) -> str:
-    """Return the tables of a report for a terminal of so many columns."""
-    return terminal_summary(rows(report), width=width)
+def table_text(report: Report, width: int | None = None) -> str:
+    """Return the tables of a report in lines of at most `width` characters; None: nothing is cut."""
+    return plain_summary(rows(report), width=width)

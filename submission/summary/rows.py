@@ -1,4 +1,4 @@
-"""The rows of the table of a round: what each result scores, how it converged, on which system; and what changed.
+"""The rows of the tables of a round: score, convergence and system of each result; and differences between rounds.
 
 All numbers come from the report of `compliance.engine.check_paths`, so that there is one verdict and one score.
 """
@@ -24,23 +24,23 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
 
-EVERYBODY: Final = "(all)"
-"""Stands for the organisation in the lines about the best score of a round."""
+ALL_ORGANISATIONS: Final = "(all)"
+"""Placeholder for the organisation in the rows with the best score of a round."""
 
 Key = tuple[str, bool, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One result. None or "" stands for what neither logs nor system description say.
+    """One result. None or "" means that neither logs nor system description have the value.
 
     verdict: PASS, WARN, INCOMPLETE or FAIL of the result with its logs. availability: status of the system.
-    nodes, processors, accelerators: of the system; of a folder without system description, of one run.
-    run_minutes: of the accepted runs, ascending. minutes: time to train, or of a throughput from the first start to
+    nodes, processors, accelerators: of the system; without system description, of one run.
+    run_minutes: of the accepted runs, ascending. minutes: time to train, or for throughput from the first start to
     the last stop. convergence: mean length of the runs, in convergence_unit (epochs or samples).
-    rcp: what the checker says of it; rcp_factor: what the score is multiplied by, None unless it passed.
-    normalised: the score with this factor: minutes, or of a throughput models per minute; scaled: minutes with the
-    committee's factor. staging_minutes: mean of the runs. incomplete: such as "1 of 10 runs", "" if there are enough.
+    rcp: the verdict on convergence; rcp_factor: its factor on the score, None unless it passed.
+    normalised: the score with this factor: minutes, or for throughput models per minute; scaled: minutes with the
+    committee's factor. staging_minutes: mean of the runs. incomplete: such as "1 of 10 runs", "" if complete.
     """
 
     verdict: str
@@ -78,25 +78,28 @@ class Row:
 
     @property
     def score(self) -> float | None:
-        """What counts: minutes (less is better) or models per minute (more is better), normalised where it is."""
+        """The score: minutes (less is better) or models per minute (more is better), normalised if possible."""
         raw = self.models_per_minute if self.scaling == WEAK else self.minutes
         return raw if self.normalised is None else self.normalised
 
 
-class NoResults(ValueError):
-    """The paths hold no result; the message says what would be one."""
+class NoResultsError(ValueError):
+    """The paths contain no result; the message says what was expected."""
 
 
 def read_rows(paths: Sequence[str], round_: str | None, allow_mini: bool) -> list[Row]:
-    """Return the rows of all results below the paths; NoResults if there are none, UsageError if a path is missing."""
+    """Return the rows of all results below the paths.
+
+    Raises NoResultsError if there are none, UsageError for a path that does not exist.
+    """
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
     found = rows(check_paths(paths, Options(round=round_, allow_mini=allow_mini, progress=sys.stderr.isatty())))
     if not found:
-        raise NoResults(
+        raise NoResultsError(
             f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
-            "logs of several runs; a single log: python -m compliance.check"
+            "logs of several runs; for a single log use python -m compliance.check"
         )
     return found
 
@@ -118,9 +121,9 @@ def _row(results: ResultSet, verdict: str) -> Row:
     return Row(
         verdict=verdict,
         round=results.round,
-        organisation=results.organisation or _said(results, "submission_org"),
+        organisation=results.organisation or _common_value(results, "submission_org"),
         division=results.division or "",
-        system=results.system or _said(results, "submission_platform"),
+        system=results.system or _common_value(results, "submission_platform"),
         scaling=results.scaling,
         benchmark=results.benchmark or results.folder_benchmark,
         mini=results.mini,
@@ -133,14 +136,14 @@ def _row(results: ResultSet, verdict: str) -> Row:
     )
 
 
-def _said(results: ResultSet, key: str) -> str:
-    """Return what all logs of a folder without package say, "" if they do not agree."""
+def _common_value(results: ResultSet, key: str) -> str:
+    """Return the value of a submission key if all logs agree, else ""."""
     said = {text for run in results.runs if isinstance(text := run.submission.get(key), str)}
     return said.pop() if len(said) == 1 else ""
 
 
 def _machine(results: ResultSet) -> dict[str, Any]:
-    """Return the fields of a row that are about the system."""
+    """Return the fields of a row about the system."""
     described = results.description or SystemDescription("", "")
     run = results.runs[0] if results.runs else Run("", results.round)
     nodes = described.count("number_of_nodes")
@@ -149,7 +152,7 @@ def _machine(results: ResultSet) -> dict[str, Any]:
         nodes, each = int(run.nodes), int(run.accelerators_per_node) if is_number(run.accelerators_per_node) else None
     processors = described.count("host_processors_per_node")
     return {
-        "availability": _text(described, "status") or _said(results, "submission_status"),
+        "availability": _text(described, "status") or _common_value(results, "submission_status"),
         "nodes": nodes,
         "processor": _text(described, "host_processor_model_name"),
         "processors": None if nodes is None or processors is None else nodes * processors,
@@ -165,7 +168,7 @@ def _text(description: SystemDescription, name: str) -> str:
 
 
 def _outcome(results: ResultSet) -> dict[str, Any]:
-    """Return the fields of a row that are about score and convergence."""
+    """Return the fields of a row about score and convergence."""
     verdict, score = convergence_of(results), results.score
     factor = verdict.normalization if verdict and verdict.passed else None
     fields: dict[str, Any] = {
@@ -203,9 +206,9 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The best passing score in two rounds, normalised where it is: minutes (less is better) or models per minute.
+    """The best passing scores of two rounds: minutes (less is better) or models per minute, normalised if possible.
 
-    before, now: None if there was no such result, or none that passed. speedup: above 1 if now is better.
+    before, now: None if there was no passing result. speedup: above 1 if now is better.
     """
 
     organisation: str
@@ -219,16 +222,16 @@ class Difference:
 
     @property
     def speedup(self) -> float | None:
-        """How many times better it is now, or None without a score in both rounds."""
+        """The ratio of the scores, above 1 if now is better; None without a score in both rounds."""
         if not self.before or not self.now:
             return None
         return self.now / self.before if self.scaling == WEAK else self.before / self.now
 
 
 def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference]:
-    """Return the changes from one round to another, by benchmark and organisation; letter case makes no difference.
+    """Return the changes from one round to another, by benchmark and organisation, ignoring letter case.
 
-    What passed in neither round is left out.
+    Results that passed in neither round are left out.
     """
     before, now = _best(previous), _best(rows)
     names = {row.organisation.lower(): row.organisation for row in (*previous, *rows)}
@@ -244,7 +247,7 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
 def _best(rows: Iterable[Row]) -> dict[Key, float | None]:
     best: dict[Key, float | None] = {}
     for row in rows:
-        for organisation in (row.organisation.lower(), EVERYBODY):
+        for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
             scores = [best.get(key), row.score if row.verdict in PASSING else None]
             known = [score for score in scores if score is not None]

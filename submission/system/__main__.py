@@ -13,6 +13,7 @@ from typing import Final
 from common.command import CommandParser, UsageError, run_command
 from common.files import whole_file
 from compliance.check_system import check_description
+from compliance.cli import write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS, Style
 from compliance.formats.words import clean
@@ -125,8 +126,7 @@ def _check(given: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns if terminal else 100
     style = Style(color=terminal and "NO_COLOR" not in os.environ, width=width, base=os.getcwd())
     text = FORMATS["text"](report, style)
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    write_text(text, None)
     return report.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Two results side by side: what the command shows of hyperparameters, convergence, time and systems."""
+"""Two results side by side: hyperparameters, convergence, times and systems."""
 
 import json
 import shlex
@@ -28,7 +28,7 @@ def compared(*arguments, capsys):
 
 
 def lines(comparison, title):
-    """Return the lines of the section with this title, by their subject."""
+    """Return the lines of the section with this title, by name."""
     return {
         line["what"]: line
         for section in comparison["sections"]
@@ -52,7 +52,7 @@ def with_config(log, **changes):
 
 @pytest.fixture
 def packages(tmp_path):
-    """Two submissions: the second with another rate, with an own key, and slower to converge; one run stands out."""
+    """Return two submissions; the second has another rate, an extra key, slower convergence, and one different run."""
     a = SamplePackage("cosmoflow", runs=10, epochs=25)
     settings = {"opt_base_learning_rate": 0.012, "gradient_accumulation_steps": 2}
     b = SamplePackage("cosmoflow", runs=10, epochs=30, settings=settings)
@@ -71,7 +71,7 @@ def test_packages(packages, capsys):
     assert logged["opt_name"]["a"] == logged["opt_name"]["b"] == "sgd"
     system = lines(comparison, "System")
     assert system["accelerator_model_name"]["b"] == "faster" and "host_networking" not in system
-    # B's logs tell no configuration: keys of the log.
+    # B's logs have no configuration, so the changes are keys of the log.
     assert comparison["changes"] == ["opt_base_learning_rate=0.006", "dropout=0.0"]
     assert not comparison["as_overrides"]
 
@@ -132,7 +132,7 @@ def test_logs_of_this_suite_give_overrides(tmp_path, capsys):
 
 
 def test_overrides_are_read_as_the_same_values(tmp_path, capsys):
-    """What the command prints gives the trainer's configuration of A."""
+    """The printed overrides turn B's configuration into A's."""
     pytest.importorskip("torch")
     from common.config import leaves, rebuild, to_dict
     from common.provenance import shown_path
@@ -165,14 +165,14 @@ def test_several_benchmarks_and_scalings(tmp_path, capsys):
     assert [lines(one, "Score").keys() & {"models/min"} for one in found] == [set(), set(), {"models/min"}]
     (only,) = compared(a, b, "--benchmark", "deepcam", capsys=capsys)
     assert only["benchmark"] == "deepcam"
-    # Strong against weak, named as folders.
+    # Strong compared with weak, named as folders.
     folders = [f"{a}/results/example_n64/{scaling}/oc20" for scaling in ("strong", "weak")]
     (mixed,) = compared(*folders, capsys=capsys)
     assert lines(mixed, "Runs")["scaling"]["b"] == "weak"
 
 
-def test_curves_of_other_epochs_meet_between_evaluations(tmp_path, capsys):
-    """Epochs of openfold count samples, so that other batch sizes are evaluated at other counts."""
+def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
+    """openfold counts samples, so different batch sizes are evaluated at different counts."""
     a = write(tmp_path / "a.txt", SampleLog("openfold", epochs=2))
     b = write(tmp_path / "b.txt", SampleLog("openfold", epochs=4, settings={"global_batch_size": 192}))
     (comparison,) = compared(a, b, capsys=capsys)
@@ -194,6 +194,14 @@ def test_tables_for_people(packages, capsys):
         found = next(line for line in text.splitlines() if line.strip().startswith(row))
         assert "0.006" in found and "differs" in found
     assert "only B" in text and "1.19" in text
+
+
+def test_tables_respect_columns(packages, monkeypatch, capsys):
+    assert main([*packages]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 90
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main([*packages]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
 
 
 def test_hostile_text_stays_text(tmp_path, capsys):
@@ -237,9 +245,9 @@ def test_wrong_use(packages, tmp_path, capsys):
     for arguments, said in (
         ([a], "required: B"),
         ([a, "nowhere"], "no such file or folder: nowhere"),
-        ([a, other], "holds cosmoflow"),
+        ([a, other], "has cosmoflow"),
         ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
-        ([a, __file__], "holds none"),
+        ([a, __file__], "has none"),
         ([repository, a], "2 results of cosmoflow; name the folder of one"),
         ([a, b, "--format", "html"], "invalid choice"),
     ):
@@ -249,7 +257,7 @@ def test_wrong_use(packages, tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_inputs_stay_as_they_are(packages, capsys):
+def test_inputs_are_not_changed(packages, capsys):
     def contents():
         return {path: path.read_bytes() for root in packages for path in Path(root).rglob("*") if path.is_file()}
 

@@ -1,8 +1,9 @@
-"""The table of a round, as rows and as text, and the command that shows it."""
+"""The tables of a round, as rows and as text, and the command that shows them."""
 
 import csv
 import io
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from compliance.check import check
 from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
-from submission.summary.formats import csv_summary, json_summary, markdown_summary, table_text, terminal_summary
+from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary, table_text
 from submission.summary.rows import differences, rows
-from submission.text_table import TextTable, shortened, terminal_text
+from submission.text_table import TextTable, plain_text, shortened
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
 
@@ -46,14 +47,14 @@ def test_row_of_a_time_to_train(folder):
     assert row.score == row.normalised == row.minutes and row.scaled is None and row.models is None
 
 
-def test_raw_normalised_and_scaled_score_stand_side_by_side(folder):
+def test_a_row_has_raw_normalised_and_scaled_scores(folder):
     package = SamplePackage(epochs=[22, 22, 23, 22, 23, 22, 23, 22, 23, 23]).file(
         "scaling.json", '{"scaling_factor": 2}'
     )
     row = row_of(package, folder)
     assert row.rcp == "passed" and row.rcp_factor == pytest.approx(22.8333 / row.convergence, rel=1e-4)
     assert row.normalised == pytest.approx(row.minutes * row.rcp_factor) and row.scaled == 2 * row.minutes
-    assert "×1.0" in terminal_summary([row])
+    assert "×1.0" in plain_summary([row])
 
 
 def test_too_fast_and_open_results_are_not_normalised(folder, tmp_path):
@@ -69,13 +70,13 @@ def test_row_of_a_throughput(folder):
     assert (weak.scaling, weak.models, weak.instance_scale, weak.runs) == ("weak", 12, 64, 12)
     assert weak.models_per_minute == pytest.approx(12 / weak.minutes) and weak.score == weak.normalised
     assert weak.convergence_unit == strong.convergence_unit == "samples" and weak.convergence > 1000
-    assert "*" in terminal_summary([strong, weak]) and "Throughput" in terminal_summary([strong, weak])
+    assert "*" in plain_summary([strong, weak]) and "Throughput" in plain_summary([strong, weak])
 
 
 def test_a_set_with_few_runs_is_incomplete(folder):
     row = row_of(SamplePackage(runs=2), folder)
     assert (row.incomplete, row.verdict, row.minutes) == ("2 of 10 runs", "INCOMPLETE", None)
-    assert "INCOMPLETE: Example/example_n64/strong/cosmoflow has 2 of 10 runs" in terminal_summary([row])
+    assert "INCOMPLETE: Example/example_n64/strong/cosmoflow has 2 of 10 runs" in plain_summary([row])
     assert row_of(SamplePackage("oc20", scaling="weak", runs=4), folder.parent / "weak").incomplete == "4 of 5 runs"
 
 
@@ -83,10 +84,10 @@ def test_mini_results_are_marked(folder):
     runs = {"variant": "mini", "epochs": 5, "settings": {"global_batch_size": 8}}
     row = row_of(SamplePackage("oc20", division="open", **runs), folder, allow_mini=True)
     assert row.mini and row.verdict != "FAIL"
-    assert "oc20 (mini), open" in terminal_summary([row]) and "no MLPerf result" in terminal_summary([row])
+    assert "oc20 (mini), open" in plain_summary([row]) and "not an MLPerf result" in plain_summary([row])
 
 
-def test_a_folder_without_package_tells_what_its_logs_say(tmp_path):
+def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
     SamplePackage().write(tmp_path / "whole")
     (row,) = rows(check(tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow"))
     assert row.organisation == "whole"
@@ -99,13 +100,13 @@ def test_a_folder_without_package_tells_what_its_logs_say(tmp_path):
 def test_a_system_without_accelerators_and_with_an_odd_description(folder):
     row = row_of(SamplePackage().system(accelerators_per_node="0", framework=7, status=None), folder)
     assert (row.accelerators, row.processors, row.framework, row.availability) == (0, 32, "", "onprem")
-    assert "   32    512" in terminal_summary([row])
+    assert "   32    512" in plain_summary([row])
 
 
 # -- text --------------------------------------------------------------------------------------------------
 
 
-def test_all_lines_fit_a_terminal(folder):
+def test_all_lines_fit_the_width(folder):
     report = check(SamplePackage("openfold", scaling="weak", runs=12).with_time_to_train().write(folder))
     long = [
         replace(
@@ -119,21 +120,52 @@ def test_all_lines_fit_a_terminal(folder):
         )
         for row in rows(report)
     ]
-    text = terminal_summary(long)
+    text = plain_summary(long, width=120)
     assert max(map(len, text.splitlines())) <= 120
     assert "n1024" in text and "…" in text and "1,234.5" not in text.split("…")[0]
+    assert "…" not in plain_summary(long)
+
+
+@pytest.mark.parametrize("columns", [90, 200])
+def test_the_command_respects_columns_and_cuts_nothing_in_a_file(columns, folder, tmp_path, monkeypatch, capsys):
+    system = "system_of_the_year_2024_with_a_long_name"
+    package = SamplePackage().system(system_name=system).write(folder)
+    (folder / "results/example_n64").rename(folder / "results" / system)
+    (folder / "systems/example_n64.json").rename(folder / f"systems/{system}.json")
+    assert main([package]) == 0 and system in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main([package]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= columns and (system in text) == (columns == 200)
+    assert main([package, "-o", str(tmp_path / "table.txt")]) == 0
+    assert system in (tmp_path / "table.txt").read_text()
+
+
+def test_a_terminal_without_utf8_gets_ascii(folder, monkeypatch):
+    path = SamplePackage(scaling="weak").with_time_to_train().write(folder.parent / ("long name " * 9))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main([path]) == 0
+    sys.stdout.seek(0)
+    text = sys.stdout.read()
+    assert "..." in text and "\\u" not in text
+
+
+def test_the_throughput_table_has_one_heading_units(folder):
+    package = SamplePackage("oc20", scaling="weak", runs=12).together()
+    assert plain_summary([row_of(package, folder)]).partition("RCP:")[0].split().count("units") == 1
 
 
 def test_names_are_cut_in_the_middle():
     assert shortened("fugaku_8192_closed", 11) == "fugak…losed" and shortened("short", 5) == "short"
     table = TextTable("t", (("name", ""), ("n", "")), (("a" * 50, "1" * 50),), (False, True))
-    assert terminal_text(table, 20).splitlines()[-1] == f"aaaa…aaa {'1' * 50}"
+    assert plain_text(table, 20).splitlines()[-1] == f"aaaa…aaa {'1' * 50}"
 
 
-def test_foreign_text_is_harmless(folder):
+def test_hostile_text_is_harmless(folder):
     row = replace(row_of(SamplePackage(), folder), organisation=EVIL, system=EVIL, framework=EVIL)
     changes = differences([row], [row])
-    assert "\x1b" not in terminal_summary([row], changes)
+    assert "\x1b" not in plain_summary([row], changes)
     markdown = markdown_summary([row], changes)
     assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
     (line,) = csv.DictReader(io.StringIO(csv_summary([row])["time_to_train.csv"]))
@@ -158,7 +190,7 @@ def test_text_is_the_same_each_time(folder):
     assert json_summary(rows(report)) == json_summary(rows(check(folder)))
 
 
-# -- the round before --------------------------------------------------------------------------------------
+# -- the previous round -------------------------------------------------------------------------------------
 
 
 def test_difference_between_rounds(folder):
@@ -177,7 +209,7 @@ def test_difference_between_rounds(folder):
     assert found["(all)", "strong"].speedup == pytest.approx(3)
     assert found["New", "strong"].before is None and found["New", "strong"].speedup is None
     assert found["Example", "weak"].speedup == 4 and found["Example", "weak"].unit == "models/min"
-    text = terminal_summary(now, differences(before, now))
+    text = plain_summary(now, differences(before, now))
     assert "1.5×" in text and "now" in text
 
 
@@ -197,7 +229,7 @@ def test_the_command(folder, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("round,organisation")
 
 
-def test_the_command_with_the_round_before(folder, tmp_path, capsys):
+def test_the_command_with_the_previous_round(folder, tmp_path, capsys):
     SamplePackage().write(folder)
     before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Example")
     target = tmp_path / "tables"
@@ -208,7 +240,7 @@ def test_the_command_with_the_round_before(folder, tmp_path, capsys):
     assert "Best passing score" in capsys.readouterr().out
 
 
-def test_inputs_stay_as_they_are(folder, capsys):
+def test_inputs_are_not_changed(folder, capsys):
     path = SamplePackage().write(folder)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     log = next(file for file in before if file.name == "result_1.txt")
@@ -238,7 +270,7 @@ def test_nothing_to_summarise(tmp_path, capsys):
     assert "no results in" in capsys.readouterr().err
 
 
-def test_help_teaches(capsys):
+def test_help_shows_examples(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "--previous v1.0/" in capsys.readouterr().out

@@ -172,7 +172,7 @@ def test_several_benchmarks_and_scalings(tmp_path, capsys):
 
 
 def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
-    """openfold counts samples, so different batch sizes are evaluated at different counts."""
+    """Evaluations of openfold are counted in samples, so different batch sizes have different counts."""
     a = write(tmp_path / "a.txt", SampleLog("openfold", epochs=2))
     b = write(tmp_path / "b.txt", SampleLog("openfold", epochs=4, settings={"global_batch_size": 192}))
     (comparison,) = compared(a, b, capsys=capsys)

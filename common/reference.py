@@ -245,26 +245,21 @@ def closed_samples(
 
 
 SAMPLES: Final = "training_rules.adoc#training-and-test-sets"
+_RESULTS: Final = "hpc_training_rules.adoc#results"
+_DATA: Final = "hpc_training_rules.adoc#data-state-at-start-of-run"
+_HYPERPARAMETERS: Final = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 CLOSED_RUN: Final = (
     *fixed("training_rules.adoc#divisions", {"variant": FULL, "submission.division": "closed"}),
-    *free(
-        "hpc_training_rules.adoc#results",
-        *("output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep", "dist.device", "dist.timeout_s"),
-        *("submission.org", "submission.status", "submission.platform", "submission.round"),
-    ),
-    *free(
-        "hpc_training_rules.adoc#data-state-at-start-of-run",
-        *("data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
-        *("staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
-    ),
+    *free(_RESULTS, "output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep"),
+    *free(_RESULTS, "dist.device", "dist.timeout_s"),
+    *free(_RESULTS, "submission.org", "submission.status", "submission.platform", "submission.round"),
+    *free(_DATA, "data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
+    *free(_DATA, "staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
     *free("training_rules.adoc#graph-execution", "optim.fused"),
     *free("training_rules.adoc#training-data-order", "train.tail"),
     *free("training_rules.adoc#numerical-formats", "precision.dtype"),
     *free("training_rules.adoc#random-numbers", "train.seed"),
-    *free(
-        "hpc_training_rules.adoc#hyperparameters-and-optimizer",
-        *("train.global_batch_size", "train.accumulation", "train.eval_ranks"),
-    ),
+    *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation", "train.eval_ranks"),
 )
 """What the closed division asks of the keys that all benchmarks have; a benchmark adds its own."""
 CLOSED_READING: Final = free("training_rules.adoc#graph-execution", "data.workers", "data.prefetch", "data.cache")

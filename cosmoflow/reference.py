@@ -80,11 +80,8 @@ CLOSED = (
     *fixed(HYPERPARAMETERS, {"optim.name": "sgd", "optim.momentum": 0.9, "optim.weight_decay": 0.0}),
     *free(HYPERPARAMETERS, "optim.betas", "optim.eps", "optim.max_grad_norm"),  # sgd has none of them
     *fixed(HYPERPARAMETERS, {"schedule.kind": "piecewise"}),
-    *free(
-        HYPERPARAMETERS,
-        *("schedule.base_lr", "schedule.scaling", "schedule.base_batch_size", "schedule.warmup_epochs"),
-        "schedule.cosine_epochs",  # the other kind's
-    ),
+    *free(HYPERPARAMETERS, "schedule.base_lr", "schedule.scaling", "schedule.base_batch_size"),
+    *free(HYPERPARAMETERS, "schedule.warmup_epochs", "schedule.cosine_epochs"),  # piecewise has no cosine_epochs
     Closed("schedule.decay", FACTORS, HYPERPARAMETERS),
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.data.prefetch import Batch
+from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import MINI
@@ -40,7 +40,7 @@ class Config(RunConfig):
         model.check_sides(self.model, self.data.sample_shape)
 
 
-class CosmoFlow(SampleProblem[Batch]):
+class CosmoFlow(SampleProblem[TensorBatch]):
     """Predict four cosmological parameters of a universe from its matter distribution."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
@@ -76,11 +76,11 @@ class CosmoFlow(SampleProblem[Batch]):
             f"{self.config.data.data_dir}; network: {parameters:,} parameters"
         )
 
-    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of counts and labels."""
         return pipeline.batches(samples, indices, self.dist.device)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters."""
         return (self._predict(model, batch) - batch.y).square().mean(dim=1).sum()
 
@@ -88,19 +88,19 @@ class CosmoFlow(SampleProblem[Batch]):
         """Return the L2 regularisation of the two hidden dense layers."""
         return self.model.l2_penalty() if self.config.model.l2 else None
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of all parameters of all samples, and their number."""
         wrong = (self._predict(self.model, batch) - batch.y).abs()
         return torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))
 
-    def augmented(self, batch: Batch, epoch: int) -> Batch:
+    def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
         return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step))
 
-    def _predict(self, model: nn.Module, batch: Batch) -> Tensor:
+    def _predict(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         x_BDHWC = dataset.to_input(batch.x, self.config.data.apply_log)
         if (self.config.data.shift, self.config.data.scale) != (0.0, 1.0):
             x_BDHWC = (x_BDHWC - self.config.data.shift) / self.config.data.scale

@@ -174,11 +174,8 @@ CLOSED = (
     Closed("optim.weight_decay", AMOUNT, HYPERPARAMETERS),
     *fixed(HYPERPARAMETERS, {"optim.max_grad_norm": 1.0}),
     *free(HYPERPARAMETERS, "optim.betas", "optim.momentum"),  # none of the allowed optimizers has a momentum
-    *free(
-        HYPERPARAMETERS,
-        *("schedule.base_lr", "schedule.warmup_steps", "schedule.warmup_factor", "schedule.kind"),
-        *("schedule.milestones", "schedule.decay_rate", "schedule.t_max", "schedule.eta_min"),
-    ),
+    *free(HYPERPARAMETERS, "schedule.base_lr", "schedule.warmup_steps", "schedule.warmup_factor", "schedule.kind"),
+    *free(HYPERPARAMETERS, "schedule.milestones", "schedule.decay_rate", "schedule.t_max", "schedule.eta_min"),
 )
 
 REFERENCE = Reference(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from common.config import key
-from common.data.prefetch import Batch
+from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import MINI
@@ -53,7 +53,7 @@ class Config(RunConfig):
             raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
 
 
-class DeepCam(SampleProblem[Batch]):
+class DeepCam(SampleProblem[TensorBatch]):
     """Find cyclones and atmospheric rivers in a climate snapshot. See `common.training.benchmark.Problem`."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
@@ -93,7 +93,7 @@ class DeepCam(SampleProblem[Batch]):
             f"with {channels} channels in {self.config.data.data_dir}; network: {parameters:,} parameters"
         )
 
-    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of snapshots, as in the files, and labels."""
         return pipeline.batches(samples, indices, self.dist.device)
 
@@ -109,7 +109,7 @@ class DeepCam(SampleProblem[Batch]):
         """Return the number of samples that each folder must have."""
         return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
 
-    def augmented(self, batch: Batch, epoch: int) -> Batch:
+    def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
         if self.config.data.augment == "none":
             return batch
@@ -117,11 +117,11 @@ class DeepCam(SampleProblem[Batch]):
         x, y = augment(batch.x, batch.y, seeds, self.config.data.channels)
         return replace(batch, x=x, y=y)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their weighted cross-entropy per pixel."""
         return cross_entropy(model(self.normalize(batch.x)), batch.y, self.class_weights)
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their IoU, mean of the three classes, and their number."""
         classes = self.model(self.normalize(batch.x)).argmax(dim=1)
         scores = iou(classes, batch.y).mean(dim=1)

@@ -30,7 +30,7 @@ Read = tuple[Tensor, Tensor, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TensorBatch:
     """Samples on the device, in the order of `indices`; there may be none. The benchmark says what x and y are.
 
     indices: int64 (B,). wait_s: seconds that the consumer waited.

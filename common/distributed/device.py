@@ -71,7 +71,7 @@ def keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
-def usable_cores() -> frozenset[int]:
+def bound_cores() -> frozenset[int]:
     """Return the cores to which the launcher has bound this process, all without a binding."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return frozenset(os.sched_getaffinity(0))

@@ -29,7 +29,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from common.config import PLACE, key
-from common.distributed.device import choose_device, device_type, only_device, usable_cores
+from common.distributed.device import bound_cores, choose_device, device_type, only_device
 from common.distributed.failure import GRACE_S, Alarm, cut_connections, handling, open_sockets
 from common.distributed.launch import LaunchError, Place, find_place, settle
 
@@ -337,7 +337,7 @@ def _meet(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
 def _meet_by_mpi(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
     """Return the same, with the address of rank 0 from MPI, which is then no longer needed."""
     try:
-        from mpi4py import MPI
+        from mpi4py import MPI  # an optional package
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         raise LaunchError(
             f"{place.launcher} started rank {place.rank} without the address or the number of the ranks, and MPI is "
@@ -367,7 +367,7 @@ def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ran
     backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
     timeout = timedelta(seconds=config.timeout_s)
     td.init_process_group(backend, store=store, rank=place.rank, world_size=world_size, timeout=timeout)
-    own = (socket.gethostname(), usable_cores(), only_device(kind))
+    own = (socket.gethostname(), bound_cores(), only_device(kind))
     ranks: list[Any] = [None] * world_size
     td.all_gather_object(ranks, own)
     place = settle(place, [host for host, _, _ in ranks])

@@ -7,11 +7,11 @@ from collections.abc import Generator, Iterable
 import numpy as np
 import torch
 
-from common.data.prefetch import Batch, read_batches, timed
+from common.data.prefetch import TensorBatch, read_batches, timed
 from cosmoflow.data.dataset import Dataset
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Batch]:
+def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch for each array of indices, read ahead by threads; close it if it is not exhausted.
 
     x: int16 (B, D, H, W, C). y: float32 (B, 4). An error of a file is raised when its batch is due: see `Dataset.read`.
@@ -19,5 +19,5 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
     if dataset.config.pipeline == "dali":
         from cosmoflow.data import dali  # an optional package, and it takes a second to import
 
-        return timed(dali.batches(dataset, indices, device), Batch)
-    return timed(read_batches(dataset, indices, device), Batch)
+        return timed(dali.batches(dataset, indices, device), TensorBatch)
+    return timed(read_batches(dataset, indices, device), TensorBatch)

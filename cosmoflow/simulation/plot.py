@@ -41,7 +41,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     BuildError without matplotlib, or if the file cannot be written.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # an optional package
     except ImportError as error:
         raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     rows = len(REDSHIFTS)

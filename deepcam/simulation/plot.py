@@ -25,7 +25,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     BuildError without matplotlib, or if the file cannot be written.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # an optional package
         from matplotlib.lines import Line2D
     except ImportError as error:
         raise BuildError("--plot needs matplotlib: pip install matplotlib") from error

@@ -57,11 +57,8 @@ CLOSED = (
     *fixed(RULES, {"optim.name": "adamw", "optim.weight_decay": 0.0, "optim.betas": [0.9, 0.999], "optim.eps": 1e-8}),
     *free(RULES, "optim.momentum", "optim.max_grad_norm"),  # adamw has neither
     *fixed(RULES, {"schedule.kind": "piecewise"}),
-    *free(
-        RULES,
-        *("schedule.base_lr", "schedule.scaling", "schedule.base_batch_size", "schedule.warmup_epochs"),
-        *("schedule.decay", "schedule.cosine_epochs"),
-    ),
+    *free(RULES, "schedule.base_lr", "schedule.scaling", "schedule.base_batch_size"),
+    *free(RULES, "schedule.warmup_epochs", "schedule.decay", "schedule.cosine_epochs"),
 )
 """What the closed division asks of each key of the configuration: one value, a condition, or nothing."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.data.prefetch import Batch, read_batches, timed
+from common.data.prefetch import TensorBatch, read_batches, timed
 from common.distributed.dist import Dist
 from common.reference import MINI
 from common.training import train_command
@@ -34,7 +34,7 @@ class Config(RunConfig):
     schedule: EpochSchedule = field(default_factory=EpochSchedule)
 
 
-class NewBenchmark(SampleProblem[Batch]):
+class NewBenchmark(SampleProblem[TensorBatch]):
     """Predict the diffusivity of a plate from a picture of its temperature."""
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
@@ -66,15 +66,15 @@ class NewBenchmark(SampleProblem[Batch]):
             f"{self.config.data.data_dir}; network: {parameters:,} parameters"
         )
 
-    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[Batch]:
+    def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of fields and labels."""
-        return timed(read_batches(samples, indices, self.dist.device), Batch)
+        return timed(read_batches(samples, indices, self.dist.device), TensorBatch)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum of the squared errors of the samples."""
         return (model(batch.x).float() - batch.y).square().sum()
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of the samples, and their number."""
         wrong = (self.model(batch.x).float() - batch.y).abs()
         return torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))

@@ -13,7 +13,9 @@ from compliance.benchmarks import PACKAGES
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
     *(f"{name}.{command}" for name in PACKAGES for command in ("train", "synthesize")),
-    *("cosmoflow.prepare", "deepcam.prepare", "oc20.prepare"),
+    "cosmoflow.prepare",
+    "deepcam.prepare",
+    "oc20.prepare",
     "cosmoflow.evaluate",
     "deepcam.split",
     "common.export",

@@ -98,9 +98,16 @@ def test_what_is_written_is_formatted_and_can_be_imported(checkout):
 
 
 GUARDS = (
-    *("tests/test_layers.py", "tests/test_static_lists.py", "tests/test_docs.py", "tests/test_language.py"),
-    *("tests/test_synthesize.py", "tests/common/training/test_benchmark.py", "tests/compliance/test_explain_docs.py"),
-    *("tests/compliance/rules/test_examples.py", "tests/submission/round/test_scheduler.py", "tests/ocean_eddies"),
+    "tests/test_layers.py",
+    "tests/test_static_lists.py",
+    "tests/test_docs.py",
+    "tests/test_language.py",
+    "tests/test_synthesize.py",
+    "tests/common/training/test_benchmark.py",
+    "tests/compliance/test_explain_docs.py",
+    "tests/compliance/rules/test_examples.py",
+    "tests/submission/round/test_scheduler.py",
+    "tests/ocean_eddies",
 )
 
 

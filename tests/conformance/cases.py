@@ -23,8 +23,11 @@ FOCUS = {
     "optional": ("gradient_accumulation_steps", "gradient_accumulation_frequency", "sgd_opt_momentum"),
     "adam": ("opt_name", "opt_bias_correction", "opt_grad_averaging", "opt_max_grad_norm"),
     "cosine": (
-        *("scheduler_type", "scheduler_t_max", "scheduler_eta_min"),
-        *("scheduler_milestones", "scheduler_decay_rate"),
+        "scheduler_type",
+        "scheduler_t_max",
+        "scheduler_eta_min",
+        "scheduler_milestones",
+        "scheduler_decay_rate",
     ),
 }
 """Which keys are damaged in the variants; in the plain log all of them."""

@@ -47,7 +47,6 @@ EXEMPT = {
 # Files and folders that nobody has revised yet. The list only shrinks: an entry without a finding fails.
 NOT_YET_REVISED = (
     "docs",
-    "submission",
 )
 DIALECT = {re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE): better for words, better in INSTEAD.items()}
 

@@ -1,4 +1,4 @@
-"""Show results, how they came about and what is wrong with them, as one HTML file.
+"""Report results as one HTML file: scores, how they were computed, charts and findings.
 
 >>> from submission.report import write_report
 >>> report = compliance.check(["results/"], details=True)              # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The command `python -m submission.report`: results as one HTML file that needs neither network nor JavaScript."""
+"""The command `python -m submission.report`: report results as one HTML file; needs no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ examples:
   python -m submission.report runs/round/package/ --allow-mini -o mini.html  results on the mini problems
   python -m submission.report runs/a/result_0.txt -o run.html                one log
 
-The page opens in any browser of 2024 or later, straight from the file. Links to log files are relative to it.
+Open the page in any browser of 2024 or later. It needs no network; links to logs are relative to the page.
 
-exit status: 0 the page is written (whether the results pass: python -m compliance.check), 1 there are no logs or
-the page cannot be written, 2 wrong use
+exit status: 0 the page is written (check results with python -m compliance.check), 1 there are no logs or the page
+cannot be written, 2 wrong use
 """
 
 
@@ -40,16 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="python -m submission.report",
-        description="Show results, how they came about and what is wrong with them, as one HTML file.",
+        description="Report results as one HTML file: scores, how they were computed, charts and findings.",
         epilog=EXAMPLES,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where the page goes")
-    parser.add_argument("--force", action="store_true", help="replace a page that this command made before")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page to write")
+    parser.add_argument("--force", action="store_true", help="replace a page written by this command")
     rounds = "{" + ",".join(ROUNDS) + "}"
-    parser.add_argument(
-        "--round", type=round_name, metavar=rounds, help="round of the rules (found out where not given)"
-    )
+    parser.add_argument("--round", type=round_name, metavar=rounds, help="round of the rules (default: detected)")
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
     add_rules_option(parser)
     parser.add_argument("--title", default="", help="heading of the page")
@@ -63,11 +61,13 @@ def _run(given: argparse.Namespace) -> int:
     if given.output.is_dir():
         raise UsageError(f"-o {given.output} is a folder; name a file in it, such as report.html")
     if os.path.lexists(given.output) and not given.force:
-        raise UsageError(f"{given.output} is there; --force replaces a page that this command made")
+        raise UsageError(f"{given.output} exists; --force replaces a page of this command")
     options = Options(round=given.round, allow_mini=given.allow_mini, progress=sys.stderr.isatty(), details=True)
     report = check_paths(given.paths, options)
     if not report.runs:
-        print(f"error: no logs below {', '.join(map(clean, given.paths))}", file=sys.stderr)
+        print(
+            f"error: no logs below {', '.join(map(clean, given.paths))}; expected files result_*.txt", file=sys.stderr
+        )
         return 1
     write_report(report, given.output, given.title)
     print(f"{clean(given.output)}: {summary(report, all_shown(report))}")

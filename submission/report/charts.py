@@ -1,4 +1,4 @@
-"""The charts of a result: how its runs converged, where their time went, how far they lie apart."""
+"""The charts of a result: convergence, time breakdown and spread of its runs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from submission.report.html import Html
 
 MANY: Final = 24
 MANY_BARS: Final = 12
-"""Above these numbers of runs a chart shows their distribution, not each."""
+"""Above these numbers of runs a chart shows their distribution instead of each run."""
 STATES: Final = {"kept": "counts", "dropped": "fastest or slowest, left out", "failed": "rejected"}
-"""What can become of a run, and how a legend says it."""
+"""The states of a run, and their texts in a legend."""
 DOT: Final = 11
-"""Room of a dot, or of a column of a histogram."""
+"""Width of a dot, or of a column of a histogram."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A run: its name, what became of it (a key of STATES), (epoch, quality) of its evaluations, its minutes."""
+    """A run in a chart. state: a key of STATES. points: (epoch, quality) of its evaluations. seconds: by part."""
 
     name: str
     state: str
@@ -38,7 +38,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a result is measured by: the target, and the mean and lowest acceptable mean of the reference runs."""
+    """What a result is compared with.
+
+    target: of the quality. mean: convergence of this result, in `unit`. reference_mean, reference_minimum: mean and
+    lowest accepted mean of the reference runs.
+    """
 
     target: Target
     unit: str = "epochs"
@@ -48,7 +52,7 @@ class Goal:
 
     @property
     def band(self) -> tuple[float, float] | None:
-        """The range from the lowest acceptable mean to the mean of the reference, if there is a reference."""
+        """The range from the lowest accepted mean to the mean of the reference; None without a reference."""
         if self.reference_mean is None or self.reference_minimum is None:
             return None
         return self.reference_minimum, self.reference_mean
@@ -61,20 +65,20 @@ Timed = tuple[float, Curve]
 
 
 def convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
-    """Return the chart of quality by epoch: every run, or the distribution of many, against target and reference."""
+    """Return the chart of quality by epoch with target and reference: each run, or the distribution of many."""
     shown = [curve for curve in curves if curve.points]
     target, band = goal.target, goal.band
     drawing = Drawing(name, f"Convergence: {target.key} by {goal.unit}", _convergence_text(shown, goal), 300)
-    # The labels of reference and result stand above the curves, where none of them can run through.
+    # The labels of reference and result are above the curves, so that no curve crosses them.
     top, bottom = 66 if band else 46 if goal.mean is not None else 26, 300 - BOTTOM
     ends = [curve.points[-1][0] for curve in shown]
     x = scale([0, *ends, *(band or ()), *([goal.mean] if goal.mean else ())], LEFT, WIDTH - RIGHT, 0.03)
     y = _quality_scale([value for curve in shown for _, value in curve.points], target, bottom, top)
-    drawing.upwards(y, LEFT, WIDTH - RIGHT, target.key)
-    drawing.across(x, top, bottom, goal.unit)
+    drawing.y_axis(y, LEFT, WIDTH - RIGHT, target.key)
+    drawing.x_axis(x, top, bottom, goal.unit)
     if band:
         drawing.box((x(band[0]), top - 22), max(x(band[1]) - x(band[0]), 1.5), bottom - top + 22, "band")
-        drawing.beside(
+        drawing.label_beside(
             (x(band[0]), x(band[1])),
             top - 12,
             f"reference {amount(band[1])} (accepted from {amount(band[0])})",
@@ -82,7 +86,9 @@ def convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
         )
     if goal.mean is not None:
         drawing.line((x(goal.mean), top - 40), (x(goal.mean), bottom), "mean")
-        drawing.beside((x(goal.mean), x(goal.mean)), top - 30, f"this result {amount(goal.mean)}", "label mean-text")
+        drawing.label_beside(
+            (x(goal.mean), x(goal.mean)), top - 30, f"this result {amount(goal.mean)}", "label mean-text"
+        )
     if len(shown) > MANY:
         _distribution(drawing, shown, x, y)
     else:
@@ -100,7 +106,7 @@ def amount(value: float) -> str:
 
 
 def _quality_scale(values: list[float], target: Target, bottom: float, top: float) -> Scale:
-    """Return the vertical scale: errors that fall far by their logarithm; wild values do not squeeze the rest."""
+    """Return the vertical scale, logarithmic for errors over a wide range; outliers are cut off."""
     goal = target.value
     if not target.lower_is_better:
         low = min([goal, *(value for value in values if 0 <= value <= 1)])
@@ -124,10 +130,10 @@ def _run_curve(drawing: Drawing, curve: Curve, x: Scale, y: Scale) -> None:
 
 
 def _distribution(drawing: Drawing, curves: Sequence[Curve], x: Scale, y: Scale) -> None:
-    """Draw median and the middle 80 % of the runs that still train, and where runs end."""
+    """Draw the median and the middle 80 % of the runs that are still training, and the ends of all runs."""
     by_epoch = quality_by_epoch(curves)
     epochs = sorted(by_epoch)
-    low, middle, high = ([y(bounded(_share(by_epoch[e], part))) for e in epochs] for part in (0.1, 0.5, 0.9))
+    low, middle, high = ([y(bounded(_quantile(by_epoch[e], part))) for e in epochs] for part in (0.1, 0.5, 0.9))
     across = [x(bounded(epoch)) for epoch in epochs]
     edge = [*zip(across, high, strict=True), *reversed(list(zip(across, low, strict=True)))]
     drawing.curve(edge, "area", "the middle 80 % of the runs", closed=True)
@@ -138,7 +144,7 @@ def _distribution(drawing: Drawing, curves: Sequence[Curve], x: Scale, y: Scale)
 
 
 def quality_by_epoch(curves: Sequence[Curve]) -> dict[float, list[float]]:
-    """Return the qualities of all runs that were evaluated at an epoch, ascending, by epoch."""
+    """Return the qualities of all runs by epoch, ascending."""
     found = defaultdict(list)
     for curve in curves:
         for epoch, value in curve.points:
@@ -146,18 +152,18 @@ def quality_by_epoch(curves: Sequence[Curve]) -> dict[float, list[float]]:
     return {epoch: sorted(values) for epoch, values in found.items()}
 
 
-def _share(ascending: Sequence[float], part: float) -> float:
+def _quantile(ascending: Sequence[float], part: float) -> float:
     return ascending[round(part * (len(ascending) - 1))]
 
 
 def _convergence_text(curves: Sequence[Curve], goal: Goal) -> str:
     met = sum(any(goal.target.met(value) for _, value in curve.points) for curve in curves)
-    text = f"{met} of {len(curves)} runs with evaluations reach the target {goal.target.range_text}."
+    text = f"{met} of {len(curves)} runs with evaluations meet the target {goal.target.range_text}."
     if goal.mean is not None:
         text += f" They converge in {amount(goal.mean)} {goal.unit} on average."
     if goal.band:
         low, mean = goal.band
-        text += f" The reference needs {amount(mean)}; results down to {amount(low)} are accepted."
+        text += f" The mean of the reference is {amount(mean)}; means of at least {amount(low)} are accepted."
     return text
 
 
@@ -165,17 +171,17 @@ def _convergence_text(curves: Sequence[Curve], goal: Goal) -> str:
 
 
 def breakdown(name: str, curves: Sequence[Curve]) -> Html:
-    """Return the bars of the parts of each run's time; of many runs: the mean, fastest, median, slowest."""
+    """Return the bars of the parts of each run's time; of many runs: of the mean, fastest, median and slowest."""
     bars = breakdown_bars(curves)
     totals = [sum(parts.values()) for _, parts in bars]
     unit, divisor = ("minutes", 60.0) if max(totals, default=0) >= 180 else ("seconds", 1.0)
     decimals = 2 if max(totals, default=0) < 100 * divisor else 1
     left = 22 + max((len(label) for label, _ in bars), default=0) * 6
     height = 12 + 22 * len(bars) + BOTTOM
-    drawing = Drawing(name, f"Where the time went, in {unit}", _breakdown_text(curves), height)
+    drawing = Drawing(name, f"Time breakdown, in {unit}", _breakdown_text(curves), height)
     x = scale([0, *(total / divisor for total in totals)], left, WIDTH - 46, 0)
     bottom = height - BOTTOM
-    drawing.across(x, 4, bottom, f"{unit} from init_start to run_stop")
+    drawing.x_axis(x, 4, bottom, f"{unit} from init_start to run_stop")
     for row, ((label, parts), total) in enumerate(zip(bars, totals, strict=True)):
         up, begin = 10 + 22 * row, 0.0
         drawing.text((left - 8, up + 12), label, "tick", "end")
@@ -212,7 +218,7 @@ def _breakdown_text(curves: Sequence[Curve]) -> str:
     mean = mean_seconds(curves)
     total = sum(mean.values())
     if not total:
-        return "The logs hold no times."
+        return "The logs have no times."
     shares = ", ".join(f"{part} {seconds / total:.1%}" for part, seconds in mean.items())
     return f"Mean shares of the time from init_start to run_stop: {shares}."
 
@@ -225,17 +231,17 @@ def _shortened(name: str) -> str:
 
 
 def spread(name: str, curves: Sequence[Curve], mean: float | None) -> Html:
-    """Return the dots of the runs' minutes, of many runs a histogram, with the olympic mean."""
+    """Return the chart of the runs' minutes with the olympic mean: a dot for each run, or a histogram of many."""
     timed = [(curve.minutes, curve) for curve in curves if curve.minutes is not None]
     values = [bounded(minutes) for minutes, _ in timed]
     x = scale([*values, *([mean] if mean is not None else ())], LEFT - 30, WIDTH - RIGHT, 0.08)
     height = 44 + (120 if len(timed) > MANY else max(DOT * len(_rows(timed, x)), 40)) + BOTTOM
     drawing = Drawing(name, "Minutes of the runs", _spread_text(values, mean), height)
     bottom = height - BOTTOM
-    drawing.across(x, 24, bottom, "minutes from run_start to run_stop")
+    drawing.x_axis(x, 24, bottom, "minutes from run_start to run_stop")
     if mean is not None:
         drawing.line((x(mean), 8), (x(mean), bottom), "mean")
-        drawing.beside((x(mean), x(mean)), 16, f"olympic mean {duration(mean)}", "label mean-text")
+        drawing.label_beside((x(mean), x(mean)), 16, f"olympic mean {duration(mean)}", "label mean-text")
     if len(timed) > MANY:
         _histogram(drawing, timed, x, bottom)
         return drawing.svg()
@@ -248,7 +254,7 @@ def spread(name: str, curves: Sequence[Curve], mean: float | None) -> Html:
 
 
 def _rows(timed: Sequence[Timed], x: Scale) -> list[list[Timed]]:
-    """Return the runs in rows above each other so that no dots overlap."""
+    """Return the runs in stacked rows so that no dots overlap."""
     rows: list[list[Timed]] = []
     for minutes, curve in sorted(timed, key=lambda pair: pair[0]):
         place = x(bounded(minutes))

@@ -1,6 +1,6 @@
-"""A canvas for charts, and scales from values to places on it; the result is inline SVG.
+"""Draw charts as inline SVG, and scale values to positions in them.
 
-Colours are classes of report.css, so that they follow light, dark and print.
+Colours are classes of report.css, for light, dark and print.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from submission.report.html import Attribute, Html, element, joined
 
 WIDTH: Final = 480
 LEFT, RIGHT, BOTTOM = 54, 22, 40
-LETTER: Final = 6.6
-"""Width of a letter of the charts' text, roughly; in units of the canvas as all lengths here."""
+CHARACTER_WIDTH: Final = 6.6
+"""Approximate width of a character in a chart; in units of the canvas, as all lengths here."""
 
 LARGEST: Final = 1e12
-"""Values beyond it are drawn there: no honest epoch, quality or time is so large."""
+"""Larger values are drawn here: no valid epoch, quality or time reaches it."""
 
 Point = tuple[float, float]
 
 
 class Drawing:
-    """A chart of WIDTH x `height`; `name` makes its ids unique on the page."""
+    """A chart of WIDTH x `height`. name: makes its ids unique on the page. description: text for screen readers."""
 
     def __init__(self, name: str, title: str, description: str, height: int) -> None:
         self.name, self.title, self.description, self.height = name, title, description, height
         self._shapes: list[Html] = []
 
     def add(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
-        """Draw a shape; `hint` is shown when the pointer rests on it."""
+        """Draw a shape; `hint` is its tooltip."""
         inside = [element("title", hint)] if hint else []
         self._shapes.append(element(shape, *inside, class_=class_, **attributes))
 
@@ -55,35 +55,35 @@ class Drawing:
         self.add("circle", class_, hint, cx=short(place[0]), cy=short(place[1]), r=short(radius))
 
     def cross(self, place: Point, class_: str, hint: str = "") -> None:
-        """Draw a cross: what did not succeed."""
+        """Draw a cross, for failed runs."""
         x, y = place
         strokes = f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8"
         self.add("path", class_, hint, d=strokes)
 
     def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
-        """Write text; its base line is at the place."""
+        """Write text with its baseline at `place`."""
         x, y = place
         words = element("text", text, class_=class_, x=short(x), y=short(y), text_anchor=anchor)
         self._shapes.append(words)
 
-    def beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
-        """Write text at the right of a span, or at its left where it would leave the canvas."""
+    def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
+        """Write text to the right of a span, or to its left where it would leave the canvas."""
         begin, end = span
-        if end + 5 + len(text) * LETTER > WIDTH:
+        if end + 5 + len(text) * CHARACTER_WIDTH > WIDTH:
             self.text((begin - 5, up), text, class_, "end")
         else:
             self.text((end + 5, up), text, class_)
 
-    def across(self, scale: Scale, top: float, bottom: float, title: str) -> None:
-        """Draw the horizontal axis at the bottom, its grid and its title."""
+    def x_axis(self, scale: Scale, top: float, bottom: float, title: str) -> None:
+        """Draw the horizontal axis at `bottom`, with grid and title."""
         for x, text in scale.ticks(6):
             self.line((x, top), (x, bottom), "grid")
             self.text((x, bottom + 15), text, "tick", "middle")
         self.line((scale.start, bottom), (scale.stop, bottom), "axis")
         self.text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
 
-    def upwards(self, scale: Scale, left: float, right: float, title: str) -> None:
-        """Draw the vertical axis at the left, its grid and, above it, its title."""
+    def y_axis(self, scale: Scale, left: float, right: float, title: str) -> None:
+        """Draw the vertical axis at `left`, with grid, and its title above."""
         for y, text in scale.ticks(5):
             self.line((left, y), (right, y), "grid")
             self.text((left - 7, y + 4), text, "tick", "end")
@@ -104,7 +104,7 @@ class Drawing:
 
 
 def short(value: float) -> str:
-    """Return a coordinate with one decimal at most."""
+    """Return a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -112,13 +112,13 @@ def short(value: float) -> str:
 
 
 def bounded(value: float) -> float:
-    """Return the value, not beyond what a scale can show."""
+    """Return the value limited to the range that a scale can show."""
     return max(-LARGEST, min(LARGEST, float(value)))
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values from `low` to `high` to places from `start` to `stop`, linearly or by their logarithm.
+    """A linear or logarithmic map from values in [low, high] to positions in [start, stop].
 
     Values outside are drawn at the edge.
     """
@@ -137,18 +137,18 @@ class Scale:
         return self.start + (self.stop - self.start) * (value - low) / (high - low)
 
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
-        """Return (place, text) of about so many round numbers."""
+        """Return (position, text) of about `count` round numbers."""
         values = _decades(self.low, self.high) if self.logarithmic else _steps(self.low, self.high, count)
         texts = _texts(values)
         return [(self(value), text) for value, text in zip(values, texts, strict=True)]
 
 
-def scale(values: Iterable[float], start: float, stop: float, room: float = 0.05) -> Scale:
-    """Return a linear scale for all the values, with some room at both ends (a share of their range)."""
+def scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
+    """Return a linear scale for all values, with a margin at both ends (a fraction of their range)."""
     found = [bounded(value) for value in values] or [0.0]
     low, high = min(found), max(found)
-    margin = (high - low) * room if high > low else max(abs(high) * 0.05, 0.05)
-    return Scale(low - margin if low > margin or low < 0 else min(low, 0.0), high + margin, start, stop)
+    added = (high - low) * margin if high > low else max(abs(high) * 0.05, 0.05)
+    return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
 
 
 def _steps(low: float, high: float, count: int) -> list[float]:
@@ -170,7 +170,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _texts(values: list[float]) -> list[str]:
-    """Return the numbers with as many decimals as they all need."""
+    """Return the numbers as texts with equal decimals, as many as needed."""
     texts = [f"{value:.6g}" for value in values]
     if any(abs(value) >= 10_000 for value in values):
         return [f"{value / 1000:,.6g}k" if value else "0" for value in values]

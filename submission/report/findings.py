@@ -1,4 +1,4 @@
-"""Findings as parts of a page: each says what was found where, with the log's lines around it."""
+"""The findings on the page: what was found and where, with an excerpt of the log."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPE
 from compliance.rule import RULES
 from submission.report.html import Html, disclosure, element, escaped, file_link, joined
 
-FEW_PLACES: Final = 3
-"""So many places of one finding come with an excerpt."""
-FEW_TEXTS: Final = 4
-"""So many findings of one rule are shown at once, further ones after a click."""
-MOST: Final = 100
-"""What is more often found is counted."""
-MOST_EXCERPTS: Final = 500
-AROUND: Final = 2
-"""So many lines are shown before and after the one that is meant."""
-LONGEST_LINE: Final = 240
-"""Letters of a line that are shown."""
+MAX_SHOWN_PLACES: Final = 3
+"""Places of a finding that are shown with an excerpt; further ones are links after a click."""
+MAX_SHOWN_TEXTS: Final = 4
+"""Findings of a rule that are shown at once; further ones after a click."""
+MAX_LISTED: Final = 100
+"""Findings or places that are listed; further ones are only counted."""
+MAX_EXCERPTS: Final = 500
+CONTEXT_LINES: Final = 2
+"""Lines shown before and after that of a finding."""
+MAX_LINE: Final = 240
+"""Characters of a line that are shown."""
 READ_CHARACTERS: Final = 16 << 20
-"""What lies deeper in a file is not looked for."""
-PIECE: Final = 1 << 16
+"""Excerpts are taken only from this many characters of a file."""
+CHUNK: Final = 1 << 16
 SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "✕", INCOMPLETE: "…", WARN: "!", PASS: "✓"}
 
 
 @dataclass(slots=True)
 class Site:
-    """Where the page will lie, and how many more excerpts it may hold."""
+    """The place of the page: its folder, and how many more excerpts fit."""
 
     folder: str
-    excerpts_left: int = MOST_EXCERPTS
+    excerpts_left: int = MAX_EXCERPTS
 
     def link(self, path: str, base: str, line: int = 0) -> Html:
-        """Return a link to a file, called as seen from `base`."""
-        return file_link(path, self.folder, called(path, base, line))
+        """Return a link to a file, named relative to `base`."""
+        return file_link(path, self.folder, display_name(path, base, line))
 
 
-def called(path: str, base: str, line: int = 0) -> str:
-    """Return `path:line` as seen from a folder."""
+def display_name(path: str, base: str, line: int = 0) -> str:
+    """Return `path:line`, relative to the folder `base`."""
     if path in ("", "-"):
         name = "standard input" if path else ""
     else:
@@ -56,31 +56,33 @@ def called(path: str, base: str, line: int = 0) -> str:
 
 
 def badge(word: str) -> Html:
-    """Return a verdict or severity as a sign and a word, so that colour is not needed."""
+    """Return a verdict or severity as a sign and a word, readable without colour."""
     sign = element("span", SIGNS.get(word, ""), aria_hidden="true")
     return element("span", sign, " ", word, class_=f"badge {word.lower()}")
 
 
 def findings(found: Sequence[Shown], base: str, site: Site) -> Html:
-    """Return all findings: errors and warnings in full, notes and skipped rules after a click."""
-    grave = [_group(group, base, site) for group in grouped(found, ERROR, WARNING)]
+    """Return all findings: errors and warnings at once, notes and skipped rules after a click."""
+    parts = [_group(group, base, site) for group in grouped(found, ERROR, WARNING)]
     minor = grouped(found, NOTE, SKIPPED)
     notes, skipped = (sum(len(g.shown) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
     if minor:
         said = [counted(notes, "note")] if notes else []
         said += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
-        grave.append(disclosure(", ".join(said), *(_group(group, base, site) for group in minor), class_="minor"))
-    return joined(grave) if grave else element("p", "Nothing to report.", class_="quiet")
+        parts.append(disclosure(", ".join(said), *(_group(group, base, site) for group in minor), class_="minor"))
+    return joined(parts) if parts else element("p", "No findings.", class_="quiet")
 
 
 def _group(group: Group, base: str, site: Site) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
-    shown = [_text(text, found, base, site) for text, found in texts[:FEW_TEXTS]]
-    rest = [_bare(text, found, base) for text, found in texts[FEW_TEXTS:MOST]]
+    shown = [_text(text, found, base, site) for text, found in texts[:MAX_SHOWN_TEXTS]]
+    rest = [_brief(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
     if rest:
-        beyond = [element("li", f"and {len(texts) - MOST} more")] if len(texts) > MOST else []
-        shown.append(disclosure(f"{len(texts) - FEW_TEXTS} more of {group.rule}", element("ul", *rest, *beyond)))
+        beyond = [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
+        shown.append(
+            disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *rest, *beyond))
+        )
     reasons = (
         [
             element("p", element("b", label), " ", text)
@@ -92,23 +94,23 @@ def _group(group: Group, base: str, site: Site) -> Html:
     )
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     return element(
-        "div", head, *shown, disclosure("why, and how to fix", *reasons) if reasons else "", class_="finding"
+        "div", head, *shown, disclosure("Why, and how to fix it", *reasons) if reasons else "", class_="finding"
     )
 
 
 def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
     first = {(finding.path, finding.line): None for finding in found}
-    places = [_place(path, line, base, site) for path, line in list(first)[:FEW_PLACES] if path]
-    others = list(first)[FEW_PLACES:]
+    places = [_place(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
+    others = list(first)[MAX_SHOWN_PLACES:]
     if others:
-        links = [site.link(path, base, line) for path, line in others[:MOST]]
-        beyond = [f"and {len(others) - MOST} more"] if len(others) > MOST else []
+        links = [site.link(path, base, line) for path, line in others[:MAX_LISTED]]
+        beyond = [f"and {len(others) - MAX_LISTED} more"] if len(others) > MAX_LISTED else []
         places.append(disclosure(f"{len(others)} more places", joined([*links, *beyond], ", ")))
     return element("div", element("p", text), *places, class_="said")
 
 
-def _bare(text: str, found: Sequence[Finding], base: str) -> Html:
-    where = called(found[0].path, base, found[0].line) if found[0].path else ""
+def _brief(text: str, found: Sequence[Finding], base: str) -> Html:
+    where = display_name(found[0].path, base, found[0].line) if found[0].path else ""
     return element(
         "li", text, f" ({where}; {extent(list(found))})" if len(found) > 1 else f" ({where})" if where else ""
     )
@@ -121,7 +123,7 @@ def _place(path: str, line: int, base: str, site: Site) -> Html:
     site.excerpts_left -= 1
     rows = list(_lines(lines, line))
     text = element("pre", joined(rows), tabindex="0")
-    return disclosure(called(path, base, line), text, site.link(path, base), class_="place")
+    return disclosure(display_name(path, base, line), text, site.link(path, base), class_="place")
 
 
 def _lines(lines: Sequence[tuple[int, str]], line: int) -> Iterator[Html]:
@@ -135,9 +137,9 @@ def _lines(lines: Sequence[tuple[int, str]], line: int) -> Iterator[Html]:
 
 
 def excerpt(path: str, line: int) -> list[tuple[int, str]]:
-    """Return (line number, text) of the lines around one, cut to a bounded length; [] if they cannot be read.
+    """Return (line number, text) of a line and its context, cut to MAX_LINE; [] if they cannot be read.
 
-    Lines are counted as the checker counts them (LF, CRLF and CR end a line; gzip is recognised).
+    Lines are counted as in the checker: LF, CRLF and CR end a line; gzip is decompressed.
     """
     if path == "-" or line < 1:
         return []
@@ -146,18 +148,18 @@ def excerpt(path: str, line: int) -> list[tuple[int, str]]:
             compressed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             stream: BinaryIO = gzip.GzipFile(fileobj=raw) if compressed else raw  # type: ignore[assignment]  # reads bytes
-            return [found for found in _first_lines(stream, line + AROUND) if found[0] >= line - AROUND]
+            return [found for found in _first_lines(stream, line + CONTEXT_LINES) if found[0] >= line - CONTEXT_LINES]
     except (OSError, EOFError, zlib.error):
         return []
 
 
 def _first_lines(stream: BinaryIO, last: int) -> Iterator[tuple[int, str]]:
-    """Yield (number, beginning) of the lines up to `last`."""
+    """Yield (number, first characters) of the lines up to `last`."""
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=None)
     number, begin, read = 1, "", 0
-    while number <= last and read < READ_CHARACTERS and (piece := text.readline(PIECE)):
+    while number <= last and read < READ_CHARACTERS and (piece := text.readline(CHUNK)):
         read += len(piece)
-        begin = begin or piece.rstrip("\n")[: LONGEST_LINE + 1]
+        begin = begin or piece.rstrip("\n")[: MAX_LINE + 1]
         if piece.endswith("\n"):
             yield number, _cut(begin)
             number, begin = number + 1, ""
@@ -166,4 +168,4 @@ def _first_lines(stream: BinaryIO, last: int) -> Iterator[tuple[int, str]]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " …"
+    return text if len(text) <= MAX_LINE else text[:MAX_LINE] + " …"

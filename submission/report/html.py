@@ -1,4 +1,4 @@
-"""Makes HTML and SVG in which nothing that came from outside can act: text is escaped unless it is `Html`."""
+"""Write HTML and SVG safely: text is escaped unless it is `Html`, so that nothing from a log can act in the page."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Attribute = str | float | bool | None
 
 
 class Html(str):
-    """Markup, made by the functions here or written in this project; any other text is escaped."""
+    """Markup from the functions here or literals of this package; all other text is escaped."""
 
     __slots__ = ()
 
 
 def escaped(text: object) -> Html:
-    r"""Return the text as markup; what is invisible, such as a direction mark, is shown as `\u202e`."""
+    r"""Return the text as markup; invisible characters, such as direction marks, are shown as `\u202e`."""
     return text if isinstance(text, Html) else Html(html.escape(clean(text)))
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
-    """Return all parts as one piece of markup; `between` is text, too."""
+    """Return all parts as one piece of markup, separated by the text `between`."""
     return Html(escaped(between).join(escaped(part) for part in parts))
 
 
 def element(tag: str, *children: object, **attributes: Attribute) -> Html:
-    """Return an element. `class_` is class, `data_x` is data-x; None and False leave an attribute out.
+    """Return an element. `class_` becomes class, `data_x` becomes data-x; None and False omit an attribute.
 
-    Attribute names are the program's own; values and children are escaped.
+    Values and children are escaped; attribute names are not.
     """
     words = [tag]
     for name, value in attributes.items():
@@ -49,21 +49,21 @@ def element(tag: str, *children: object, **attributes: Attribute) -> Html:
 
 
 def disclosure(summary: object, *children: object, class_: str | None = None, id_: str | None = None) -> Html:
-    """Return what is open after a click on its summary."""
+    """Return children that open after a click on the summary."""
     return element("details", element("summary", summary), *children, class_=class_, id=id_)
 
 
 def file_link(path: str, folder: str, text: str) -> Html:
-    """Return a link to a file as seen from a folder, both as the program sees them; standard input is no file."""
+    """Return a link to a file relative to `folder`, or only the text for standard input."""
     if path in ("", "-"):
         return element("span", text)
     address = quote(os.fsencode(os.path.relpath(path, folder)))
-    # A first part with a colon would be taken for a scheme.
+    # A colon in the first part would be read as a URL scheme.
     return element("a", text, href=address if address.startswith(".") else f"./{address}")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", texts: int = 1) -> Html:
-    """Return a table whose first `texts` columns hold text, the others numbers; it scrolls where it is too wide.
+    """Return a table whose first `texts` columns are text and the others numbers; it scrolls if it is too wide.
 
     The first cell of a row is its heading.
     """

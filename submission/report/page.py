@@ -1,4 +1,4 @@
-"""The page: header, tables of results, a section for each result, what else there is to say."""
+"""The page: header, tables of results, a section for each result, findings across results, and a glossary."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from submission.report.sections import Context, label, section
 from submission.summary.rows import Row, rows
 
 MEANING: Final = {
-    "PASS": "Nothing is wrong.",
-    "WARN": "No rule is broken; some findings deserve a look.",
+    "PASS": "No rule is broken.",
+    "WARN": "No rule is broken; read the warnings.",
     "FAIL": "At least one rule is broken.",
-    "MINI": "Runs on the mini problems, which show that everything works. They are no MLPerf results.",
-    "INCOMPLETE": "Some results have fewer runs than the rules ask for; make the missing ones.",
+    "MINI": "Runs on the mini problems, which test the workflow. They are not MLPerf results.",
+    "INCOMPLETE": "Some results have fewer runs than the rules require; add the missing runs.",
 }
 
 GLOSSARY: Final = (
-    ("Time to train", "Minutes from run_start to run_stop; the mean of the runs without the fastest and the slowest."),
-    ("Throughput", "Models trained per minute by many instances at once, from the first start to the last stop."),
-    ("Reference", "How many epochs the reference runs needed at this batch size. A result may not be faster than "
-     "chance explains; one that is faster than the reference mean and passes is normalised by the ratio."),
-    ("Normalised", "Time to train times the ratio of the reference's mean to the result's, where that is above 1."),
-    ("Staging", "Time in which data were copied to storage near the processors."),
-    ("Time breakdown", "Staging, evaluation, training, initialisation and the rest, from init_start to run_stop; time "
-     "in which two overlap counts once."),
+    ("Time to train", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
+    ("Throughput", "Models per minute, trained by many concurrent instances, from the first start to the last stop."),
+    ("Reference", "Mean epochs to converge of the reference runs at this batch size. A result that converges in fewer "
+     "epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
+    ("Normalised", "Time to train multiplied by (reference mean / mean of the result), if this ratio is above 1."),
+    ("Staging", "Time for copying the data to storage close to the processors."),
+    ("Time breakdown", "Initialisation, staging, training, evaluation and the rest, from init_start to run_stop; "
+     "overlapping time counts once."),
 )  # fmt: skip
-MOST_INPUTS: Final = 20
+MAX_INPUTS: Final = 20
 GENERATOR: Final = '<meta name="generator" content="mlperf-hpc-suite report">'
-"""By this the command knows its own pages."""
+"""The tag by which the command recognises its own pages."""
 
 
 def render(report: Report, folder: str, title: str = "") -> str:
-    """Return the page as HTML; `folder` is where it will lie, for links to files.
+    """Return the page as HTML. folder: of the page, for relative links to files.
 
     Equal reports give equal pages.
     """
@@ -66,15 +66,15 @@ def render(report: Report, folder: str, title: str = "") -> str:
             "main",
             element("section", element("h2", "Results"), filter_form(lines), *tables(lines), id="results"),
             *_packages(report, lines, context),
-            _whole(report, site),
-            _reading(report, site),
+            _across_submissions(report, site),
+            _footer(report, site),
         ),
     ]
     return _document(title or _title(report), joined(body))
 
 
 def _row(results: ResultSet, report: Report) -> Row:
-    """Return the row of one result: the summary of a report that holds no other."""
+    """Return the row of one result, from the summary of a report with this result only."""
     return rows(replace(report, sets=[results]))[0]
 
 
@@ -118,7 +118,7 @@ def _header(report: Report, lines: Sequence[ResultLine], title: str) -> Html:
     rounds = ", ".join(dict.fromkeys(round_ for _, round_, _ in report.rounds))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     said = summary(report, all_shown(report)).partition(": ")[2]
-    facts_ = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Found", said)]
+    facts_ = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Findings", said)]
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts_]
     return element(
         "header",
@@ -130,7 +130,7 @@ def _header(report: Report, lines: Sequence[ResultLine], title: str) -> Html:
 
 
 def _theme() -> Html:
-    """Return the switch between light and dark; it works by style alone."""
+    """Return the switch between light and dark, which needs no JavaScript."""
     choices = [
         element(
             "label", element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=first), name
@@ -141,7 +141,7 @@ def _theme() -> Html:
 
 
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
-    """Return the labels that the whole page carries: INCOMPLETE, MINI."""
+    """Return the labels of the whole page: INCOMPLETE, MINI."""
     short = any(line.incomplete for line in lines)
     known = [provenance_of(package.root)[0] for package in report.packages]
     declared = any(provenance is not None and not provenance.complete for provenance in known)
@@ -150,7 +150,7 @@ def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
 
 
 def single_logs(report: Report) -> Iterator[ResultSet]:
-    """Yield the logs that belong to no result as loose sets, one for each round, benchmark and problem."""
+    """Yield the logs outside of result sets as loose sets, one for each round, benchmark and variant."""
     kinds: dict[tuple[str, str | None, str], list[Run]] = {}
     for run in alone(report):
         kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
@@ -162,12 +162,12 @@ def single_logs(report: Report) -> Iterator[ResultSet]:
 
 
 def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> Iterator[Html]:
-    """Yield each organisation with its results, then what belongs to no submission."""
+    """Yield each submission with its results, then the logs outside of submissions."""
     by_set = {id(line.results): line for line in lines}
     for package in report.packages:
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
         head = element("h2", package.organisation, " ", element("span", f"round {package.round}", class_="quiet"))
-        parts = [section(line, context) for line in sorted(inside, key=ResultLine.place)]
+        parts = [section(line, context) for line in sorted(inside, key=ResultLine.sort_key)]
         yield element("section", head, _package(package, context.site), *parts, class_="package")
     if by_set:
         head = element("h2", "Logs outside of a submission" if report.packages else "Logs")
@@ -175,7 +175,7 @@ def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> 
 
 
 def _package(package: Package, site: Site) -> Html:
-    """Return what concerns the submission as a whole."""
+    """Return findings and provenance of a whole submission."""
     provenance, problem = provenance_of(package.root)
     parts = [findings(lowered(package.findings, False), package.root, site)]
     parts += [element("p", problem)] if problem else []
@@ -183,8 +183,8 @@ def _package(package: Package, site: Site) -> Html:
     return joined(parts)
 
 
-def _whole(report: Report, site: Site) -> Html:
-    """Return the findings between submissions, and what was ignored."""
+def _across_submissions(report: Report, site: Site) -> Html:
+    """Return the findings across submissions, and the ignored findings."""
     ignored: dict[tuple[str, str], int] = {}
     for finding, reason in report.ignored:
         ignored[finding.rule, reason] = ignored.get((finding.rule, reason), 0) + 1
@@ -199,8 +199,8 @@ def _whole(report: Report, site: Site) -> Html:
     return element("section", *parts, class_="package") if parts else Html("")
 
 
-def _reading(report: Report, site: Site) -> Html:
-    """Return how to read the page and what it was made from."""
+def _footer(report: Report, site: Site) -> Html:
+    """Return the glossary and the inputs of the page."""
     words = [element("div", element("dt", word), element("dd", meaning)) for word, meaning in GLOSSARY]
     inputs = [
         element("li", *_inputs(paths, site), f": round {round_}, {why}")
@@ -211,12 +211,12 @@ def _reading(report: Report, site: Site) -> Html:
         element("h2", "How to read this page"),
         element("dl", *words, class_="glossary"),
         disclosure("What was checked", element("ul", *inputs)),
-        element("p", "Links to files work while the logs lie where they lay when the page was made.", class_="quiet"),
+        element("p", "Links to files work as long as neither the page nor the logs are moved.", class_="quiet"),
     )
 
 
 def _inputs(paths: Sequence[str], site: Site) -> Iterator[Html]:
-    for at, path in enumerate(paths[:MOST_INPUTS]):
+    for at, path in enumerate(paths[:MAX_INPUTS]):
         yield joined([", " if at else "", site.link(path, site.folder)])
-    if len(paths) > MOST_INPUTS:
-        yield Html(f" and {len(paths) - MOST_INPUTS} more")
+    if len(paths) > MAX_INPUTS:
+        yield Html(f" and {len(paths) - MAX_INPUTS} more")

@@ -1,4 +1,4 @@
-"""Where results come from, for the page: the provenance of a package, and what the logs themselves say."""
+"""Provenance on the page: that of a package, and that in the logs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from common.datasets.manifest import ManifestError
 from submission.assemble.provenance import NAME, Provenance, read_provenance
 from submission.report.html import Html, disclosure, element, table
 
-MOST_ROWS: Final = 400
-LONGEST: Final = 300
-DEEPEST: Final = 12
-HASH_LETTERS: Final = 12
+MAX_ROWS: Final = 400
+MAX_TEXT: Final = 300
+MAX_DEPTH: Final = 12
+HASH_CHARACTERS: Final = 12
 
 
 def provenance_of(root: str) -> tuple[Provenance | None, str]:
-    """Return the provenance of a package, and why it cannot be read; (None, "") of a package without any."""
+    """Return the provenance of a package, and the problem if it cannot be read; (None, "") without provenance."""
     try:
         return read_provenance(Path(root)), ""
     except (ManifestError, OSError) as error:
@@ -26,7 +26,7 @@ def provenance_of(root: str) -> tuple[Provenance | None, str]:
 
 
 def package_provenance(provenance: Provenance) -> Html:
-    """Return what the provenance of a package says: of the whole, of each log, of each configuration."""
+    """Return the provenance of a package as tables: the package, its logs and configurations."""
     state = "complete" if provenance.complete else "incomplete"
     said = [("package", f"{state}, {len(provenance.files)} files recorded")]
     said += list(provenance.incomplete.items())
@@ -44,33 +44,33 @@ def package_provenance(provenance: Provenance) -> Html:
         for name, record in provenance.logs.items()
     ]
     head = ("log", "seed", "hash", "sources", "revision", "configuration", "redacted")
-    parts = [table(("what", "state"), said, "The package", 2), table(head, logs[:MOST_ROWS], "Logs", len(head))]
-    parts += [_beyond(len(logs))]
+    parts = [table(("what", "state"), said, "The package", 2), table(head, logs[:MAX_ROWS], "Logs", len(head))]
+    parts += [_more_rows(len(logs))]
     parts += [
         facts_table(f"Configuration {_short(name)}", list(facts(found)))
-        for name, found in list(provenance.configurations.items())[:MOST_ROWS]
+        for name, found in list(provenance.configurations.items())[:MAX_ROWS]
     ]
     return disclosure(f"Provenance ({NAME})", *parts)
 
 
 def _short(text: str | None) -> str:
-    """Return the beginning of a hash."""
-    return "–" if text is None else text[:HASH_LETTERS]
+    """Return the first characters of a hash."""
+    return "–" if text is None else text[:HASH_CHARACTERS]
 
 
 def _text(value: Any) -> str:
     """Return a JSON value as text of bounded length."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= LONGEST else text[:LONGEST] + " …"
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"
 
 
-def _beyond(number: int) -> Html:
-    return element("p", f"and {number - MOST_ROWS} more") if number > MOST_ROWS else Html("")
+def _more_rows(number: int) -> Html:
+    return element("p", f"and {number - MAX_ROWS} more") if number > MAX_ROWS else Html("")
 
 
 def facts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yield (dotted name, text) of all plain values inside a JSON value."""
-    if isinstance(value, Mapping) and value and depth < DEEPEST:
+    if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
         for key, inside in value.items():
             yield from facts(inside, f"{name}.{key}" if name else str(key), depth + 1)
     else:
@@ -78,7 +78,7 @@ def facts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str
 
 
 def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the facts of several provenances; what is not the same in all of them says so."""
+    """Return the facts of several provenances, with the number of values for those that differ."""
     found = [dict(facts(one)) for one in several if one]
     names = dict.fromkeys(name for one in found for name in one)
     shared = []
@@ -90,4 +90,4 @@ def shared_facts(several: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 def facts_table(summary: str, rows: Sequence[tuple[str, str]]) -> Html:
     """Return the facts as a table that opens after a click."""
-    return disclosure(summary, table(("fact", "value"), rows[:MOST_ROWS], summary, 2), _beyond(len(rows)))
+    return disclosure(summary, table(("fact", "value"), rows[:MAX_ROWS], summary, 2), _more_rows(len(rows)))

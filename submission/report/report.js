@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering of the tables of results. The page is complete without it.
+// Sort and filter the tables of results. The page is complete without it.
 (() => {
   const results = [...document.querySelectorAll("table.results")];
 
@@ -13,7 +13,7 @@
     const text = (row) => row.cells[column].textContent.trim();
     const rows = [...body.rows].sort((a, b) => {
       const [x, y] = [text(a), text(b)];
-      // Cells without a value are last in either direction.
+      // Sort cells without a value last in both directions.
       const [none, missing] = [x, y].map((value) => value === "" || value === "–");
       if (none || missing) return none - missing;
       return ascending ? compare(x, y) : compare(y, x);
@@ -67,6 +67,6 @@
       localStorage.setItem("mlperf-hpc-theme", choice.value);
     }));
   } catch {
-    // Without storage the choice holds until the page is left.
+    // Without storage the choice lasts until the page is closed.
   }
 })();

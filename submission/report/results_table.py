@@ -1,4 +1,4 @@
-"""The tables of results at the top of the page; report.js lets a reader sort and filter them."""
+"""The tables of results at the top of the page, which report.js can sort and filter."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from submission.summary.rows import Row
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
 SMALL: Final = 0.1
-"""Minutes of which two decimals would say too little."""
+"""Minutes below which two decimals are too few."""
 TEXTS: Final = 6
-"""Columns of text at the left of a table."""
+"""Number of text columns at the left of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A result: the id of its section, the set itself, its row of the summary."""
+    """A result on the page: the id of its section, its result set, and its row of the summary."""
 
     name: str
     results: ResultSet
@@ -30,23 +30,23 @@ class ResultLine:
 
     @property
     def system(self) -> str:
-        """What the result is called inside its organisation."""
+        """The name of the result inside its organisation."""
         return self.row.system or self.results.folder_benchmark or "logs"
 
     @property
     def incomplete(self) -> str:
-        """How many runs there are of how many, if too few; logs outside of a submission may be any number."""
+        """The number of runs if too few, such as "1 of 10 runs"; "" for logs outside of a submission."""
         return "" if self.results.loose else self.row.incomplete
 
-    def place(self) -> tuple[str, str, str, str, float]:
-        """Return the order in which results are shown: by round, kind, benchmark, division, the best score first."""
+    def sort_key(self) -> tuple[str, str, str, str, float]:
+        """Return the key for sorting: by round, scaling, benchmark and division, best score first."""
         score = self.row.score
         rank = float("inf") if score is None else -score if self.row.scaling == WEAK else score
         return (self.row.round, self.row.scaling, self.row.benchmark, self.row.division, rank)
 
 
 def filtered(line: ResultLine) -> dict[str, str]:
-    """Return the attributes by which report.js filters the row and the section of a result."""
+    """Return the attributes by which report.js filters rows and sections."""
     row = line.row
     words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
     return {
@@ -56,7 +56,7 @@ def filtered(line: ResultLine) -> dict[str, str]:
 
 
 def filter_form(lines: Sequence[ResultLine]) -> Html:
-    """Return the controls of the filter, hidden until report.js works; nothing for a single result."""
+    """Return the controls of the filter, hidden until report.js runs; nothing for a single result."""
     if len(lines) < 2:
         return Html("")
     search = element("input", type="search", name="text", placeholder="system, accelerator, framework …")
@@ -72,8 +72,8 @@ def filter_form(lines: Sequence[ResultLine]) -> Html:
 
 
 def tables(lines: Sequence[ResultLine]) -> list[Html]:
-    """Return the tables that have a row: time to train, throughput."""
-    # The header of the page says what is the same everywhere.
+    """Return the non-empty tables of time to train and throughput."""
+    # Round and organisation are in the header of the page if all results share them.
     said = (("Round", {line.row.round for line in lines}), ("Organisation", {line.row.organisation for line in lines}))
     same = {name for name, values in said if len(values) == 1}
     shown = []
@@ -81,7 +81,7 @@ def tables(lines: Sequence[ResultLine]) -> list[Html]:
         (STRONG, "Time to train", TIME_HEAD, _time_cells),
         (WEAK, "Throughput", RATE_HEAD, _rate_cells),
     ):
-        found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.place)
+        found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
         if found:
             rows = [(line, (*_names(line), *cells(line.row), _runs(line))) for line in found]
             shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
@@ -91,11 +91,11 @@ def tables(lines: Sequence[ResultLine]) -> list[Html]:
 NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
 TIME_HEAD: Final = (
     "Accelerators", "Batch size", "Time to train, min", "Normalised, min", "Scaled, min", "Staging, min",
-    "To converge, epochs", "Reference", "Energy, kJ", "Runs",
+    "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
 )  # fmt: skip
 RATE_HEAD: Final = (
-    "Accelerators", "of an instance", "Models", "Time for all, min", "Models per min", "Normalised, per min",
-    "To converge, epochs", "Reference", "Energy, kJ", "Runs",
+    "Accelerators", "Per model", "Models", "Time for all, min", "Models per min", "Normalised, per min",
+    "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
 )  # fmt: skip
 REFERENCE: Final = "Reference"
 
@@ -146,7 +146,7 @@ def _ends(row: Row) -> tuple[object, ...]:
 
 
 def _processors(row: Row) -> str:
-    """Return the accelerators of the system, or its processors if it has none."""
+    """Return the number of accelerators of the system, or of processors if it has none."""
     if row.accelerators == 0:
         return f"{plain(row.processors)} CPU{'s' * (row.processors > 1)}" if row.processors else "CPU"
     return _number(row.accelerators)
@@ -157,7 +157,7 @@ def _number(value: int | None) -> str:
 
 
 def _minutes(value: float | None) -> str:
-    """Return minutes with two decimals, so that they stand below each other; only small ones with more."""
+    """Return minutes with two decimals, aligned in a column; small ones with more."""
     return "" if value is None else f"{value:,.2f}" if value >= SMALL else minutes(value)
 
 
@@ -168,7 +168,7 @@ def _rate(value: float | None) -> str:
 def _table(
     title: str, head: Sequence[str], rows: Sequence[tuple[ResultLine, tuple[object, ...]]], same: set[str]
 ) -> Html:
-    """Return the table without its empty columns and those named in `same`."""
+    """Return the table without empty columns and those named in `same`."""
     kept = [at for at in range(len(head)) if any(cells[at] != "" for _, cells in rows) and head[at] not in same]
     kinds = {at: "text" if at < TEXTS else "text long" if head[at] == REFERENCE else "number" for at in kept}
     titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]

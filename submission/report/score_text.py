@@ -1,4 +1,4 @@
-"""How a score comes about, in words: which runs count, what is left out, which factors apply."""
+"""Explain a score in sentences: which runs count, which are left out, which factors apply."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from compliance.model.score import Throughput, TimeToTrain
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
 
 
-def states(results: ResultSet) -> dict[str, str]:
-    """Return what becomes of each run, by path: KEPT, DROPPED (fastest and slowest of a mean) or FAILED (rejected)."""
+def run_states(results: ResultSet) -> dict[str, str]:
+    """Return the state of each run by path: KEPT, DROPPED (fastest and slowest) or FAILED (rejected)."""
     found = {run.path: FAILED if run.verdict == "FAIL" else KEPT for run in results.runs}
     for run in left_out(results):
         found[run.path] = DROPPED
@@ -22,7 +22,7 @@ def states(results: ResultSet) -> dict[str, str]:
 
 
 def left_out(results: ResultSet) -> list[Run]:
-    """Return the accepted runs that the olympic mean leaves out: the fastest, and the slowest if none is rejected."""
+    """Return the accepted runs outside the olympic mean: the fastest, and the slowest if no run is rejected."""
     if not isinstance(results.score, TimeToTrain) or results.score.minutes is None:
         return []
     timed = [(run.minutes, at, run) for at, run in enumerate(results.runs) if run.verdict != "FAIL"]
@@ -31,32 +31,32 @@ def left_out(results: ResultSet) -> list[Run]:
 
 
 def run_name(path: str, base: str = "") -> str:
-    """Return what a run is called inside its result: result_3, or as seen from a folder: first/result_0."""
+    """Return the name of a run: result_3, or relative to a folder: first/result_0."""
     name = os.path.relpath(path, base) if base and path != "-" else os.path.basename(path)
     return name.removesuffix(".gz").removesuffix(".txt") or path
 
 
 def how_scored(results: ResultSet) -> list[str]:
-    """Return sentences that lead from the runs to the score, or say why there is none."""
+    """Return sentences that derive the score from the runs, or say why there is none."""
     score = results.score
     if isinstance(score, TimeToTrain):
         return [*_time_to_train(results, score), *_convergence(results)]
     if isinstance(score, Throughput):
         return [*_throughput(score), *_convergence(results)]
     if results.loose:
-        return ["There is no score: these logs are no result of a submission, each is judged alone."]
-    return ["There is no score: the benchmark is unknown."]
+        return ["No score: these logs are outside of a submission, and each is checked on its own."]
+    return ["No score: the benchmark is unknown."]
 
 
 def _time_to_train(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
     accepted, rejected = len(score.run_minutes), ", ".join(map(run_name, score.rejected[:20]))
     if score.minutes is None:
         if len(score.rejected) > 1:
-            yield f"There is no score: {len(score.rejected)} runs are rejected ({rejected}), and one at most may be."
+            yield f"No score: {len(score.rejected)} runs are rejected ({rejected}); at most one is allowed."
         else:
             yield (
-                f"There is no score: {counted(accepted, 'run')} with a time, and the mean without the fastest and "
-                "the slowest needs three."
+                f"No score: {counted(accepted, 'run')} with a time; the mean without the fastest and the slowest "
+                "needs at least three."
             )
         return
     dropped = [f"{run_name(run.path)} with {minutes(run.minutes)} min" for run in left_out(results)]
@@ -70,29 +70,29 @@ def _time_to_train(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
     kept = len(results.runs) - 2
     yield f"The mean of the {'other run' if kept == 1 else f'other {kept} runs'} is {minutes(score.minutes)} minutes."
     if matters(score.staging_minutes):
-        yield f"Staging of the data took {minutes(score.staging_minutes)} minutes (the same mean)."
+        yield f"Staging took {minutes(score.staging_minutes)} minutes (olympic mean as well)."
     if score.normalization > 1:
         yield (
-            f"The reference converges more slowly, so the time is normalised by {score.normalization:.6f}: "
+            f"The reference converges more slowly, so the time is multiplied by {score.normalization:.6f}: "
             f"{minutes(score.normalized)} minutes."
         )
     if score.scaled is not None:
         factor = f"{score.committee_factor:.6g}"
-        yield f"scaling.json holds the committee's factor {factor}: {minutes(score.scaled)} minutes."
+        yield f"scaling.json has the committee's factor {factor}: {minutes(score.scaled)} minutes."
 
 
 def _throughput(score: Throughput) -> Iterator[str]:
     if score.rejected:
-        yield f"{counted(len(score.rejected), 'instance')} of this result fail the check and do not count."
+        yield f"{counted(len(score.rejected), 'instance')} of this result failed the check and do not count."
     if score.minutes is None or score.models_per_minute is None:
-        yield "There is no score: no accepted instance has both run_start and run_stop."
+        yield "No score: no accepted instance has both run_start and run_stop."
         return
     yield (
         f"{counted(score.models, 'model')} trained in {minutes(score.minutes)} minutes, from the first run_start to "
         f"the last run_stop: {score.models_per_minute:.4g} models per minute."
     )
     yield (
-        f"The system has {plain(score.system_scale)} accelerators (or processors), an instance uses "
+        f"The system has {plain(score.system_scale)} accelerators (or processors); each instance uses "
         f"{plain(score.instance_scale)}."
     )
     if score.normalization > 1 and score.normalized_models_per_minute is not None:

@@ -1,4 +1,4 @@
-"""A section of the page for each result: its charts, how its score comes about, its findings, its system."""
+"""The section of a result on the page: charts, score, findings and system."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined, table
 from submission.report.provenance import facts_table, shared_facts
 from submission.report.results_table import ResultLine, filtered
-from submission.report.score_text import how_scored, run_name, states
+from submission.report.score_text import how_scored, run_name, run_states
 
-LONGEST_VALUE: Final = 2000
-"""Letters of a value of a system description or of provenance that are shown."""
+MAX_VALUE: Final = 2000
+"""Characters of a value of a system description that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all sections need: the report, and the page's place."""
+    """What all sections need: the report, and the place of the page."""
 
     report: Report
     site: Site
@@ -57,9 +57,12 @@ def section(line: ResultLine, context: Context) -> Html:
     body = [
         key_figures(results),
         element("div", *charts(name, curves, goal, _mean_minutes(results)), class_="charts"),
-        element("h4", "How the score comes about"),
+        element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
-        disclosure(f"The {len(curves)} runs in numbers", runs_table(curves, goal.unit if goal else "epochs")),
+        disclosure(
+            "Table of the runs",
+            runs_table(curves, goal.unit if goal else "epochs"),
+        ),
         element("h4", "Findings"),
         findings(found, results.folder, context.site),
         *description(results, context.site),
@@ -83,8 +86,8 @@ def label(word: str) -> Html:
 
 
 def curves_of(results: ResultSet) -> list[Curve]:
-    """Return what the charts show of each run, in the order of the set."""
-    state = states(results)
+    """Return the curves of all runs, in the order of the set."""
+    state = run_states(results)
     curves = []
     for run in results.runs:
         points = tuple(
@@ -97,7 +100,7 @@ def curves_of(results: ResultSet) -> list[Curve]:
 
 
 def goal_of(results: ResultSet) -> Goal | None:
-    """Return what the result is measured by; None if its benchmark is unknown."""
+    """Return what the result is compared with; None if its benchmark is unknown."""
     if results.reference is None:
         return None
     verdict = convergence_of(results)
@@ -122,7 +125,7 @@ def _mean_minutes(results: ResultSet) -> float | None:
 
 
 def key_figures(results: ResultSet) -> Html:
-    """Return the few numbers that matter most."""
+    """Return the list of the most important numbers."""
     score, unit = results.score, results.reference.epoch_unit if results.reference else ""
     pairs: list[tuple[str, str]] = []
     if isinstance(score, TimeToTrain):
@@ -132,7 +135,7 @@ def key_figures(results: ResultSet) -> Html:
         if matters(score.staging_minutes):
             pairs.append(("staging", f"{minutes(score.staging_minutes)} min"))
         if score.convergence is not None:
-            pairs.append(("to converge", f"{plain(score.convergence)} {unit}"))
+            pairs.append(("convergence", f"{plain(score.convergence)} {unit}"))
     elif isinstance(score, Throughput):
         rate = score.models_per_minute
         pairs.append(("throughput", f"{rate:.4g} models/min" if rate is not None else "none"))
@@ -145,19 +148,23 @@ def key_figures(results: ResultSet) -> Html:
 
 
 def charts(name: str, curves: Sequence[Curve], goal: Goal | None, mean: float | None) -> list[Html]:
-    """Return the figures for which the logs hold something."""
+    """Return the figures for which the logs have data."""
     shown = []
     if goal and any(curve.points for curve in curves):
         keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= MANY else MANY_KEYS
-        keys = [*keys, ("target", "target"), *([("band", "accepted by the reference")] if goal.band else [])]
-        table_ = disclosure("Numbers", convergence_table(curves, goal.unit))
+        keys = [
+            *keys,
+            ("target", "target"),
+            *([("band", "lowest accepted to reference mean")] if goal.band else []),
+        ]
+        table_ = disclosure("Table", convergence_table(curves, goal.unit))
         shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
     if any(curve.minutes is not None for curve in curves):
         keys = _state_keys(curves) if len(curves) <= MANY else []
         shown.append(_figure("Spread of the runs", spread(f"{name}-spread", curves, mean), keys))
     if any(curve.seconds for curve in curves):
         keys = [(f"part {part}", part) for part in PARTS]
-        title = "Where the time went" + (" (selected runs)" if len(curves) > MANY_BARS else "")
+        title = "Time breakdown" + (" (selected runs)" if len(curves) > MANY_BARS else "")
         shown.append(_figure(title, breakdown(f"{name}-time", curves), keys))
     return shown
 
@@ -190,16 +197,16 @@ def _swatch(class_: str) -> Html:
 
 
 def convergence_table(curves: Sequence[Curve], unit: str) -> Html:
-    """Return lowest, middle and highest quality at each evaluation."""
+    """Return the table of minimum, median and maximum quality at each evaluation."""
     rows = [
         (plain(epoch), f"{found[0]:.5g}", f"{found[len(found) // 2]:.5g}", f"{found[-1]:.5g}", len(found))
         for epoch, found in sorted(quality_by_epoch(curves).items())
     ]
-    return table((unit, "lowest", "middle", "highest", "runs"), rows, "Quality at each evaluation", 0)
+    return table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
 
 
 def runs_table(curves: Sequence[Curve], unit: str) -> Html:
-    """Return every run: its time and parts, evaluations, end, and whether it counts."""
+    """Return the table of the runs: state, minutes, evaluations, last quality and seconds by part."""
     head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, s" for part in PARTS))
     rows = []
     for curve in curves:
@@ -215,18 +222,18 @@ def runs_table(curves: Sequence[Curve], unit: str) -> Html:
 
 
 def description(results: ResultSet, site: Site) -> list[Html]:
-    """Return the system description, if there is one."""
+    """Return the system description, [] without one."""
     found = results.description
     if found is None:
         return []
     rows = [(name.replace("_", " "), _value(value)) for name, value in found.fields.items()]
-    summary = f"System {found.name}: {_few_words(found.fields)}"
-    origin = element("p", site.link(found.path, results.folder), class_="quiet")
-    problem = [element("p", f"It cannot be read: it {found.problem}")] if found.problem else []
-    return [disclosure(summary, *problem, table(("member", "value"), rows, "System description", 2), origin)]
+    summary = f"System {found.name}: {_short_text(found.fields)}"
+    source = element("p", site.link(found.path, results.folder), class_="quiet")
+    problem = [element("p", f"The file cannot be read: it {found.problem}")] if found.problem else []
+    return [disclosure(summary, *problem, table(("field", "value"), rows, "System description", 2), source)]
 
 
-def _few_words(fields: Mapping[str, Any]) -> str:
+def _short_text(fields: Mapping[str, Any]) -> str:
     nodes, accelerator = fields.get("number_of_nodes"), fields.get("accelerator_model_name")
     words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(fields.get("framework") or "")]
     return ", ".join(word for word in words if word)[:200] or "no fields"
@@ -234,11 +241,11 @@ def _few_words(fields: Mapping[str, Any]) -> str:
 
 def _value(value: Any) -> Html | str:
     text = value if isinstance(value, str) else str(value)
-    text = text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + " …"
+    text = text if len(text) <= MAX_VALUE else text[:MAX_VALUE] + " …"
     return element("mark", text) if OPEN in text else text or element("span", "empty", class_="quiet")
 
 
 def _logged_provenance(results: ResultSet) -> list[Html]:
-    """Return what the logs say of versions, sources and data, if they say anything."""
+    """Return the provenance in the logs: versions, sources and data; [] without any."""
     rows = shared_facts([run.details.provenance for run in results.runs])
     return [facts_table("Provenance in the logs", rows)] if rows else []

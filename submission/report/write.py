@@ -11,17 +11,17 @@ from submission.report.page import GENERATOR, render
 
 
 class NotAReportError(ValueError):
-    """There is another file where the page should go."""
+    """The output is an existing file that is not a page of this command."""
 
 
 def write_report(report: Report, output: Path, title: str = "") -> None:
-    """Put the page of a report at `output`, in one step; a page that was there before is replaced.
+    """Write the page of a report to `output`, atomically; an existing page is replaced.
 
-    The report is of a check with `details`. Raises NotAReportError if another file is there, OSError if the
-    page cannot be written, ValueError for a report without details.
+    report: of a check with `details`. Raises NotAReportError if `output` is another kind of file, OSError if the page
+    cannot be written, ValueError for a report without details.
     """
     if os.path.lexists(output) and not _is_ours(output):
-        raise NotAReportError(f"{output} is there and no page of this command; choose another name")
+        raise NotAReportError(f"{output} exists and is not a page of this command; choose another name")
     text = render(report, str(output.absolute().parent), title)
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as part:
@@ -29,6 +29,6 @@ def write_report(report: Report, output: Path, title: str = "") -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether a file is a page that this command made."""
+    """Return whether a file is a page of this command."""
     with open(path, "rb") as file:
         return GENERATOR.encode() in file.read(1024)

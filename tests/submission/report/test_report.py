@@ -1,4 +1,4 @@
-"""The HTML report: what it says, that nothing from a log can act in it, how the command behaves, in a real browser."""
+"""The HTML report: its contents, its safety against hostile logs, its command, and the page in a real browser."""
 
 import base64
 import gzip
@@ -18,7 +18,7 @@ from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.provenance import record_package
 from submission.report import write_report
 from submission.report.__main__ import main
-from submission.report.findings import LONGEST_LINE, excerpt
+from submission.report.findings import MAX_LINE, excerpt
 from tests.submission.report.browser import browser, chromium
 
 VOID = {"br", "col", "input", "link", "meta"}
@@ -92,7 +92,7 @@ def test_an_incomplete_mini_package(tmp_path):
     (root / "provenance.json").write_bytes(record_package(root))
     page = page_of(tmp_path, allow_mini=True)
     check_form(page)
-    assert "INCOMPLETE" in page.text and "MINI" in page.text and "no MLPerf results" in page.text
+    assert "INCOMPLETE" in page.text and "MINI" in page.text and "not MLPerf results" in page.text
     assert "3 of 5 runs" in page.text
     first = next(root.rglob("result_1.txt"))
     assert hashlib.sha256(first.read_bytes()).hexdigest()[:12] in page.text, "provenance"
@@ -142,10 +142,10 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
     package.system(system_name=HOSTILE, framework=HOSTILE, division=HOSTILE, **{HOSTILE: HOSTILE})
     package.file("result_<img src=x>.txt", HOSTILE)
     root = Path(package.write(tmp_path / "Example_University"))
-    origin = json.loads(record_package(root))
-    origin["logs"][HOSTILE] = {**next(iter(origin["logs"].values())), "seed": HOSTILE}
-    origin |= {"incomplete": {HOSTILE: HOSTILE}, "configurations": {HOSTILE: {HOSTILE: [HOSTILE]}}}
-    (root / "provenance.json").write_text(json.dumps(origin))
+    provenance = json.loads(record_package(root))
+    provenance["logs"][HOSTILE] = {**next(iter(provenance["logs"].values())), "seed": HOSTILE}
+    provenance |= {"incomplete": {HOSTILE: HOSTILE}, "configurations": {HOSTILE: {HOSTILE: [HOSTILE]}}}
+    (root / "provenance.json").write_text(json.dumps(provenance))
     page = page_of(tmp_path)
     check_form(page)
     names = Counter(tag for tag, _ in page.elements)
@@ -174,7 +174,7 @@ def test_nothing_from_outside_acts_in_the_page(tmp_path):
         lambda log: log.times(lambda time_ms: 0),
     ],
 )
-def test_damaged_logs_are_shown_as_far_as_they_go(damage, tmp_path):
+def test_damaged_logs_are_shown_as_far_as_possible(damage, tmp_path):
     package = SamplePackage()
     for number in (1, 2, 3):
         package.edit(number, damage)
@@ -201,7 +201,7 @@ def test_equal_input_gives_equal_bytes(tmp_path):
     assert page_of(tmp_path).source == first
 
 
-def test_the_command_refuses_what_would_do_harm(tmp_path, capsys):
+def test_the_command_never_overwrites_other_files(tmp_path, capsys):
     package = SamplePackage(runs=10).write(tmp_path / "Example")
     other = tmp_path / "notes.html"
     other.write_text("<p>mine</p>")
@@ -211,7 +211,7 @@ def test_the_command_refuses_what_would_do_harm(tmp_path, capsys):
         ([tmp_path / "nowhere", "-o", output], 2, "no such file"),
         ([package, "-o", tmp_path], 2, "is a folder"),
         ([package, "-o", other], 2, "--force"),
-        ([package, "-o", other, "--force"], 1, "no page of this command"),
+        ([package, "-o", other, "--force"], 1, "not a page of this command"),
         ([tmp_path / "empty", "-o", output], 1, "no logs"),
         ([package, "-o", other / "report.html"], 1, "otes.html"),
     ):
@@ -227,12 +227,12 @@ def test_the_command_refuses_what_would_do_harm(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("write", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_an_excerpt_counts_lines_as_the_checker_does(write, tmp_path):
+def test_an_excerpt_counts_lines_like_the_checker(write, tmp_path):
     path = tmp_path / "log.txt"
     path.write_bytes(write(b"1\r\n2\r3\n" + b"x" * 200_000 + b"\n5 \xff\n6"))
     assert [number for number, _ in excerpt(str(path), 4)] == [2, 3, 4, 5, 6]
     texts = dict(excerpt(str(path), 5))
-    assert texts[3] == "3" and len(texts[4]) == LONGEST_LINE + 2 and texts[5] == "5 �" and texts[6] == "6"
+    assert texts[3] == "3" and len(texts[4]) == MAX_LINE + 2 and texts[5] == "5 �" and texts[6] == "6"
     assert excerpt(str(path), 0) == excerpt(str(path), 99) == excerpt(str(tmp_path), 3) == excerpt("-", 1) == []
 
 

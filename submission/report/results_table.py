@@ -97,7 +97,8 @@ RATE_HEAD: Final = (
     "Accelerators", "Per model", "Models", "Time for all, min", "Models per min", "Normalised, per min",
     "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
 )  # fmt: skip
-REFERENCE: Final = "Reference"
+LONG: Final = ("System", "Reference")
+"""Columns of text that may be broken into lines."""
 
 
 def _names(line: ResultLine) -> tuple[object, ...]:
@@ -170,7 +171,7 @@ def _table(
 ) -> Html:
     """Return the table without empty columns and those named in `same`."""
     kept = [at for at in range(len(head)) if any(cells[at] != "" for _, cells in rows) and head[at] not in same]
-    kinds = {at: "text" if at < TEXTS else "text long" if head[at] == REFERENCE else "number" for at in kept}
+    kinds = {at: "text long" if head[at] in LONG else "text" if at < TEXTS else "number" for at in kept}
     titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]
     lines = [
         element("tr", *(element("td", cells[at], class_=kinds[at]) for at in kept), **filtered(line), data_result=True)

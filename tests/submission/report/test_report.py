@@ -324,3 +324,17 @@ def test_a_hostile_page_does_nothing(tab, tmp_path):
     tab.open(page.path)
     assert tab.value("document.images.length") == 0 and tab.value("document.scripts.length") == 1
     assert tab.problems == []
+
+
+def test_the_tables_fit_a_desktop(tab, tmp_path):
+    epochs = [22, 22, 23, 22, 23, 22, 23, 22, 23, 23]
+    for name in ("First", "Second"):
+        package = SamplePackage(epochs=epochs).file("scaling.json", '{"scaling_factor": 2}')
+        package.copy_to(f"system_with_a_long_name_{SYSTEM}").write(tmp_path / "round" / name)
+    output = tmp_path / "report.html"
+    write_report(check_paths([tmp_path / "round"], Options(details=True)), output)
+    tab.open(output)
+    tab.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    wide = "[...document.querySelectorAll('table.results')].filter(t => t.scrollWidth > t.parentElement.clientWidth)"
+    assert tab.value(f"{wide}.length") == 0
+    tab.call("Emulation.clearDeviceMetricsOverride")

@@ -65,7 +65,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         _check_shares(config, len(train_set), dist)
         shards, shard_seed = config.data.shards(dist), config.staging.shard_seed
         self.shuffle = Shuffle(len(train_set), config.train.global_batch_size, shards, shard_seed)
-        self.normalize = Normalization(stats.read(folder / stats.NAME), config.data.channels, dist.device)
+        self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         network = model.build(config.model, len(config.data.channels), seed).to(dist.device)

@@ -20,7 +20,7 @@ from common.distributed.dist import Dist
 from deepcam.data import npy, single_file, snapshot
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import CHANNELS, SnapshotBuffer
-from deepcam.data.stats import Stats
+from deepcam.data.stats import Range, Stats
 
 STRIDE: Final = 16
 """Pixels of the input per pixel of the network's smallest map."""
@@ -256,7 +256,7 @@ class Shuffle:
 class Normalization:
     """Scales each channel so that the extremes of the training samples become 0 and 1; others may lie outside."""
 
-    def __init__(self, stats: Stats, channels: Sequence[int], device: torch.device) -> None:
+    def __init__(self, stats: Range | Stats, channels: Sequence[int], device: torch.device) -> None:
         low, high = stats.minval[list(channels)], stats.maxval[list(channels)]
         self.low = torch.tensor(low, dtype=torch.float32, device=device)
         self.range = torch.tensor(high - low, dtype=torch.float32, device=device)

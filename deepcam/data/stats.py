@@ -9,6 +9,7 @@ climate/maxval   float32 (16,)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,14 @@ class Stats:
     maxval: np.ndarray
 
 
+@dataclass(frozen=True)
+class Range:
+    """The smallest and the largest value of each channel, float64: all that training needs."""
+
+    minval: np.ndarray
+    maxval: np.ndarray
+
+
 VECTORS: Final = tuple(field.name for field in fields(Stats) if field.name != "count")
 
 
@@ -55,25 +64,34 @@ def read(path: Path) -> Stats:
 
     StatsError if it is missing or damaged, or if a channel has an empty range.
     """
+    return Stats(**_read(path, tuple(field.name for field in fields(Stats))))
+
+
+def read_range(path: Path) -> Range:
+    """Return the range of each channel, of a file that may have nothing else; StatsError as in `read`."""
+    return Range(**_read(path, tuple(field.name for field in fields(Range))))
+
+
+def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return some statistics of a file, minval and maxval among them."""
     if not path.exists():
         raise StatsError(
             f"{path} is missing: make it from the training snapshots by `python -m deepcam.summarize {path.parent}`"
         )
     try:
         with h5py.File(path, "r", locking=False) as file:
-            count = int(_numbers(file, path, "count", ()))
-            vectors = {name: _numbers(file, path, name, (len(CHANNELS),)) for name in VECTORS}
+            found = {name: _numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names}
     except HDF5_ERRORS as error:
         if isinstance(error, StatsError):
             raise
         raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
-    for channel, low, high in zip(CHANNELS, vectors["minval"], vectors["maxval"], strict=True):
+    for channel, low, high in zip(CHANNELS, found["minval"], found["maxval"], strict=True):
         if not low < high:  # NaN compares false
             raise StatsError(
                 f"{path}: {channel.name} has minval {low:g} and maxval {high:g}; expected minval < maxval; "
                 + _how_to_fix(path)
             )
-    return Stats(count, **vectors)
+    return found | {"count": int(found["count"])} if "count" in found else found
 
 
 def _numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:

@@ -42,14 +42,15 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
             axes[row, 0].set_ylabel(f"{view}, in Å")
         energy = atoms.get_potential_energy() - record.reference
         kind = "moving" if column % 2 else "relaxing"
-        formula = atoms.get_chemical_formula()
-        axes[0, column].set_title(f"{formula}, {kind}\nstep {record.fid}, {energy:.2f} eV", fontsize=9)
+        adsorbed = atoms.get_tags() == ADSORBATE
+        slab, adsorbate = (atoms[part].get_chemical_formula() for part in (~adsorbed, adsorbed))
+        axes[0, column].set_title(f"{adsorbate} on {slab}, {kind}\nstep {record.fid}, {energy:.2f} eV", fontsize=9)
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgecolor": "black"}
     marks = [Line2D([], [], color=jmol_colors[n], label=chemical_symbols[n], **dot) for n in sorted(numbers)]
     marks.append(Line2D([], [], color="#d00000", label=f"force, {ARROW:g} Å for 1 eV/Å"))
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
-    slab = " x ".join(map(str, recipe.size))
-    figure.suptitle(f"Slabs of {slab} atoms with adsorbates, seed {seed}; hatched atoms are fixed")
+    size = " x ".join(map(str, recipe.size))
+    figure.suptitle(f"Slabs of {size} atoms with adsorbates, seed {seed}; hatched atoms are fixed")
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:

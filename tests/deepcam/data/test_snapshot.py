@@ -167,6 +167,16 @@ def test_statistics_of_other_types_are_read(stats_path, kind):
     assert found.count == 7 and np.array_equal(found.minval, STATS.minval)
 
 
+def test_training_needs_nothing_but_the_range(stats_path):
+    with h5py.File(stats_path, "a") as file:
+        for name in ("count", "mean", "sqmean"):
+            del file[f"climate/{name}"]
+    found = stats.read_range(stats_path)
+    assert np.array_equal(found.minval, STATS.minval) and np.array_equal(found.maxval, STATS.maxval)
+    with pytest.raises(StatsError, match="`climate/count` is missing"):
+        stats.read(stats_path)
+
+
 def test_unusable_statistics_are_refused_with_the_way_to_fix_them(stats_path):
     command = r"python -m deepcam.summarize "
     with h5py.File(stats_path, "a") as file:

@@ -44,13 +44,14 @@ class Alarm:
         self._store, self._rank, self._world_size, self._cut = store, rank, world_size, cut
         self._armed = False
         self._unwound = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
         self._note = ""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(handling(SIGNAL, self._stop))
         self._armed = True
-        threading.Thread(target=self._watch, name="alarm", daemon=True).start()
+        self._watcher.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -58,6 +59,8 @@ class Alarm:
             self._armed = False
         finally:  # even if the signal arrives just before
             self._unwound.set()
+            # A process that ends while the watcher is inside a call of torch is aborted, whatever its exit code.
+            self._watcher.join(LOOK_EVERY_S if kind else GRACE_S)
             self._stack.close()
 
     def fail(self, error: BaseException) -> None:

@@ -125,7 +125,7 @@ def test_killed_rank_stops_the_others(environment, tmp_path):
 def test_stuck_rank_is_ended(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "stick")
     assert codes == [1, 1], errors
-    assert "rank 0: is ended, for it is stuck, because of rank 1: ValueError: broken on purpose" in errors[0]
+    assert "rank 0: killed because it was stuck after rank 1: ValueError: broken on purpose" in errors[0]
 
 
 @pytest.fixture

@@ -155,8 +155,8 @@ def settings_page() -> str:
     parts = [
         f"# Settings\n\n{NOTICE}\n",
         "The settings that a log must state, and their allowed values; rules SET03, SET04 and SET05. Each "
-        "setting is logged once. In the profile strict, SET08 and RUN03 check `seed`. The settings of the trainers are in "
-        "[config.md](config.md).\n",
+        "setting is logged once. In the profile strict, SET08 and RUN03 check `seed`. The settings of the trainers are "
+        "in [config.md](config.md).\n",
     ]
     for name, reference in REFERENCES.items():
         parts += [_about(f"{name}, closed division", reference), table(HEADING, _settings(reference))]

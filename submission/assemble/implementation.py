@@ -184,7 +184,7 @@ def setup_files(root: Path) -> dict[str, Path]:
 
 
 def suite_at(root: Path, benchmark: str) -> bool:
-    """Tell whether the suite's packages for a benchmark lie in a folder."""
+    """Return whether a folder contains the suite's packages for a benchmark."""
     return (
         all((root / package / "__init__.py").is_file() for package in (SHARED, benchmark))
         and (root / benchmark / "train.py").is_file()

@@ -134,8 +134,8 @@ def listed(paths: Sequence[Path]) -> str:
 
 def _check_one(what: str, first: Mapping[str | None, Path]) -> None:
     if len(first) > 1:
-        says = "; ".join(f"{show(said)} in {path}" for said, path in list(first.items())[:LISTED])
-        raise AssemblyError(f"several {what}: {says}. Assemble each one separately")
+        listed_values = "; ".join(f"{show(value)} in {path}" for value, path in list(first.items())[:LISTED])
+        raise AssemblyError(f"several {what}: {listed_values}. Assemble each one separately")
 
 
 def _find(paths: Sequence[Path]) -> Iterator[Path]:

@@ -111,7 +111,7 @@ def record_package(
         implementations=sources,
         files=entries,
     )
-    # Logs may hold integers of any size and lone surrogates, which only the standard library can write.
+    # Logs may contain integers of any size and lone surrogates, which only the standard library can write.
     return json.dumps(msgspec.to_builtins(provenance), indent=1).encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Write HTML and SVG safely: text is escaped unless it is `Html`, so that nothing from a log can act in the page."""
+"""Write HTML and SVG safely: text is escaped unless it is `Html`, so that nothing from a log is run."""
 
 from __future__ import annotations
 

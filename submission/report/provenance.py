@@ -44,7 +44,7 @@ def package_provenance(provenance: Provenance) -> Html:
         for name, record in provenance.logs.items()
     ]
     head = ("log", "seed", "hash", "sources", "revision", "configuration", "redacted")
-    parts = [table(("what", "state"), said, "The package", 2), table(head, logs[:MAX_ROWS], "Logs", len(head))]
+    parts = [table(("item", "state"), said, "The package", 2), table(head, logs[:MAX_ROWS], "Logs", len(head))]
     parts += [_more_rows(len(logs))]
     parts += [
         facts_table(f"Configuration {_short(name)}", list(facts(found)))

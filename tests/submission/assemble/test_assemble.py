@@ -214,7 +214,7 @@ def test_an_unfinished_run_is_accepted_on_request(place):
     assert list(place.logs()) == ["result_0.txt"]
 
 
-def test_another_file_is_never_overwritten_and_edited_scripts_stay(place):
+def test_no_file_is_overwritten_and_edited_scripts_are_kept(place):
     place.run(1)
     place.make()
     script = place.root / "benchmarks/cosmoflow" / SYSTEM / "run_and_time.sh"
@@ -236,7 +236,7 @@ def test_a_log_that_was_edited_in_the_package_is_noticed(place):
         place.make()
 
 
-def test_redacted_copies_keep_lines_and_say_what_they_were(place):
+def test_redacted_copies_keep_lines_and_are_recorded(place):
     noise = b"srun: job of Jane.Roe@example.org in /home/jroe/runs\n"
     path = place.run(1, SampleLog(run=1).add("opt_note", "ask\njroe@example.org, see /home/jroe/notes"))
     path.write_bytes(noise + path.read_bytes())

@@ -87,7 +87,7 @@ def test_a_run_that_crashed_restarts_with_its_seed(folder, capsys):
         assert f'"key": "seed", "value": {seeds[1]}' in path.read_text()
 
 
-def test_a_run_that_missed_the_target_stays(folder, capsys):
+def test_a_run_that_missed_the_target_is_kept(folder, capsys):
     make(folder, {"cosmoflow": 1}, "weak")
     assert (
         "cosmoflow/run_0 did NOT meet the target (the run is kept) after 3 evaluations (0.5)" in capsys.readouterr().out

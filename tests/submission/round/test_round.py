@@ -71,7 +71,7 @@ def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
     assert "INCOMPLETE" in (tmp_path / "report.html").read_text().upper()
 
 
-def test_a_system_description_that_was_completed_stays(tmp_path, capsys):
+def test_a_completed_system_description_is_kept(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 10})
     assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) in PASSING
     assert "INCOMPLETE" not in capsys.readouterr().out

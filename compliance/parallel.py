@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from compliance.examine import LogTask, examine
 from compliance.logs.run import Run
@@ -13,6 +14,7 @@ from compliance.own_rules import load_rules, sources
 
 PARALLEL_BYTES = 24 << 20
 """Below this, starting processes costs more than it saves."""
+POLL_S = 0.5
 
 
 def examine_all(tasks: list[LogTask], options: Options) -> Iterator[Run]:
@@ -27,7 +29,7 @@ def examine_all(tasks: list[LogTask], options: Options) -> Iterator[Run]:
 
 def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> Iterator[Run]:
     import multiprocessing  # only big trees pay for it
-    import signal
+    import signal  # as multiprocessing
 
     method = "fork" if sys.platform == "linux" else None
     chunk = max(1, min(32, len(tasks) // (4 * jobs)))
@@ -38,8 +40,22 @@ def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> 
         pool = multiprocessing.get_context(method).Pool(jobs)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
+    chunks = [tasks[start : start + chunk] for start in range(0, len(tasks), chunk)]
     with pool:
-        yield from _shown(pool.imap(Examine(options), tasks, chunk), len(tasks), total, options)
+        yield from _shown(_awaited(pool.imap(Examine(options).each, chunks)), len(tasks), total, options)
+
+
+def _awaited(results: Any) -> Iterator[Run]:
+    """Yield the runs of a pool's results, never asleep for long: a signal just before a sleep would not end it."""
+    from multiprocessing import TimeoutError as NotYet  # only big trees pay for it
+
+    while True:
+        try:
+            yield from results.next(timeout=POLL_S)
+        except NotYet:
+            continue
+        except StopIteration:
+            return
 
 
 def _shown(runs: Iterator[Run], count: int, total: int, options: Options) -> Iterator[Run]:
@@ -63,6 +79,10 @@ class Examine:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rules = sources()
+
+    def each(self, tasks: list[LogTask]) -> list[Run]:
+        """Examine several logs, to be sent to another process at once."""
+        return list(map(self, tasks))
 
     def __call__(self, task: LogTask) -> Run:
         load_rules(self.rules)  # a process that was not forked lacks them

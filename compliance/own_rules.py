@@ -10,7 +10,10 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from types import ModuleType
+from typing import Any
 
 from common.command import UsageError
 from compliance.rule import RULES, Rule, forget
@@ -81,20 +84,24 @@ def _is_file(source: str) -> bool:
 
 
 def _of_file(path: str) -> ModuleType:
-    """Return the module that the file makes, run here once.
-
-    Not imported: that would leave `__pycache__` beside the file, which may lie in a submission.
-    """
+    """Import the file as a module of its own, once; return it."""
     path = os.path.realpath(path)
     name = f"rules of {path}"
     if name in sys.modules:
         return sys.modules[name]
-    with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
-    module = sys.modules[name] = ModuleType(name)
-    module.__file__ = _files[name] = path
-    exec(code, module.__dict__)
+    loader = _Loader(name, path)
+    module = module_from_spec(ModuleSpec(name, loader, origin=path))
+    sys.modules[name] = module
+    _files[name] = path
+    loader.exec_module(module)
     return module
+
+
+class _Loader(SourceFileLoader):
+    """Leaves no `__pycache__` beside the file, which may be in a submission."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write no bytecode."""
 
 
 def _restore(before: dict[str, type[Rule]]) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 DISTRIBUTION: Final = "mlperf-hpc-suite"
-TRAINING: Final = "train"
-"""The extra with what all benchmarks need; a benchmark's own has the name of its package."""
+EXTRAS: Final = {"common": "[train]", "compliance": ""}
+"""The extra that the commands of a package need; a benchmark's own has the name of its package."""
 
 
 def missing_extra(error: BaseException, module: str) -> str | None:
@@ -26,10 +26,10 @@ def missing_extra(error: BaseException, module: str) -> str | None:
     name, package = error.name.partition(".")[0], module.partition(".")[0]
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
-    extra = TRAINING if package == __package__ else package
+    extra = EXTRAS.get(package, f"[{package}]")
     checkout = Path(__file__).parent.parent
     source = checkout if (checkout / "setup.cfg").exists() else DISTRIBUTION
-    return f"{module} needs {name}: pip install '{source}[{extra}]'"
+    return f"{module} needs {name}: pip install '{source}{extra}'"
 
 
 def explain_missing(package: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import configparser
 import importlib.util
 import keyword
 import re
@@ -29,17 +30,21 @@ NEXT: Final = """\
 next:
   python -m {name}.train mini
   python -m compliance.check --allow-mini runs/{name}-mini/result_0.txt
-  python -m compliance.docs                           writes the new benchmark into docs/reference
-  python -m common.training.config_docs               and the keys of its configuration
-  python -m pytest -m "not slow"                      the guards, and its own tests in tests/{name}
+  python -m submission.round --config mini --benchmarks {name} -o runs/first-round
+  make docs
+  python -m pytest -m "not slow" {tests}
 then replace its parts by yours: docs/guide/new-benchmark.md
 """
+TESTS: Final = "tests/{name} tests/test_layers.py tests/test_static_lists.py tests/common/training/test_benchmark.py"
+"""The benchmark's own tests, and the quick ones that find what is missing in it."""
+GUIDE: Final = "docs/guide/new-benchmark.md"
 TEMPLATE: Final = "templates/benchmark"
 PLACEHOLDER: Final = "newbenchmark"
+SETUP: Final = "setup.cfg"
 LIST: Final = "compliance/benchmarks.py"
 LINES: Final = {
     LIST: '    "{name}",\n',
-    "setup.cfg": "    mlperf-hpc-suite[{name}]\n",
+    SETUP: "    mlperf-hpc-suite[{name}]\n",
     "containers/Dockerfile": "COPY {name} {name}\n",
     "containers/Dockerfile.dockerignore": "!{name}\n",
     "containers/mlperf-hpc.def": "    {name} /opt/mlperf-hpc-suite/{name}\n",
@@ -48,6 +53,9 @@ LINES: Final = {
 ALL_EXTRAS: Final = "# What all benchmarks need.\n"
 EXTRA: Final = "{name} =\n    mlperf-hpc-suite[train]\n"
 LONGEST: Final = 20
+LONGEST_TITLE: Final = 30
+RESERVED: Final = frozenset("build data dist full htmlcov mini model no null off on runs true false yes".split())
+"""Folders that git ignores, names of configurations, and words that YAML does not read as text."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +81,7 @@ def add(root: Path, name: str, title: str | None = None) -> int:
         raise UsageError(f"{root} has no {TEMPLATE}: a benchmark is added to a checkout; clone the repository")
     _check_name(root, name)
     words = {
-        "New Benchmark": title or name.replace("_", " ").capitalize(),
+        "New Benchmark": _valid_title(name.replace("_", " ").capitalize() if title is None else title),
         "NewBenchmark": "".join(part.capitalize() for part in name.split("_")),
         PLACEHOLDER: name,
     }
@@ -81,9 +89,9 @@ def add(root: Path, name: str, title: str | None = None) -> int:
     lists = _listed(root, name)
     for path, text in (files | lists).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+        (root / path).write_text(text, encoding="utf-8")
     print(f"wrote {name}/ and tests/{name}/, {len(files)} files; listed {name} in {', '.join(lists)}")
-    print(NEXT.format(name=name), end="")
+    print(NEXT.format(name=name, tests=TESTS.format(name=name)), end="")
     return 0
 
 
@@ -94,13 +102,45 @@ def _check_name(root: Path, name: str) -> None:
         raise UsageError(f"NAME is {name!r}; {expected}")
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         raise UsageError(f"NAME is {name!r}, a keyword of Python; choose another")
+    if name in RESERVED:
+        raise UsageError(f"NAME is {name!r}, a word with a meaning of its own in this checkout; choose another")
+    if f'"{name}"' in _read(root, LIST):
+        raise UsageError(f"{LIST} lists a benchmark {name!r} already; choose another name, or remove that one: {GUIDE}")
     for taken in (root / name, root / "tests" / name):
         if taken.exists():
             raise UsageError(f"{taken} exists; choose another name, or remove it first")
-    if f'"{name}"' in (root / LIST).read_text():
-        raise UsageError(f"{LIST} lists a benchmark {name!r} already; choose another name")
+    if name in _required(root):
+        raise UsageError(f"NAME is {name!r}, an extra or a package in {SETUP}; choose another")
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise UsageError(f"NAME is {name!r}, and so is the name of an installed module; choose another")
+
+
+def _required(root: Path) -> set[str]:
+    """Return the names of the extras, and of the packages that they need, whether installed or not."""
+    setup = configparser.ConfigParser()
+    try:
+        setup.read_string(_read(root, SETUP))
+        extras = setup["options.extras_require"]
+    except (configparser.Error, KeyError):
+        raise UsageError(f"{SETUP} has no list of extras: restore it") from None
+    packages = re.findall(r"^[\w-]+", "\n".join(extras.values()), re.MULTILINE)
+    return {name.lower().replace("-", "_") for name in (*extras, *packages)}
+
+
+def _valid_title(title: str) -> str:
+    """Return the title; raise UsageError for one that cannot stand in a docstring and in a heading."""
+    if not title.strip() or len(title) > LONGEST_TITLE or not title.isprintable() or set(title) & set('"\\{}'):
+        expected = f"1 to {LONGEST_TITLE} printable characters without double quotes, backslashes and braces"
+        raise UsageError(f"--title is {title!r}; expected {expected}")
+    return title.strip()
+
+
+def _read(root: Path, name: str) -> str:
+    """Return the text of a file of the checkout; raise UsageError where it is missing."""
+    try:
+        return (root / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{root / name} is missing: restore it") from None
 
 
 def _from_template(template: Path, name: str, words: dict[str, str]) -> dict[str, str]:
@@ -111,7 +151,7 @@ def _from_template(template: Path, name: str, words: dict[str, str]) -> dict[str
             continue
         inside = path.relative_to(template)
         place = Path("tests", name, *inside.parts[1:]) if inside.parts[0] == "tests" else name / inside
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         for placeholder, word in words.items():
             text = text.replace(placeholder, word)
         files[str(place)] = _imports_sorted(text) if path.suffix == ".py" else text
@@ -132,13 +172,13 @@ def _listed(root: Path, name: str) -> dict[str, str]:
 
     Raises UsageError if a file lacks the line of the last benchmark.
     """
-    packages = re.search(r"^PACKAGES: Final = \(\n((?:.*\n)+?)\)$", (root / LIST).read_text(), re.MULTILINE)
+    packages = re.search(r"^PACKAGES: Final = \(\n((?:.*\n)+?)\)$", _read(root, LIST), re.MULTILINE)
     if packages is None:
         raise UsageError(f"{LIST} has no tuple PACKAGES with a line per benchmark: restore it")
     last = packages[1].split()[-1].strip('",')
     files = {}
     for path, line in LINES.items():
-        text, mark = (root / path).read_text(), line.format(name=last)
+        text, mark = _read(root, path), line.format(name=last)
         if text.count(mark) != 1:
             raise UsageError(f"{path} has {text.count(mark)} lines {mark.strip()!r}, expected 1: restore it")
         text = text.replace(mark, mark + line.format(name=name))

@@ -1,6 +1,9 @@
 """The one list of benchmarks; everything else asks here for names, rounds and facts."""
 
+import os
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 from common.reference import MINI, Reference
@@ -13,7 +16,23 @@ PACKAGES: Final = (
 )
 """Benchmarks that have a package at the top of the tree; the facts are in its reference.py."""
 
-_FACTS: Final = {name: import_module(f"{name}.reference") for name in PACKAGES}
+
+def _facts(name: str) -> ModuleType:
+    """Return the module with the facts of a benchmark; without its package, every command ends here, in one line."""
+    try:
+        return import_module(f"{name}.reference")
+    except ModuleNotFoundError as error:
+        if error.name not in (name, f"{name}.reference"):
+            raise
+    folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), name)
+    if os.path.exists(folder):
+        fix = f"Python does not find {folder}: repeat `pip install --editable .`, or run from its parent folder"
+    else:
+        fix = f"there is no {folder}: bring it back, or remove the benchmark as docs/guide/new-benchmark.md says"
+    sys.exit(f"error: compliance/benchmarks.py lists {name!r}, but {fix}")
+
+
+_FACTS: Final = {name: _facts(name) for name in PACKAGES}
 
 REFERENCES: Final[dict[str, Reference]] = {
     **{name: facts.REFERENCE for name, facts in _FACTS.items()},

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from common.command import CommandParser, run_command
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -28,14 +31,14 @@ STORIES: tuple[Story, ...] = (
     (
         "A valid run of CosmoFlow",
         "It reaches the target and complies with every rule.",
-        lambda folder: _write(folder / "valid.txt", SampleLog("cosmoflow").bytes()),
+        lambda folder: _write(folder / "result_0.txt", SampleLog("cosmoflow").bytes()),
         0,
     ),
     (
         "A run that stopped its clock too early",
         "run_stop comes before the evaluation that reaches the target. The official checker accepts it.",
         lambda folder: _write(
-            folder / "early_stop.txt",
+            folder / "stopped_early.txt",
             SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop").bytes(),
         ),
         1,
@@ -63,16 +66,40 @@ STORIES: tuple[Story, ...] = (
 )
 
 
-def main(paths: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status, 0 if each example got the expected one."""
+    parser = CommandParser(
+        prog="python -m compliance.demo",
+        description="Make example logs and submissions, check them, and then check yours.",
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
+    parser.add_argument("--keep", type=_new_folder, metavar="DIR", help="leave the examples in this new folder")
+    given = parser.parse_args(arguments)
+    return run_command(lambda: demonstrate(given.paths, given.keep), (OSError,))
+
+
+def _new_folder(text: str) -> Path:
+    if os.path.lexists(text):
+        raise argparse.ArgumentTypeError(f"{text} exists; name a new folder")
+    return Path(text)
+
+
+def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
     """Check the examples and then `paths`; return 0 if each example got the expected exit status."""
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="mlperf-hpc-demo-") as folder, contextlib.chdir(folder):
+    with contextlib.ExitStack() as stack:
+        if keep:
+            keep.mkdir(parents=True)
+        folder = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="mlperf-hpc-demo-"))
+        stack.enter_context(contextlib.chdir(folder))
         for number, (title, text, make, expected) in enumerate(STORIES, 1):
             path = make(Path())
             print(f"\n=== {number}. {title} ===\n{text}\n$ python -m compliance.check {path}\n", flush=True)
             status = check([path])
             print(f"(exit status {status})", flush=True)
             wrong += status != expected
+    if keep:
+        print(f"\nThe examples are in {keep}.")
     for path in paths:
         print(f"\n=== Your logs: {path} ===\n$ python -m compliance.check {path}\n", flush=True)
         check([path])
@@ -82,4 +109,4 @@ def main(paths: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -22,6 +22,7 @@ OTHER_EXTRAS = {"train", "all", "plot", "triton", "mpi", "dali", "dev"}
 
 def test_the_wheel_has_every_folder_with_python_files():
     assert SETUP["options"]["packages"] == "find:" and "options.packages.find" not in SETUP
+    assert SETUP["options"]["package_dir"].split() == ["=", "."]  # see setup.cfg
     folders = {path.parent for package in FOUND for path in (ROOT / package).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
     assert [name for name in NO_PACKAGES if (ROOT / name / "__init__.py").exists()] == []

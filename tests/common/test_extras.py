@@ -1,8 +1,10 @@
 """A command whose extra is not installed."""
 
 import os
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ def bare(tmp_path):
     needed = tmp_path / "site"
     needed.mkdir()
     for name in ("msgspec", "yaml", "tqdm"):
-        (needed / name).symlink_to(Path(sys.modules[name].__file__).parent)
+        (needed / name).symlink_to(Path(find_spec(name).origin).parent)
 
     def run(*arguments):
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}{os.pathsep}{needed}"}
@@ -45,6 +47,14 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(module, ba
     extra = "train" if module.startswith("common") else module.partition(".")[0]
     assert status == 1 and said.startswith(f"error: {module} needs ")
     assert said.endswith(f": pip install '{ROOT}[{extra}]'\n") and said.count("\n") == 1
+
+
+def test_the_checker_without_its_packages_says_so_too(tmp_path):
+    command = [sys.executable, "-S", "-m", "compliance.check", "--help"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = rf"error: compliance.check needs \w+: pip install '{re.escape(str(ROOT))}'\n"
+    assert done.returncode == 1 and re.fullmatch(said, done.stderr)
 
 
 def test_the_installed_script_says_so_too(bare):

@@ -1,5 +1,7 @@
 """The demonstration ends as its stories say."""
 
+import pytest
+
 from compliance.demo import STORIES, main
 from compliance.samples.log import SampleLog
 
@@ -11,6 +13,16 @@ def test_demo(tmp_path, capsys):
     out = capsys.readouterr().out
     assert all(title in out for title, *_ in STORIES)
     assert out.count("(exit status 1)") == 3 and "oc20 closed" in out
+
+
+def test_the_examples_can_be_kept(tmp_path, capsys):
+    kept = tmp_path / "examples"
+    assert main(["--keep", str(kept)]) == 0
+    assert {path.name for path in kept.iterdir()} >= {"result_0.txt", "stopped_early.txt", "University"}
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        main(["--keep", str(kept)])
+    assert "exists; name a new folder" in capsys.readouterr().err
 
 
 def test_demo_notices_a_checker_that_says_otherwise(monkeypatch, capsys):

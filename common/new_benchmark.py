@@ -50,7 +50,7 @@ LINES: Final = {
     "containers/mlperf-hpc.def": "    {name} /opt/mlperf-hpc-suite/{name}\n",
 }
 """Files that list the benchmarks, and the line that lists one."""
-ALL_EXTRAS: Final = "# What all benchmarks need.\n"
+ALL_EXTRAS: Final = "# For all benchmarks.\nall =\n"
 EXTRA: Final = "{name} =\n    mlperf-hpc-suite[train]\n"
 LONGEST: Final = 20
 LONGEST_TITLE: Final = 30
@@ -182,7 +182,10 @@ def _listed(root: Path, name: str) -> dict[str, str]:
         if text.count(mark) != 1:
             raise UsageError(f"{path} has {text.count(mark)} lines {mark.strip()!r}, expected 1: restore it")
         text = text.replace(mark, mark + line.format(name=name))
-        files[path] = text.replace(ALL_EXTRAS, EXTRA.format(name=name) + ALL_EXTRAS)
+        files[path] = text
+    if files[SETUP].count(ALL_EXTRAS) != 1:
+        raise UsageError(f"{SETUP} lacks the lines {ALL_EXTRAS!r}: restore it")
+    files[SETUP] = files[SETUP].replace(ALL_EXTRAS, EXTRA.format(name=name) + ALL_EXTRAS)
     return files
 
 

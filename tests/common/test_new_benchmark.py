@@ -120,6 +120,7 @@ def test_what_is_written_is_formatted_and_can_be_imported(checkout):
     assert changed - written == set(LINES) and "newbenchmark" not in "".join(map(after.get, written)).lower()
     for path, line in LINES.items():
         assert line.format(name=PACKAGES[-1]) + line.format(name=SHORT) + line.format(name=LONG) in after[path]
+    assert f"\n{LONG} =\n    mlperf-hpc-suite[train]\n" in after["setup.cfg"]
     sources = f"src = ['.', '{ROOT}']"
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--config", ROOT / "ruff.toml", "--config", sources]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import sys
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
 
 PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
@@ -24,6 +26,15 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments; where --help or the like prints and ends the command, its output is checked."""
+        with checked_output():
+            return super().parse_known_args(args, namespace)
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; argparse would ignore that it cannot."""
+        (file or sys.stdout).write(self.format_help())
 
     def format_help(self) -> str:
         return as_called(super().format_help())
@@ -51,24 +62,47 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def reader_has_gone() -> int:
-    """Return the exit status after a BrokenPipeError: the reader of the output (head, less) has ended."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would fail again at its final flush
-    return 1
+@contextmanager
+def checked_output() -> Iterator[None]:
+    """End the command with exit status 1 if standard output is closed or full, not with a traceback.
+
+    Silently if its reader (head, less) has ended.
+    """
+    if sys.stdout is None:
+        print("error: standard output is closed; redirect it to a file or /dev/null", file=sys.stderr)
+        sys.exit(1)
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
+            raise
+        _give_up_output(error)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _give_up_output(error)
+
+
+def _give_up_output(error: OSError) -> NoReturn:
+    """End the command; what is still buffered goes nowhere, or Python would fail again at its final flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+    raise SystemExit(1) from None
 
 
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
     """Run a command and return its exit code: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C."""
     try:
-        return command()
+        with checked_output():
+            return command()
     except KeyboardInterrupt:
         print("interrupted: finished work is kept; --help says how to continue", file=sys.stderr)
         return 130
     except UsageError as error:
         print(f"error: {as_called(str(error))}{HELP_HINT}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return reader_has_gone()
     except expected as error:
         print(f"error: {as_called(str(error))}", file=sys.stderr)
         return 1

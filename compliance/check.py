@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from common.command import CommandParser, reader_has_gone
+from common.command import CommandParser, UsageError, checked_output
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
@@ -59,29 +59,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        load_rules()  # of installed packages, before ids are looked up
-        if given.explain or given.list_rules:
-            return _show_rules(given)
-        if not given.paths:
-            parser.error("nothing to check: give log files, folders or - for standard input")
-        missing = [path for path in given.paths if path != "-" and not given.follow and not os.path.lexists(path)]
-        if missing:
-            parser.error(f"no such file or folder: {missing[0]}")
-        options = _options(given)
-        if given.follow:
-            from compliance.follow import follow  # only this mode pays for it
-
-            return follow(given.paths, options, given.follow_timeout)
-        refuse_to_overwrite(given.output, given.paths)
-        report = check_paths(given.paths, options)
-        write_text(FORMATS[given.format](report, _style(given)), given.output)
-        return report.exit_code
+        with checked_output():
+            return _check(given)
     except ValueError as error:
         parser.error(str(error))
-    except BrokenPipeError:
-        return reader_has_gone()
     except KeyboardInterrupt:
         return 130
+
+
+def _check(given: argparse.Namespace) -> int:
+    load_rules()  # of installed packages, before ids are looked up
+    if given.explain or given.list_rules:
+        return _show_rules(given)
+    if not given.paths:
+        raise UsageError("nothing to check: give log files, folders or - for standard input")
+    missing = [path for path in given.paths if path != "-" and not given.follow and not os.path.lexists(path)]
+    if missing:
+        raise UsageError(f"no such file or folder: {missing[0]}")
+    options = _options(given)
+    if given.follow:
+        from compliance.follow import follow  # only this mode pays for it
+
+        return follow(given.paths, options, given.follow_timeout)
+    refuse_to_overwrite(given.output, given.paths)
+    report = check_paths(given.paths, options)
+    write_text(FORMATS[given.format](report, _style(given)), given.output)
+    return report.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
     rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out")
     rules.add_argument("--explain", metavar="ID", help="explain a rule and stop")
-    rules.add_argument("--list-rules", action="store_true", help="list all rules and stop")
+    rules.add_argument("--list-rules", action="store_true", help="list all rules, or those of --select, and stop")
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
     output.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of standard output")
@@ -124,28 +127,39 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(given: argparse.Namespace) -> Options:
-    select = tuple(word for text in given.select for word in text.replace(",", " ").split())
     ignore = {}
     for text in given.ignore:
         id_, _, reason = text.partition("=")
         if not reason.strip():
             raise ValueError(f"--ignore {text}: a reason is required; write --ignore {id_}='why'")
         ignore[id_.strip()] = reason.strip()
-    for prefix in (*select, *ignore):
-        if not any(id_.startswith(prefix) for id_ in RULES):
-            raise ValueError(f"no rule {prefix!r}; --list-rules shows all")
+    _known(ignore)
     return Options(
         profile=given.profile,
         round=given.round,
         benchmark=given.benchmark,
         division=given.division,
-        select=select,
+        select=_selected(given),
         ignore=ignore,
         allow_mini=given.allow_mini,
         waivers=_waivers(given.waivers) if given.waivers else {},
         jobs=given.jobs,
         progress=sys.stderr.isatty(),
     )
+
+
+def _known(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids and prefixes; raise ValueError if no rule has one."""
+    wanted = tuple(prefixes)
+    for prefix in wanted:
+        if not any(id_.startswith(prefix) for id_ in RULES):
+            raise ValueError(f"no rule {prefix!r}; --list-rules shows all")
+    return wanted
+
+
+def _selected(given: argparse.Namespace) -> tuple[str, ...]:
+    """Return the ids and prefixes of --select."""
+    return _known(word for text in given.select for word in text.replace(",", " ").split())
 
 
 def _waivers(path: str) -> dict[str, str]:
@@ -178,7 +192,8 @@ def _style(given: argparse.Namespace) -> Style:
 def _show_rules(given: argparse.Namespace) -> int:
     from compliance.explain import explain, list_rules
 
-    write_text(explain(given.explain) if given.explain else list_rules(given.profile), given.output)
+    text = explain(given.explain) if given.explain else list_rules(given.profile, _selected(given))
+    write_text(text, given.output)
     return 0
 
 

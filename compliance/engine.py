@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.reference import FULL, ROUNDS
+from compliance.apply import apply_rule
 from compliance.benchmarks import reference_of
 from compliance.model.finding import ERROR, Finding
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.score import throughput, time_to_train
+from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
 from compliance.opening import open_paths
 from compliance.options import Options
 from compliance.own_rules import load_rules, own_rules
@@ -63,13 +64,8 @@ def _judge(report: Report, options: Options) -> None:
 
 def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
     """Return what the rules find, without the ignored findings, which the report notes."""
-    found: list[Finding] = []
-    for rule in rules:
-        try:
-            found += rule.check(subject)  # type: ignore[attr-defined]  # rules of sets, packages, submissions have it
-        except Exception as error:  # a broken rule must neither end the check nor count as passed
-            path = getattr(subject, "folder", getattr(subject, "root", ""))
-            found.append(rule.found(path, 0, f"the rule itself failed: {error!r}; please report it"))
+    path = getattr(subject, "folder", getattr(subject, "root", ""))
+    found = [finding for rule in rules for finding in apply_rule(rule, path, subject)]
     kept, ignored = options.filter(found)
     report.ignored += ignored
     return kept
@@ -120,8 +116,10 @@ def _score(results: ResultSet) -> None:
     if results.reference is None or not results.runs:
         return
     verdict = results.convergence if results.strict else results.official_convergence
+    score: TimeToTrain | Throughput
     factor = verdict.normalization if verdict and verdict.passed else 1.0
     if results.scaling == WEAK:
-        results.score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
+        score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
     else:
-        results.score = time_to_train(results.runs, factor, results.committee_factor)
+        score = time_to_train(results.runs, factor, results.committee_factor)
+    results.score = score.without_result() if results.missing_runs else score

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
+from compliance.apply import apply_rule
 from compliance.benchmarks import benchmarks_of, reference_of
 from compliance.logs.log import Log, read_log
 from compliance.logs.power import read_power
@@ -60,11 +61,8 @@ def digest(log: Log, task: LogTask) -> Run:
     for rule in rules_of(LogRule, case.round, case.division, case.profile):
         if not rule.id.startswith(prefixes):
             continue
-        try:
-            found: list[Finding] = list(rule.check(log, case))  # type: ignore[attr-defined]  # all are LogRules
-            findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
-        except Exception as error:  # a broken rule must neither end the check nor count as passed
-            findings.append(rule.found(task.path, 0, f"the rule itself failed: {error!r}; please report it"))
+        found = apply_rule(rule, task.path, log, case)
+        findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
     return _run(log, case, findings, task.details)

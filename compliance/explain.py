@@ -43,14 +43,15 @@ def explain(rule_id: str) -> str:
     raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
 
 
-def list_rules(profile: str | None = None) -> str:
-    """Return a table of all rules, or of those of a profile.
+def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:
+    """Return a table of all rules, or of those of a profile, or with these ids or prefixes.
 
     Raises ValueError for a profile that does not exist.
     """
     if profile is not None and profile not in PROFILES:
         raise ValueError(f"no profile {profile!r}: known are {' and '.join(PROFILES)}")
-    return _table([rule for _, rule in sorted(RULES.items()) if profile is None or profile in rule.profiles])
+    listed = [rule for id_, rule in sorted(RULES.items()) if not select or id_.startswith(select)]
+    return _table([rule for rule in listed if profile is None or profile in rule.profiles])
 
 
 def _table(rules: list[type[Rule]]) -> str:

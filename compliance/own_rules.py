@@ -10,16 +10,17 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
 from common.command import UsageError
+from compliance.apply import is_the_suites
 from compliance.rule import RULES, Rule, forget
 
 GROUP = "mlperf_hpc.rules"
-SUITE = "compliance.rules."
 
 
 class RulesError(UsageError):
@@ -43,7 +44,7 @@ def own_rules() -> dict[str, list[str]]:
     """Return the ids of the rules that are not the suite's, by the file or module that they come from."""
     found: dict[str, list[str]] = {}
     for id_, rule in sorted(RULES.items()):
-        if not rule.__module__.startswith(SUITE):
+        if not is_the_suites(rule):
             found.setdefault(_source(rule), []).append(id_)
     return found
 
@@ -65,17 +66,20 @@ def _source(rule: type[Rule]) -> str:
 def _load(source: str, shown: str) -> None:
     """Import one source; `shown` is what a message calls it."""
     before = dict(RULES)
+    if not _is_file(source) and not all(part.isidentifier() for part in source.split(".")):
+        raise RulesError(f"{shown!r}: neither a Python file nor the name of a module")
     try:
-        module = _of_file(source) if _is_file(source) else importlib.import_module(source)
+        with redirect_stdout(sys.stderr):  # a report may be on standard output
+            module = _of_file(source) if _is_file(source) else importlib.import_module(source)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit too
         _restore(before)
         raise RulesError(f"{shown}: {_why(error, source)}") from None
-    if not any(_belongs(rule, module) for rule in RULES.values()):
+    if not any(_belongs(rule, module) for rule in RULES.values() if not is_the_suites(rule)):
         raise RulesError(
-            f"{shown}: no rule in it; expected a class derived from LogRule, SetRule, PackageRule or SubmissionsRule "
-            "of compliance.rule, with an id"
+            f"{shown}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
+            "SubmissionsRule of compliance.rule, with an id"
         )
 
 
@@ -123,7 +127,8 @@ def _why(error: BaseException, source: str) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{source}.".startswith(f"{error.name}."):
         return "no such module; give a Python file, or a module that Python finds (see PYTHONPATH)"
     if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: {error.msg}"
+        where = f"line {error.lineno}" if error.lineno else "not Python in UTF-8"
+        return f"{where}: {error.msg}"
     import traceback  # only a failure pays for it
 
     frames = traceback.extract_tb(error.__traceback__)

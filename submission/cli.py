@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from common.command import PROGRAM
+from common.command import PROGRAM, checked_output
 from common.extras import missing_extra
 from compliance import __version__
 from compliance.benchmarks import PACKAGES
@@ -76,7 +76,11 @@ class UnknownNameError(ValueError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    with checked_output():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2

@@ -81,7 +81,7 @@ def _rounds(report: Report, style: Style) -> list[str]:
         reason = f" ({clean(why)})" if why else ""
         lines.append(f"Round {clean(round_)}, profile {report.profile}: {names}{reason}")
     for source, ids in report.own_rules.items():
-        lines.append(f"With rules of your own: {', '.join(ids)} ({shown_path(source, style)})")
+        lines.append(f"Rules besides the suite's: {', '.join(ids)} ({shown_path(source, style)})")
     return lines
 
 

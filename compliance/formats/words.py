@@ -109,6 +109,8 @@ def score_text(results: ResultSet) -> str:
             parts.append(f"energy {energy(score.energy_joules)}")
         return ", ".join(parts)
     if isinstance(score, Throughput):
+        if score.minutes is None:
+            return "no throughput"
         parts = [counted(score.models, f"{mini}model")]
         if score.models_per_minute is not None:
             parts.append(f"{score.models_per_minute:.4g} models/min")
@@ -142,7 +144,7 @@ def convergence_text(results: ResultSet) -> str:
     if verdict.passed:
         return "RCP passed" if verdict.case == "exact" else f"RCP passed ({verdict.case})"
     if results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"):
-        return "RCP not tested yet"
+        return "RCP pending (runs are missing)"
     reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"

@@ -7,7 +7,7 @@ trained models, minutes from the first run_start to the last run_stop (hpc_train
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compliance.logs.run import Run
 from compliance.rcp.stats import olympic_mean, without_extremes
@@ -46,6 +46,10 @@ class TimeToTrain:
             return None
         return self.minutes * self.committee_factor
 
+    def without_result(self) -> TimeToTrain:
+        """Return the same without the means over all runs, for a result that lacks runs."""
+        return replace(self, minutes=None, staging_minutes=None, convergence=None, energy_joules=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
@@ -76,6 +80,10 @@ class Throughput:
         """Models per minute after the RCP normalisation."""
         rate = self.models_per_minute
         return None if rate is None else rate / self.normalization
+
+    def without_result(self) -> Throughput:
+        """Return the same without time and energy, for a result that lacks runs."""
+        return replace(self, minutes=None, energy_joules=None)
 
 
 def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor: float | None = None) -> TimeToTrain:

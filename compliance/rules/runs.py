@@ -52,12 +52,16 @@ class NumberOfRuns(SetRule):
 
 
 def _missing(results: ResultSet) -> str:
-    """Return which files are missing, the first free names: `: result_8.txt and result_9.txt are missing`."""
+    """Return which files are missing: `: result_8.txt and result_9.txt are missing`.
+
+    The suite numbers from 0. Where result_0 is absent, others may number from 1: then only their count is certain.
+    """
     if not results.missing_runs:
         return ""
     taken = {result_name(run.path) for run in results.runs}
-    first = 0 if not taken or "result_0" in taken else 1
-    free = [at for at in range(first, first + results.missing_runs + len(taken)) if f"result_{at}" not in taken]
+    if taken and "result_0" not in taken:
+        return f": {results.missing_runs} {'is' if results.missing_runs == 1 else 'are'} missing"
+    free = [at for at in range(results.missing_runs + len(taken)) if f"result_{at}" not in taken]
     free = free[: results.missing_runs]
     names = [f"result_{at}.txt" for at in free]
     if len(names) == 1:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from common.command import CommandParser, reader_has_gone
+from common.command import CommandParser, checked_output
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
 from compliance.formats.words import clean
@@ -42,11 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not os.path.lexists(path):
                 parser.error(f"no such file or folder: {path}")
         comparisons = [compare(*pair) for pair in pairs(given.a, given.b, given.benchmark)]
-        write_text(FORMATS[given.format](comparisons, output_width()), None)
+        with checked_output():
+            write_text(FORMATS[given.format](comparisons, output_width()), None)
     except ValueError as error:
         parser.error(clean(error))
-    except BrokenPipeError:
-        return reader_has_gone()
     except KeyboardInterrupt:
         return 130
     return 0

@@ -42,16 +42,22 @@ def how_scored(results: ResultSet) -> list[str]:
     if isinstance(score, TimeToTrain):
         return [*_time_to_train(results, score), *_convergence(results)]
     if isinstance(score, Throughput):
-        return [*_throughput(score), *_convergence(results)]
+        return [*_throughput(results, score), *_convergence(results)]
     if results.loose:
         return ["No score: these logs are outside of a submission, and each is checked on its own."]
     return ["No score: the benchmark is unknown."]
 
 
+def _missing(results: ResultSet) -> str:
+    return f"{counted(results.missing_runs, 'run')} of {len(results.runs) + results.missing_runs} missing"
+
+
 def _time_to_train(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
     accepted, rejected = len(score.run_minutes), ", ".join(map(run_name, score.rejected[:20]))
     if score.minutes is None:
-        if len(score.rejected) > 1:
+        if results.missing_runs:
+            yield f"No score: {_missing(results)}."
+        elif len(score.rejected) > 1:
             yield f"No score: {len(score.rejected)} runs are rejected ({rejected}); at most one is allowed."
         else:
             yield (
@@ -81,11 +87,12 @@ def _time_to_train(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
         yield f"scaling.json has the committee's factor {factor}: {minutes(score.scaled)} minutes."
 
 
-def _throughput(score: Throughput) -> Iterator[str]:
+def _throughput(results: ResultSet, score: Throughput) -> Iterator[str]:
     if score.rejected:
         yield f"{counted(len(score.rejected), 'instance')} of this result failed the check and do not count."
     if score.minutes is None or score.models_per_minute is None:
-        yield "No score: no accepted instance has both run_start and run_stop."
+        reason = _missing(results) if results.missing_runs else "no accepted instance has both run_start and run_stop"
+        yield f"No score: {reason}."
         return
     yield (
         f"{counted(score.models, 'model')} trained in {minutes(score.minutes)} minutes, from the first run_start to "

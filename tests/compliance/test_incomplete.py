@@ -10,6 +10,7 @@ from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS
 from compliance.formats.style import Style
 from compliance.samples.package import SamplePackage
+from submission.report.score_text import how_scored
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "report.schema.json"
 
@@ -86,11 +87,30 @@ def test_logs_in_the_wrong_place_are_not_missing_runs(tmp_path):
 
 @pytest.mark.parametrize(
     ("runs", "said"),
-    [(0, "result_0.txt to result_9.txt are"), (8, "result_9.txt and result_10.txt are"), (9, "result_10.txt is")],
+    [(0, "result_0.txt to result_9.txt are"), (8, "result_8.txt and result_9.txt are"), (9, "result_9.txt is")],
 )
 def test_the_finding_says_which_runs_are_missing(runs, said, tmp_path):
+    root = written(tmp_path, runs)
+    for path in sorted(root.rglob("result_*.txt")):
+        path.rename(path.with_stem(f"result_{int(path.stem.removeprefix('result_')) - 1}"))
+    (found,) = [one for one in check_paths([root], Options()).findings if one.rule == "RUN01"]
+    assert f": {said} missing" in found.message and found.incomplete
+
+
+@pytest.mark.parametrize(("runs", "said"), [(8, "2 are"), (9, "1 is")])
+def test_without_result_0_no_file_is_named_missing(runs, said, tmp_path):
+    """Others number from 1."""
     (found,) = [one for one in check_paths([written(tmp_path, runs)], Options()).findings if one.rule == "RUN01"]
-    assert f"{said} missing" in found.message and found.incomplete
+    assert f": {said} missing" in found.message
+
+
+@pytest.mark.parametrize("scaling", ["strong", "weak"])
+def test_there_is_no_score_before_all_runs_are_there(scaling, tmp_path):
+    report = check_paths([written(tmp_path, 7, scaling=scaling)], Options())
+    results = next(one for one in report.sets if one.scaling == scaling)
+    assert results.score.minutes is None and results.energy_joules is None
+    assert ("no time to train" if scaling == "strong" else "no throughput") in FORMATS["text"](report, Style())
+    assert how_scored(results)[0] == "No score: 3 runs of 10 missing."
 
 
 def test_every_format_says_it(tmp_path):

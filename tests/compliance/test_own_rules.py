@@ -66,7 +66,7 @@ def test_the_guides_example_shows_up_like_a_rule_of_the_suite(own, log, capsys):
     status, text = ran(capsys, "--rules", own, log)
     assert status == 1
     assert "error OWN01" in text and "fix:  Ask for fewer nodes." in text
-    assert f"With rules of your own: OWN01 ({own})" in text
+    assert f"Rules besides the suite's: OWN01 ({own})" in text
     assert "65 nodes (expected: at most 64)" in ran(capsys, "--rules", own, "--explain", "OWN01")[1]
     assert "The run uses at most 64 nodes." in ran(capsys, "--rules", own, "--list-rules")[1]
     document = json.loads(ran(capsys, "--rules", own, "--format", "json", log)[1])
@@ -133,7 +133,7 @@ def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
     ("text", "message"),
     [
         (None, "cannot be read: No such file"),
-        ("x = 1\n", "no rule in it; expected a class derived from LogRule"),
+        ("x = 1\n", "no rule of your own in it; expected a class derived from LogRule"),
         (BODY.format(id="QUA01"), "line 3: Never: id QUA01 is taken by TargetReached"),
         (BODY.format(id="QUA99"), "the ids QUA… are the suite's; choose another prefix, such as OWN"),
         (BODY.format(id="own-1"), "expected three capital letters and two digits, such as OWN01"),
@@ -141,6 +141,7 @@ def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
         ("import nowhere\n", "line 1: ModuleNotFoundError: No module named 'nowhere'"),
         ("def\n", "line 1: invalid syntax"),
         ("raise SystemExit(3)\n", "line 1: SystemExit: 3"),
+        ("\0", "not Python in UTF-8: "),
     ],
 )
 def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
@@ -159,6 +160,58 @@ def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
 def test_a_module_that_does_not_exist_is_one_message():
     with pytest.raises(RulesError, match="no such module; give a Python file, or"):
         load_rules(["nowhere.rules"])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("", "'': neither a Python file nor the name of a module"),
+        (".", "'.': neither a Python file"),
+        ("compliance", "compliance: no rule of your own in it"),
+    ],
+)
+def test_what_is_not_a_source_of_rules_is_one_message(source, message):
+    with pytest.raises(RulesError, match=message):
+        load_rules([source])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise SystemExit(0)", "line 7: SystemExit(0)"),
+        ("yield 'hello'", "check yields 'hello'; expected self.found(…)"),
+        ("return 1 / 0", "line 7: ZeroDivisionError("),
+    ],
+)
+@pytest.mark.parametrize("base", ["LogRule", "SetRule"])
+def test_a_rule_that_fails_itself_is_an_error_of_the_check(base, body, reason, tmp_path, log, capsys):
+    text = BODY.format(id="OWN06").replace("LogRule", base).replace("self, log, case", "self, log, case=None")
+    own, folder = tmp_path / "own.py", tmp_path / "logs"
+    own.write_text(text.replace('yield self.found(log.path, 1, "something is logged")', body))
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"result_{number}.txt").write_bytes(SampleLog().set("seed", number).bytes())
+    status, out = ran(capsys, "--rules", str(own), "--select", "OWN", "--format", "json", str(folder))
+    found = [one for subject in (*json.loads(out)["logs"], *json.loads(out)["sets"]) for one in subject["findings"]]
+    assert status == 1 and {one["rule"] for one in found} == {"OWN06"}
+    assert all(one["message"].startswith(f"the rule itself failed: {reason}") for one in found)
+    assert not any("please report" in one["message"] for one in found)
+
+
+def test_ctrl_c_in_a_rule_ends_the_check(tmp_path, log):
+    own = tmp_path / "own.py"
+    own.write_text(BODY.format(id="OWN07").replace("yield self", "raise KeyboardInterrupt; yield self"))
+    assert main(["--rules", str(own), log]) == 130
+
+
+def test_what_a_rule_prints_goes_to_standard_error(tmp_path, log, capsys):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "print('loading')\n" + BODY.format(id="OWN08").replace("yield self", "print('checking'); yield self")
+    )
+    main(["--rules", str(own), "--format", "json", log])
+    out, err = capsys.readouterr()
+    assert json.loads(out) and err == "loading\nchecking\n"
 
 
 def test_every_rule_has_a_family_and_no_retired_id_is_used_again():

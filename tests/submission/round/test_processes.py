@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.model.layout import discover
 from submission.round.processes import JobRunner, LockedError, exclusive_lock
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
@@ -78,7 +79,7 @@ def test_a_run_that_crashed_restarts_with_its_seed(folder, capsys):
     runs = make(folder, {"cosmoflow": 2}, "good", "crash once")
     out = capsys.readouterr().out
     kept = folder / "cosmoflow/attempts/run_1-1"
-    assert f"cosmoflow/run_1 crashed (ended by SIGSEGV), restarting; its output: {kept}/output.txt" in out
+    assert f"cosmoflow/run_1 crashed (ended by SIGSEGV), restarting; its output: {kept}/output" in out
     assert "  | \\x1b[31mat the end\n" in out and "[2/2] cosmoflow/run_1 met the target after 3 evaluations" in out
     assert len(runs.logs()) == 2 and len(runs.finished) == 2
     seeds = [run.seed for run in runs.state.runs["cosmoflow"]]
@@ -101,6 +102,7 @@ def test_a_run_that_missed_the_target_is_kept(folder, capsys):
 
 def test_a_run_that_always_crashes_is_given_up_and_other_benchmarks_continue(folder, capsys):
     runs = make(folder, {"cosmoflow": 2, "deepcam": 1}, "crash", attempts=2)
+    assert discover([str(folder / "cosmoflow/attempts")]).folders[0].logs == [], "no log, though the output is kept"
     assert "given up after 2 attempts" in capsys.readouterr().out
     assert list(runs.finished) == [] and len(list((folder / "cosmoflow/attempts").iterdir())) == 2
     assert not (folder / "cosmoflow/run_1").exists() and (folder / "deepcam/attempts").exists()
@@ -109,7 +111,7 @@ def test_a_run_that_always_crashes_is_given_up_and_other_benchmarks_continue(fol
 
 def test_concurrent_runs_share_the_cores(folder):
     make(folder, {"cosmoflow": 2}, "together", "together", size=2, threads=3)
-    assert (folder / "cosmoflow/run_1/output.txt").read_text() == "threads 3\n"
+    assert (folder / "cosmoflow/run_1/output").read_text() == "threads 3\n"
 
 
 @contextlib.contextmanager

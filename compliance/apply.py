@@ -1,0 +1,49 @@
+"""Apply a rule to what it is about; a rule that fails itself is an error of the check, never silent, nor its end."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Any, Final
+
+from compliance.model.finding import Finding
+from compliance.rule import Rule
+
+SUITE: Final = "compliance.rules."
+"""Prefix of the modules with the rules of the suite."""
+
+
+def apply_rule(rule: Rule, path: str, *subject: Any) -> list[Finding]:
+    """Return what the rule finds; path: where to report that the rule itself failed.
+
+    What the rule prints goes to standard error: a report may be on standard output.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            found = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
+        strange = next((one for one in found if not isinstance(one, Finding)), None)
+        if strange is None:
+            return found
+        reason = f"check yields {strange!r}; expected self.found(…) or self.skipped(…)"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the rule raises, SystemExit too
+        reason = f"{_line(rule, error)}{error!r}"
+    advice = "; please report it" if is_the_suites(rule) else ""
+    return [rule.found(path, 0, f"the rule itself failed: {reason}{advice}")]
+
+
+def is_the_suites(rule: Rule | type[Rule]) -> bool:
+    """Tell whether the rule comes with the suite."""
+    return rule.__module__.startswith(SUITE)
+
+
+def _line(rule: Rule, error: BaseException) -> str:
+    """Return `line 7: `, the last line of the rule's file that the error passed through; "" if it is unknown."""
+    file = getattr(getattr(type(rule).check, "__code__", None), "co_filename", "")  # type: ignore[attr-defined]
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"line {line}: " if line else ""

@@ -21,10 +21,10 @@ def apply_rule(rule: Rule, path: str, *subject: Any) -> list[Finding]:
     try:
         with redirect_stdout(sys.stderr):
             found = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
-        strange = next((one for one in found if not isinstance(one, Finding)), None)
-        if strange is None:
+        unexpected = next((one for one in found if not isinstance(one, Finding)), None)
+        if unexpected is None:
             return found
-        reason = f"check yields {strange!r}; expected self.found(…) or self.skipped(…)"
+        reason = f"check yields {unexpected!r}; expected self.found(…) or self.skipped(…)"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the rule raises, SystemExit too

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 PROGRAM: Final = "mlperf-hpc"
@@ -38,6 +39,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         return as_called(super().format_help())
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with the error alone: argparse would print the whole usage before it."""
+        self.exit(2, f"error: {as_called(message)}{HELP_HINT}\n")
 
 
 def as_called(text: str) -> str:
@@ -90,6 +95,13 @@ def _give_up_output(error: OSError) -> NoReturn:
     if not isinstance(error, BrokenPipeError):
         print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
     raise SystemExit(1) from None
+
+
+def place(text: str) -> Path:
+    """Return the path in an argument, which an empty text is not; an `argparse` type."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, not an empty text")
+    return Path(text)
 
 
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:

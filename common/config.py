@@ -15,6 +15,7 @@ import difflib
 import json
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 REQUIRED: Final = MISSING
 """The default of a key that has none."""
+SHOWN: Final = 60
+"""Characters of a wrong value that a message quotes."""
 CORE_SCHEMA: Final = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -338,7 +341,8 @@ def _described(hint: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value, default=str)
+    """Return a value as a message quotes it: its beginning, if it is long."""
+    return textwrap.shorten(json.dumps(value, default=str), SHOWN, placeholder=" ...")
 
 
 def _path(_type: Any, text: Any) -> Path:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from common.command import CommandParser
+from common.command import CommandParser, place, run_command
 from common.files import whole_file
 from common.training.checkpoint import CheckpointError, load
 
@@ -22,6 +23,8 @@ def export(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
     if weights.exists():
         raise CheckpointError(f"{weights}: the file already exists; name another")
+    if not weights.parent.is_dir():
+        raise CheckpointError(f"{weights}: there is no folder {weights.parent}; make it first")
     loaded = load(checkpoint)
     loaded.warn()
     content, state = loaded.content, loaded.content["state"]
@@ -31,9 +34,11 @@ def export(checkpoint: Path, weights: Path) -> int:
         "config": json.dumps(state["config"]),
     }
     tensors = {name: tensor.contiguous() for name, tensor in state["model"].items()}
-    weights.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(weights) as part:
-        save_file(tensors, part, metadata)
+    try:
+        with whole_file(weights) as part:
+            save_file(tensors, part, metadata)
+    except SafetensorError as error:  # which a full disk raises, too
+        raise CheckpointError(f"{weights}: cannot be written ({error})") from error
     return sum(tensor.numel() for tensor in tensors.values())
 
 
@@ -41,16 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = CommandParser(prog="python -m common.export", description=DESCRIPTION)
     parser.add_argument(
-        "checkpoint", type=Path, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
+        "checkpoint", type=place, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
     )
-    parser.add_argument("weights", type=Path, help="the file to write, such as cosmoflow.safetensors")
+    parser.add_argument("weights", type=place, help="the file to write, such as cosmoflow.safetensors")
     given = parser.parse_args(argv)
-    try:
-        count = export(given.checkpoint, given.weights)
-    except (CheckpointError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"{given.weights}: {count:,} parameters")
+    return run_command(lambda: _export(given.checkpoint, given.weights), (CheckpointError, OSError))
+
+
+def _export(checkpoint: Path, weights: Path) -> int:
+    print(f"{weights}: {export(checkpoint, weights):,} parameters")
     return 0
 
 

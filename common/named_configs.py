@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from common.config import ConfigError
 from common.provenance import ROOT
@@ -52,20 +51,12 @@ def named_configs(benchmark: str) -> dict[str, Path]:
     return {file.stem: file for file in files if file.exists()}
 
 
-class ListConfigs(argparse.Action):
-    """The option --list-configs: prints names and descriptions, and ends the command."""
-
-    def __init__(self, option_strings: list[str], dest: str, const: str, **options: Any) -> None:
-        """const: the benchmark."""
-        super().__init__(option_strings, dest, nargs=0, const=const, **options)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        configs = named_configs(str(self.const))
-        width = max(map(len, configs))
-        for name, path in configs.items():
-            first, *_rest = path.read_text(encoding="utf-8").splitlines()
-            print(f"{name:<{width}}  {first.removeprefix('#').strip()}")
-        parser.exit()
+def described_configs(benchmark: str) -> str:
+    """Return one line for each configuration of a benchmark: its name, and the description at the top of its file."""
+    configs = named_configs(benchmark)
+    width = max(map(len, configs))
+    tops = {name: path.read_text(encoding="utf-8").partition("\n")[0] for name, path in configs.items()}
+    return "\n".join(f"{name:<{width}}  {top.removeprefix('#').strip()}" for name, top in tops.items())
 
 
 def _by_number(path: Path) -> list[tuple[str, int]]:

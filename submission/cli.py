@@ -55,7 +55,7 @@ COMMANDS: Final = {
 """The module and summary of each command, by group. Commands that no benchmark has are not shown."""
 
 HEAD: Final = f"""\
-usage: {PROGRAM} COMMAND …
+usage: {PROGRAM} COMMAND ...
 
 Train the MLPerf HPC benchmarks, check result logs, make and compare submissions.
 """
@@ -82,16 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(usage(), file=sys.stdout if words else sys.stderr)
-        return 0 if words else 2
+        return _show(usage()) if words else _wrong(usage())
     if words[0] == "--version":
-        print(f"mlperf-hpc-suite {__version__}")
-        return 0
+        return _show(f"mlperf-hpc-suite {__version__}")
+    if words[1:] in (["-h"], ["--help"]) and (text := benchmark_usage(words[0])):
+        return _show(text)
     try:
         module, rest = resolve(words)
     except UnknownNameError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _wrong(f"error: {error}")
     return _run(module, rest)
 
 
@@ -102,9 +101,19 @@ def usage() -> str:
         lines.append(f"{group}:")
         for name, (module, summary) in commands.items():
             shown = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
-            lines += [f"  {shown:<22}{summary}"] if _exists(module) else []
+            lines += [f"  {shown:<22}{summary}"] if _benchmarks_with(module) or shown == name else []
         lines.append("")
     return "\n".join([*lines, f"{BENCHMARK}: {', '.join(PACKAGES)}", EXAMPLES])
+
+
+def benchmark_usage(name: str) -> str:
+    """Return the text of `mlperf-hpc COMMAND --help` for a command that wants a benchmark, "" for any other."""
+    module, summary = _commands().get(name, ("", ""))
+    known = _benchmarks_with(module)
+    if not known:
+        return ""
+    shown = f"{PROGRAM} {name} {known[0]} --help"
+    return f"usage: {PROGRAM} {name} {{{','.join(known)}}} ...\n\n{summary}\n\n`{shown}` shows the options."
 
 
 def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -113,27 +122,44 @@ def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
     Raises UnknownNameError for a command or a benchmark that does not exist.
     """
     name, *rest = words
-    modules = {name: module for commands in COMMANDS.values() for name, (module, _) in commands.items()}
-    module = modules.get(name, "")
+    module, _ = _commands().get(name, ("", ""))
     if module and not module.startswith(BENCHMARK):
         return module, rest
-    known = [package for package in PACKAGES if module and find_spec(module.replace(BENCHMARK, package))]
+    known = _benchmarks_with(module)
     if not known:
-        raise UnknownNameError(f"unknown command {name!r}{_hint(name, modules)}; {PROGRAM} --help lists the commands")
+        raise UnknownNameError(
+            f"unknown command {name!r}{_hint(name, _commands())}; {PROGRAM} --help lists the commands"
+        )
     if not rest or rest[0] not in known:
         what = f"{rest[0]!r} is not a benchmark{_hint(rest[0], known)}" if rest else "a benchmark is missing"
         raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(known)}}} …")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 
-def _exists(module: str) -> bool:
-    return any(find_spec(module.replace(BENCHMARK, package)) for package in PACKAGES)
+def _commands() -> dict[str, tuple[str, str]]:
+    return {name: command for commands in COMMANDS.values() for name, command in commands.items()}
+
+
+def _benchmarks_with(module: str) -> list[str]:
+    """Return the benchmarks that have the module of a command, [] for a command that wants none."""
+    wants_one = module.startswith(BENCHMARK)
+    return [package for package in PACKAGES if wants_one and find_spec(module.replace(BENCHMARK, package))]
 
 
 def _hint(word: str, known: Collection[str]) -> str:
     """Return a suggestion of the nearest known name, as the end of a sentence."""
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _show(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _wrong(text: str) -> int:
+    print(text, file=sys.stderr)
+    return 2
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:

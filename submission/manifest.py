@@ -30,7 +30,9 @@ def verify(root: Path) -> list[str]:
     """
     recorded = read_provenance(root)
     if recorded is None:
-        raise ManifestError(f"{root / NAME} is missing; `python -m submission.assemble` writes it")
+        below = sorted(path.parent for path in root.glob(f"*/{NAME}"))
+        fix = f"the package is {below[0]}" if below else "`python -m submission.assemble` writes it"
+        raise ManifestError(f"{root / NAME} is missing; {fix}")
     manifest = Manifest(benchmark="", files=recorded.files)
     seen = {PurePosixPath(name).parent for name in recorded.files} - {PurePosixPath()}
     others = [path.relative_to(root) for path in files_below(root)]

@@ -70,7 +70,7 @@ def test_commands_can_be_typed(words, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     for name in re.findall(r"\$(\w+)", " ".join(arguments)):
         monkeypatch.setenv(name, "folder")
-    if module.endswith(".train") and "--list-configs" not in arguments and "--help" not in arguments:
+    if module.endswith(".train") and "--help" not in arguments:
         # Loads the configuration with all its overrides.
         assert main_of(module)([*arguments, "--print-config"]) == 0, capsys.readouterr().err
         return

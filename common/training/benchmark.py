@@ -53,7 +53,9 @@ class TrainConfig:
     )
     target: float | None = key(None, "quality that ends the run; null: the target of the benchmark", PLACE)
     seed: int | None = key(
-        None, "seed of weights, sample order and dropout; null: drawn from the system's randomness", DRAW
+        None,
+        "seed of weights, sample order and dropout; null: drawn from the system's randomness; kept on --resume",
+        DRAW,
     )
     eval_ranks: int = key(
         0,

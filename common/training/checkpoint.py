@@ -27,6 +27,9 @@ FOLDER: Final = "checkpoints"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 
 
+EXAMPLE: Final = f"{FOLDER}/epoch-0009-step-0000000.pt"
+
+
 class CheckpointError(ValueError):
     """A checkpoint cannot be written or read; the message names the file and how to fix it."""
 
@@ -198,8 +201,11 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:
         # The libraries fail in many ways on damaged bytes, which all mean the same to the user.
-        what = f"({type(error).__name__}: half-written, damaged, or not of this suite)"
-        raise DamagedCheckpointError(f"{path}: not a readable checkpoint {what}") from error
+        if NAME.fullmatch(path.name):
+            raise DamagedCheckpointError(f"{path}: half-written or damaged") from error
+        raise CheckpointError(
+            f"{path}: not a checkpoint; expected the folder of a run, or a file such as {EXAMPLE} in it"
+        ) from error
     if content is None:
         raise DamagedCheckpointError(f"{path}: damaged: the checksum of {damaged!r} is wrong")
     if not isinstance(content, dict) or content.get("format") != FORMAT:

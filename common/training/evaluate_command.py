@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from common.command import CommandParser, run_command
+from common.command import CommandParser, place, run_command
 from common.config import rebuild
 from common.distributed.dist import connect
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import load
 from common.training.precision import Precision
-from common.training.train_command import TRAINING_ERRORS
+from common.training.train_command import TRAINING_ERRORS, check_seed
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
@@ -27,6 +27,7 @@ def _evaluate(benchmark: Benchmark, place: Path, overrides: Sequence[str]) -> in
     loaded = load(place, benchmark.name)
     checkpoint, content = loaded.path, loaded.content
     config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
+    check_seed(config, content["state"]["seed"])
     with connect(config.dist) as dist:
         if dist.is_main:
             loaded.warn()
@@ -57,6 +58,7 @@ share the work among ranks, as in training.
   python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine""",
         epilog="Exit status: 0 target met, 1 target not met or an error, 2 wrong use.",
     )
-    parser.add_argument("checkpoint", type=Path, metavar="RUN", help="the folder of a run, or a checkpoint in it")
-    parser.add_argument("override", nargs="*", help="section.key=value, replacing the checkpoint's value")
+    parser.add_argument("checkpoint", type=place, metavar="RUN", help="the folder of a run, or a checkpoint in it")
+    # default: without it argparse would name the overrides as missing too.
+    parser.add_argument("override", nargs="*", default=[], help="section.key=value, replacing the checkpoint's value")
     return parser.parse_args(argv)

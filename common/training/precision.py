@@ -21,7 +21,7 @@ class PrecisionConfig:
 
     dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = key(
         "auto",
-        "fp32; tf32: float32 with the shorter products of NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
+        "fp32; tf32: float32 with matrix products in TF32 on NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
         "scale; auto: bf16 where the device computes it natively, otherwise fp32",
     )
 

@@ -20,14 +20,14 @@ import torch
 
 from common import mllog
 from common.command import CommandParser, as_called, run_command
-from common.config import leaves, load, to_dict, to_yaml
+from common.config import ConfigError, leaves, load, to_dict, to_yaml
 from common.datasets.prepare_command import variant_and_digest
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.distributed.launch import LaunchError
 from common.files import LOG_NAME
 from common.mllog import ResultLog
-from common.named_configs import ListConfigs, find_config
+from common.named_configs import described_configs, find_config
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Target
 from common.staging.stage import Staged, StagingError
@@ -55,6 +55,9 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     given = _arguments(benchmark.name, argv)
 
     def train() -> int:
+        if given.list_configs:
+            print(described_configs(benchmark.name))
+            return 0
         config = load(benchmark.config, find_config(benchmark.name, given.config), given.override)
         if given.print_config:
             print(to_yaml(config), end="")
@@ -91,9 +94,7 @@ Exit status: 0 target met, 1 target not met or an error, 2 wrong use, 3 stopped 
         "config", nargs="?", help="name of a configuration, or a YAML file; --print-config shows all keys"
     )
     parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
-    parser.add_argument(
-        "--list-configs", action=ListConfigs, const=name, help="print the names of the configurations and exit"
-    )
+    parser.add_argument("--list-configs", action="store_true", help="print the names of the configurations and exit")
     parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and exit")
     parser.add_argument(
         RESUME,
@@ -103,7 +104,7 @@ Exit status: 0 target met, 1 target not met or an error, 2 wrong use, 3 stopped 
         help="continue the run in output_dir, or in this folder, or from this checkpoint",
     )
     given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
-    if given.config is None:
+    if given.config is None and not given.list_configs:
         parser.error("no configuration is named; --list-configs shows those that come with the suite")
     return given
 
@@ -156,6 +157,7 @@ class _Training:
         if resume is not None:
             saved = self.checkpoints.load(Path(resume) if resume else None)
             _check_unchanged(self.benchmark.config, saved.state["config"], self.resolved)
+            check_seed(self.config, saved.state["seed"])
         self._say(f"{self.benchmark.name}: {_ranks(self.all_ranks, self.config.train.eval_ranks)}")
         if self.dist.is_main and self.config.variant == MINI:
             self.benchmark.make_mini(self.config.data.data_dir)
@@ -275,8 +277,22 @@ class _Training:
         if self.checkpoints.files():
             yield f"evaluate it: python -m {name}.evaluate {run}{where}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
-        yield "pack it:     python -m submission.system -o system.json   (then fill in what it could not find out)"
-        yield f"             python -m submission.assemble {run} -o submission --system system.json"
+        system = shlex.quote(f"{'_'.join(self.config.submission.platform.split())}.json")
+        fields = shlex.join(self._system_fields())
+        yield f"pack it:     python -m submission.system -o {system} --set {fields}   (then fill in the other fields)"
+        yield f"             python -m submission.assemble {run} -o submission --system {system}"
+
+    def _system_fields(self) -> list[str]:
+        """Return the fields of the system description that the log states, as FIELD=VALUE."""
+        stated = self.config.submission
+        fields = {
+            "submitter": stated.org,
+            "division": stated.division,
+            "status": stated.status,
+            "system_name": stated.platform,
+            "number_of_nodes": self.all_ranks.nodes,
+        }
+        return [f"{name}={value}" for name, value in fields.items()]
 
     def _say(self, text: str) -> None:
         if self.dist.is_main:
@@ -292,6 +308,14 @@ def _ranks(dist: Dist, evaluating: int) -> str:
         return f"one process on {device}"
     ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
     return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
+
+
+def check_seed(config: RunConfig, seed: int) -> None:
+    """Raise ConfigError if a configuration names another seed than that of the run it continues or evaluates."""
+    if config.train.seed not in (None, seed):
+        raise ConfigError(
+            f"train.seed is {config.train.seed}, but the run has {seed} and keeps it: leave train.seed out"
+        )
 
 
 def _check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ Train all time-to-train runs of a round, each with its own seed, and build a che
   python -m submission.round --config mini                        the mini problems on this machine: hours on two cores
   python -m submission.round --config mini --runs 1               a quick trial: one run each; the package is INCOMPLETE
   python -m submission.round --config mini --benchmarks cosmoflow --jobs 2
+  python -m submission.round --config gbs32 --benchmarks cosmoflow      a preset of a benchmark
   python -m submission.round --config round.yaml -o runs/round-7  benchmarks and runs as in round.yaml (see below)
   python -m submission.round --config closed --emit slurm > submit.sh     a script that submits the jobs on a cluster
 
@@ -56,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     what = parser.add_argument_group("what to run")
-    what.add_argument("--config", required=True, metavar="mini|closed|FILE", help="configurations of the benchmarks")
+    what.add_argument(
+        "--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks"
+    )
     what.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=[], help="only these")
     what.add_argument("--runs", type=positive, help="runs per benchmark (default: as many as the rules require)")
     what.add_argument("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")

@@ -117,5 +117,5 @@ class RoundPackage:
         description = describe(known)
         path = scratch / name
         path.write_text(render(description.fields))
-        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} fields to fill in")
+        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} fields to fill in", flush=True)
         return path

@@ -14,12 +14,18 @@ import yaml
 
 from common.command import HELP_HINT, UsageError
 from common.config import load
-from common.named_configs import CLOSED, is_name
+from common.named_configs import CLOSED, is_name, named_configs
 from compliance.benchmarks import MINIS, REFERENCES
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
 """Rounds known by name: the configuration that every benchmark runs."""
 BENCHMARKS: Final = tuple(MINIS)
+WRONG_USE: Final = 2
+"""Exit status of a command that was called with wrong arguments."""
+
+
+class ResolveError(ValueError):
+    """The train command of a benchmark cannot start, such as without its extra; the message is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,8 @@ class Setup:
 def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = None) -> list[Series]:
     """Return the series of a round, in the order of its benchmarks.
 
-    config: "mini", "closed" or a YAML file with `config`, `runs` and `overrides` for each benchmark.
+    config: "mini", "closed", a preset of the benchmarks that have it, or a YAML file with `config`, `runs` and
+    `overrides` for each benchmark.
     benchmarks: only these. runs: per benchmark, overriding the file.
     Raises UsageError for an invalid file, or one without the benchmarks.
     """
@@ -93,8 +100,15 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
 
 def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
     """Return (configuration as for the train command, entry) of each benchmark of a round."""
-    if config in CONFIGS:
-        return {name: (CONFIGS[config], BenchmarkPlan()) for name in BENCHMARKS}
+    if is_name(config):
+        name_of = CONFIGS.get(config, config)
+        found = {name: (name_of, BenchmarkPlan()) for name in BENCHMARKS if name_of in named_configs(name)}
+        if not found:
+            raise UsageError(
+                f"--config {config}: no benchmark has a configuration of this name; expected mini, closed, a preset "
+                f"(`python -m {BENCHMARKS[0]}.train --list-configs`), or a file: ./{config} or FILE.yaml"
+            )
+        return found
     file = Path(config)
     read: Any = load(_File, file)
     entries: dict[str, BenchmarkPlan] = {name: getattr(read, name) for name in BENCHMARKS}
@@ -102,16 +116,29 @@ def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
 
 
 def resolve(series: Series) -> Setup:
-    """Return the series as its benchmark resolves it; raise UsageError with the benchmark's message if refused."""
+    """Return the series as its benchmark resolves it.
+
+    Raises UsageError with the benchmark's message if it refuses the series, ResolveError if it cannot start.
+    """
     command = [sys.executable, "-m", f"{series.benchmark}.train", series.config, "--print-config"]
     done = subprocess.run([*command, *series.overrides], capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise UsageError(f"{series.benchmark}: {said[-1].removeprefix('error: ').removesuffix(HELP_HINT)}")
+        raise _refusal(series.benchmark, done)
     tree: dict[str, Any] = yaml.safe_load(done.stdout)
     submission = {name: str(tree["submission"][name]) for name in ("org", "division", "status", "platform")}
     data_dir = Path(str(tree["data"]["data_dir"]).replace("$$", "$"))
     return Setup(series, done.stdout, str(tree["variant"]), data_dir, str(tree["submission"]["round"]), submission)
+
+
+def _refusal(benchmark: str, done: subprocess.CompletedProcess[str]) -> ValueError:
+    """Return the error that says why the train command of a benchmark has ended with an error."""
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    said = f"{benchmark}: {lines[-1].removeprefix('error: ').removesuffix(HELP_HINT)}"
+    if done.returncode == WRONG_USE:
+        return UsageError(said)
+    if "ModuleNotFoundError" in said:
+        said += "; if the current folder has a package of the same name: export PYTHONSAFEPATH=1"
+    return ResolveError(said)
 
 
 def quoted(text: str) -> str:

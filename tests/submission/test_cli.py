@@ -1,6 +1,8 @@
 """`mlperf-hpc`: one name for all commands."""
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,12 +53,32 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
         resolve([mentioned, second])
 
 
+@pytest.mark.parametrize(("output", "said"), [("/dev/full", "No space left on device"), ("", "")])
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
+def test_help_that_cannot_be_written_ends_without_a_traceback(words, output, said):
+    """Without `output` the reader has gone."""
+    read, write = os.pipe()
+    os.close(read)
+    target = os.open(output, os.O_WRONLY) if output else os.dup(write)
+    code = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, *words]
+    ended = subprocess.run(command, check=False, stdout=target, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    os.close(target)
+    assert ended.returncode == 1 and said in ended.stderr and "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize("page", ["action.yml", ".pre-commit-hooks.yaml", "docs/guide/install.md"])
 def test_commands_of_the_pages_exist(page):
     named = re.findall(r"mlperf-hpc\"? ([a-z]+) ?(\w*)", (ROOT / page).read_text())
     assert named
     for name, second in named:
         resolve([name, second])
+
+
+def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc, capsys):
+    assert mlperf_hpc("train", "--help") == 0
+    assert capsys.readouterr().out.startswith(f"usage: mlperf-hpc train {{{','.join(PACKAGES)}}} ...")
 
 
 def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):

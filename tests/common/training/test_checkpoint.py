@@ -85,7 +85,7 @@ def test_code_in_a_file_is_not_run(checkpoints, tmp_path, monkeypatch, save):
     monkeypatch.setenv("BOOM", str(tmp_path / "boom"))
     path = tmp_path / "hostile.pt"
     save({"format": checkpoint.FORMAT, "state": Boom()}, path)
-    with pytest.raises(CheckpointError, match="not a readable checkpoint"):
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
         checkpoints.load(path)
     assert not (tmp_path / "boom").exists()
 
@@ -122,6 +122,8 @@ def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):
 def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_path, capsys):
     safetensors = pytest.importorskip("safetensors")
     path, weights = checkpoints.save(Position(3, 0), STATE), tmp_path / "out" / "weights.safetensors"
+    assert export([str(path), str(weights)]) == 1 and "make it first" in capsys.readouterr().err
+    weights.parent.mkdir()
     assert export([str(path), str(weights)]) == 0
     assert "6 parameters" in capsys.readouterr().out
     with safetensors.safe_open(weights, "pt") as file:

@@ -77,16 +77,18 @@ def checked_output() -> Iterator[None]:
         print("error: standard output is closed; redirect it to a file or /dev/null", file=sys.stderr)
         sys.exit(1)
     try:
-        yield
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
             raise
-        _give_up_output(error)
-    finally:
-        try:
-            sys.stdout.flush()
-        except OSError as error:
+        try:  # an empty line tells whether it is the output that fails, and not another file or connection
+            print(flush=True)
+        except OSError:
             _give_up_output(error)
+        raise
 
 
 def _give_up_output(error: OSError) -> NoReturn:

@@ -1,8 +1,9 @@
-"""Apply a rule to what it is about; a rule that fails itself is an error of the check, never silent, nor its end."""
+"""Apply rules to what they are about; a rule that fails itself is an error of the check, never silent, nor its end."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from typing import Any, Final
 
@@ -13,15 +14,19 @@ SUITE: Final = "compliance.rules."
 """Prefix of the modules with the rules of the suite."""
 
 
-def apply_rule(rule: Rule, path: str, *subject: Any) -> list[Finding]:
-    """Return what the rule finds; path: where to report that the rule itself failed.
+def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Finding]]:
+    """Return what each rule finds; path: where to report that a rule itself failed.
 
-    What the rule prints goes to standard error: a report may be on standard output.
+    What a rule prints goes to standard error: a report may be on standard output.
     """
+    with redirect_stdout(sys.stderr):
+        return [_apply(rule, path, subject) for rule in rules]
+
+
+def _apply(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
     try:
-        with redirect_stdout(sys.stderr):
-            found = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
-        unexpected = next((one for one in found if not isinstance(one, Finding)), None)
+        found = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
+        unexpected = next((one for one in found if not isinstance(one, Finding)), None) if found else None
         if unexpected is None:
             return found
         reason = f"check yields {unexpected!r}; expected self.found(…) or self.skipped(…)"

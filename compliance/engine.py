@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.reference import FULL, ROUNDS
-from compliance.apply import apply_rule
+from compliance.apply import apply_each
 from compliance.benchmarks import reference_of
 from compliance.model.finding import ERROR, Finding
 from compliance.model.layout import WEAK
@@ -65,7 +65,7 @@ def _judge(report: Report, options: Options) -> None:
 def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
     """Return what the rules find, without the ignored findings, which the report notes."""
     path = getattr(subject, "folder", getattr(subject, "root", ""))
-    found = [finding for rule in rules for finding in apply_rule(rule, path, subject)]
+    found = [finding for findings in apply_each(rules, path, subject) for finding in findings]
     kept, ignored = options.filter(found)
     report.ignored += ignored
     return kept

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
-from compliance.apply import apply_rule
+from compliance.apply import apply_each
 from compliance.benchmarks import benchmarks_of, reference_of
 from compliance.logs.log import Log, read_log
 from compliance.logs.power import read_power
@@ -58,10 +58,8 @@ def digest(log: Log, task: LogTask) -> Run:
     case = case_of(log, task)
     findings: list[Finding] = []
     prefixes, reason = _readable_part(log) if case.strict else (("",), "")
-    for rule in rules_of(LogRule, case.round, case.division, case.profile):
-        if not rule.id.startswith(prefixes):
-            continue
-        found = apply_rule(rule, task.path, log, case)
+    rules = rules_of(LogRule, case.round, case.division, case.profile)
+    for found in apply_each((rule for rule in rules if rule.id.startswith(prefixes)), task.path, log, case):
         findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))

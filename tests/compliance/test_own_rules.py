@@ -152,7 +152,7 @@ def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
         main(["--rules", str(path), "--list-rules"])
     error = capsys.readouterr().err
     assert ended.value.code == 2 and "Traceback" not in error
-    assert error.splitlines()[-1].startswith(f"python -m compliance.check: error: argument --rules: {path}: ")
+    assert error.splitlines()[-1].startswith(f"error: argument --rules: {path}: ")
     assert message in error
     assert before == RULES
 

@@ -1,0 +1,72 @@
+"""The second set of tampered logs and packages, and of valid variants, gets verdicts that are right."""
+
+import json
+import tarfile
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.model.finding import WARNING
+
+ABOUT_OTHER_THINGS = ("PKG07", "PKG08", "PKG25", "PRV", "SET06")
+"""Warnings of packages that the untampered ones have as well: the archive holds neither code nor descriptions."""
+
+OPEN = {
+    "copies": {"c01_shifted_copy", "c03_scaled_copy", "c06_shift_noise", "c09_other_system_shifted"},
+    "convergence": {
+        "r03_fast_renumbered",
+        "r05_fast_last_eval_inflated",
+        "r08_batch_float",
+        "r11_two_values_all_runs",
+    },
+    "evaluation": {
+        "e01_two_values_one_eval_c.txt",
+        "e03_re_evaluation_c.txt",
+        "e05_last_result_without_eval.txt",
+        "e07_injected_result_stops_run_d.txt",
+        "e09_epochs_from_minus5.txt",
+        "e14_openfold_samples_inflated.txt",
+    },
+    "honest": {"h13_milestones_float"},
+    "json": {"j02_dup_unkept_record.txt"},
+    "power": {"p01_readings_of_other_run"},
+    "seeds": {"s05_same_seed_second_added"},
+    "settings": {"s45_OC_opt_base_learning_rate.txt", "s105_org_zero_width.txt"},
+    "system": {"y03_dup_division"},
+    "throughput": {"w06_mixed_scale_open"},
+    "time": {
+        "t08_run_start_after_epoch5.txt",
+        "t10_run_start_after_epoch1_oc20.txt",
+        "t12_all_epochs_before_run_start.txt",
+    },
+}
+"""Cases that are still judged wrongly; a case that is judged rightly must not be in it."""
+
+
+@pytest.fixture(scope="module")
+def packages(shared, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("second")
+    with tarfile.open(shared / "adversarial" / "second" / "packages.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def verdict_of(path, case):
+    """Return the verdict; warnings that the untampered package has as well do not count."""
+    report = check_paths([path], Options(round=case["round"]))
+    if report.verdict != "WARN" or "file" in case:
+        return report.verdict
+    warnings = [found.rule for found in report.findings if found.severity == WARNING]
+    return "WARN" if any(not rule.startswith(ABOUT_OTHER_THINGS) for rule in warnings) else "PASS"
+
+
+def test_cases(shared, packages):
+    folder, wrong = shared / "adversarial" / "second", {}
+    cases = json.loads((folder / "cases.json").read_text())
+    for case in cases:
+        path = folder / "logs" / case["file"] if "file" in case else packages / case["package"]
+        verdict = verdict_of(path, case)
+        if verdict not in case["accepted"] and verdict.replace("INCOMPLETE", "FAIL") not in case["accepted"]:
+            wrong.setdefault(case["family"], set()).add(case.get("file") or case["package"])
+    assert wrong == {family: names for family, names in OPEN.items() if names}
+    assert len(cases) >= 100

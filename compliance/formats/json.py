@@ -77,6 +77,7 @@ def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
         "tolerated": tolerated,
         "minutes": run.minutes,
         "staging_minutes": run.staging_ms / 60_000,
+        "staging_outside_minutes": run.staging_outside_ms / 60_000,
         "energy_joules": run.energy_joules,
         "convergence": run.convergence if is_number(run.convergence) else None,
         "converged": run.converged,

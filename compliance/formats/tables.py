@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compliance.formats.findings import many_rounds, shown_verdict
-from compliance.formats.words import clean, convergence_of, energy, matters, minutes, plain
+from compliance.formats.words import clean, convergence_of, energy, minutes, plain, staging_cell
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = ("verdict", "round", "organisation", "system", "benchmark", "division")
 TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
-RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "energy")
+RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "staging", "energy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def score_tables(report: Report) -> list[ScoreTable]:
         elif isinstance(results.score, Throughput):
             rates.append((*names, *_rates(results.score)))
     both = (
-        _without_empty("Time to train (strong scaling), in minutes", (*NAMES, *TIMES), times),
+        _without_empty("Time to train (strong scaling), in minutes; staging in or out of TTT", (*NAMES, *TIMES), times),
         _without_empty(
             "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes",
             (*NAMES, *RATES),
@@ -64,7 +64,7 @@ def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
         minutes(score.minutes),
         minutes(score.normalized) if score.normalization > 1 else "",
         minutes(score.scaled) if score.scaled is not None else "",
-        minutes(score.staging_minutes) if matters(score.staging_minutes) else "",
+        staging_cell(score.staging_minutes, score.staging_clock),
         energy(score.energy_joules) if score.energy_joules is not None else "",
         f"{plain(score.convergence)}{unit}{point}" if score.convergence is not None else "",
     )
@@ -79,6 +79,7 @@ def _rates(score: Throughput) -> tuple[str, ...]:
         minutes(score.minutes),
         f"{score.models_per_minute:.4g}" if score.models_per_minute is not None else "–",
         f"{normalized:.4g}" if normalized is not None else "",
+        staging_cell(score.staging_minutes, score.staging_clock),
         energy(score.energy_joules) if score.energy_joules is not None else "",
     )
 

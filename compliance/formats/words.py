@@ -10,14 +10,14 @@ from compliance.benchmarks import REFERENCES
 from compliance.formats.style import Style
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
-from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain
 
 if TYPE_CHECKING:
     from compliance.logs.run import Run
     from compliance.rcp.judge import Verdict
 
-SHORTEST_STAGING = 0.005
-"""Minutes; anything shorter would be shown as 0.00."""
+STAGED = {IN: "inside the time", OUT: "outside the time", BOTH: "partly inside the time"}
+"""Where the staging lies, in words."""
 DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 """Cases in which a result was compared with a point; if it did not pass, it is too fast."""
 
@@ -80,8 +80,15 @@ def energy(joules: float) -> str:
 
 
 def matters(staging_minutes: float | None) -> bool:
-    """Tell whether data were staged at all: many logs contain an empty staging interval of milliseconds."""
+    """Tell whether data were staged at all."""
     return staging_minutes is not None and staging_minutes >= SHORTEST_STAGING
+
+
+def staging_cell(staging_minutes: float | None, clock: str) -> str:
+    """Return the minutes of staging for a column, and whether they lie in the time or out of it; "" without any."""
+    if staging_minutes is None or not matters(staging_minutes):
+        return ""
+    return f"{staging_minutes:,.2f} {clock:<3}"
 
 
 def plain(value: object) -> str:
@@ -104,7 +111,7 @@ def score_text(results: ResultSet) -> str:
         if score.scaled is not None:
             parts.append(f"scaled {minutes(score.scaled)} min (scaling.json)")
         if matters(score.staging_minutes):
-            parts.append(f"staging {minutes(score.staging_minutes)} min")
+            parts.append(f"staging {minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip())
         if score.energy_joules is not None:
             parts.append(f"energy {energy(score.energy_joules)}")
         return ", ".join(parts)

@@ -90,7 +90,8 @@ class Run:
     submission: value of each submission_* key, as logged first. lines: where they and the settings stand.
     start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
     finished: there is a run_stop. status: of the last one.
-    staging_ms: time between staging_start and staging_stop records, in milliseconds.
+    staging_ms: time between staging_start and staging_stop records, in milliseconds; staging_outside_ms: the part of
+    it that does not lie between run_start and run_stop, which round 3.0 allows: the score does not contain it.
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
     converged: that evaluation meets the target and the run stopped with success.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
@@ -116,6 +117,7 @@ class Run:
     start_ms: float | None = None
     stop_ms: float | None = None
     staging_ms: float = 0.0
+    staging_outside_ms: float = 0.0
     finished: bool = False
     status: Any = None
     convergence: Any = None
@@ -172,6 +174,11 @@ class Run:
         return (self.stop_ms - self.start_ms) / 60 / 1000
 
     @property
+    def staging_inside_ms(self) -> float:
+        """The part of the staging that the time to train contains, in milliseconds."""
+        return self.staging_ms - self.staging_outside_ms
+
+    @property
     def energy_joules(self) -> float | None:
         """Energy of nodes and switches from run_start to run_stop, in joules; None if it was not measured."""
         return self.power.joules if self.power else None
@@ -194,12 +201,16 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
     the ones that identify a result are kept. details: look for what reports and packages need, too.
     """
     start_ms, stop_ms = clock(log)
-    run = Run(log.path, start_ms=_finite(start_ms), stop_ms=_finite(stop_ms), staging_ms=staging_ms(log))
+    run = Run(log.path, start_ms=_finite(start_ms), stop_ms=_finite(stop_ms))
+    run.staging_ms, run.staging_outside_ms = staging_ms(log, run.start_ms, run.stop_ms)
     for key in SUBMISSION:
         record = log.first(key)
         if record:
             run.submission[key] = record.value
             run.lines[key] = record.line
+    nodes = log.first("number_of_nodes")
+    if nodes:
+        run.lines["number_of_nodes"] = nodes.line
     run.batch_size, run.nodes = log.value("global_batch_size"), log.value("number_of_nodes")
     run.accelerators_per_node = log.value("accelerators_per_node")
     for setting in settings:

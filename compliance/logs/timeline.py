@@ -35,15 +35,22 @@ def clock(log: Log) -> tuple[float | None, float | None]:
     return start.time_ms, stops[0].time_ms
 
 
-def staging_ms(log: Log) -> float:
-    """Return the time between each staging_start and the staging_stop that follows it, in ms."""
-    total, begin = 0.0, None
+def staging_ms(log: Log, start_ms: float | None, stop_ms: float | None) -> tuple[float, float]:
+    """Return the time between each staging_start and the staging_stop that follows it, and its part outside the clock.
+
+    start_ms, stop_ms: the clock. Times are in ms; without a run_start nothing is known to lie outside.
+    """
+    total, outside, begin = 0.0, 0.0, None
     for record in log.in_order("staging_start", "staging_stop"):
         if record.key == "staging_start":
             begin = record.time_ms if begin is None else begin
         elif begin is not None:
-            total, begin = total + record.time_ms - begin, None
-    return total
+            end = record.time_ms
+            if start_ms is not None:
+                inside = min(end, end if stop_ms is None else stop_ms) - max(begin, start_ms)
+                outside += max(0.0, end - begin - max(0.0, inside))
+            total, begin = total + end - begin, None
+    return total, outside
 
 
 def timeline_hash(log: Log) -> int:

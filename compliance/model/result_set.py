@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from common.reference import FULL, MINI, Reference
 from compliance.logs.run import Run
 from compliance.model.finding import Finding, worst
-from compliance.model.layout import STRONG, PowerPlace
-from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.layout import STRONG, WEAK, PowerPlace
+from compliance.model.score import Throughput, TimeToTrain, most_at_once
 from compliance.model.system import SystemDescription
 
 if TYPE_CHECKING:
@@ -108,7 +108,27 @@ class ResultSet:
 
     @property
     def instance_scale(self) -> int | None:
-        """Accelerators of one run (host processors of a system without accelerators), if all runs agree."""
+        """Accelerators of one instance: as the logs state, or where they state the whole system, T / M of the rules."""
+        stated = self.stated_scale
+        if stated is None or not self.states_whole_system:
+            return stated
+        return stated // self.at_once or None
+
+    @property
+    def states_whole_system(self) -> bool:
+        """Whether the log of each of several simultaneous instances states the size of the whole system."""
+        if self.scaling != WEAK or not self.strict or self.stated_scale is None:
+            return False
+        return self.stated_scale == self.system_scale and self.at_once > 1
+
+    @property
+    def at_once(self) -> int:
+        """The largest number of instances that were active at the same time, including pruned and broken ones."""
+        return most_at_once([*self.runs, *self.pruned], end_ms=float("inf"))
+
+    @property
+    def stated_scale(self) -> int | None:
+        """Accelerators of one run (host processors of a system without), as its log states, if all runs agree."""
         scales = {run.scale for run in self.runs}
         scale = scales.pop() if len(scales) == 1 else None
         if scale is None or not self.strict or self.description is None or self.runs[0].accelerators_per_node:

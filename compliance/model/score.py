@@ -3,14 +3,23 @@
 Time to train is the olympic mean of the runs' minutes: without the fastest and the slowest; one rejected run
 counts as the slowest. Throughput is (T, S, M', TTTa): accelerators of the system, accelerators per instance,
 trained models, minutes from the first run_start to the last run_stop (hpc_training_rules.adoc#results).
+
+Up to round 2.0 this time contains the staging of the data; in 3.0 a submitter may stage before run_start, out of the
+clock. Only times of one clock can be compared, so each score also has the time with and without staging.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from compliance.logs.run import Run
 from compliance.rcp.stats import olympic_mean, without_extremes
+
+SHORTEST_STAGING: Final = 0.005
+"""Minutes; many logs contain an empty staging interval of milliseconds, which do not count."""
+IN, OUT, BOTH = "in", "out", "in and out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +28,10 @@ class TimeToTrain:
 
     run_minutes: of the accepted runs, ascending. rejected: names of the others.
     normalized: minutes times the RCP factor. scaled: minutes times the committee's factor of scaling.json.
-    staging_minutes: olympic mean of the staging time of the accepted runs, which `minutes` contains if the
-    staging lies inside the run. mini: of runs on the mini problem, not an MLPerf result.
+    staging_minutes: olympic mean of the staging time of the accepted runs. staging_clock: IN if `minutes` contains it,
+    OUT if it lies outside run_start to run_stop, BOTH, or "" without staging. time_with_staging_minutes,
+    time_without_staging_minutes: the score if all of it, or nothing, belonged to the time of each run.
+    mini: of runs on the mini problem, not an MLPerf result.
     energy_joules: mean energy of the runs whose minutes are averaged, None if one of them lacks it.
     """
 
@@ -33,6 +44,9 @@ class TimeToTrain:
     convergence: float | None = None
     mini: bool = False
     energy_joules: float | None = None
+    staging_clock: str = ""
+    time_with_staging_minutes: float | None = None
+    time_without_staging_minutes: float | None = None
 
     @property
     def normalized(self) -> float | None:
@@ -48,7 +62,15 @@ class TimeToTrain:
 
     def without_result(self) -> TimeToTrain:
         """Return the same without the means over all runs, for a result that lacks runs."""
-        return replace(self, minutes=None, staging_minutes=None, convergence=None, energy_joules=None)
+        return replace(
+            self,
+            minutes=None,
+            staging_minutes=None,
+            convergence=None,
+            energy_joules=None,
+            time_with_staging_minutes=None,
+            time_without_staging_minutes=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +80,8 @@ class Throughput:
     system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
     instance_scale: S, accelerators of one instance (nodes if there are none). models: M'. minutes: TTTa.
     mini: of runs on the mini problem, not an MLPerf result. energy_joules: of all models together, None
-    if one of them lacks it.
+    if one of them lacks it. staging_minutes: mean of the accepted instances; the rest as for TimeToTrain, where the
+    time of each instance begins earlier by the staging outside its clock, or later by that inside.
     """
 
     system_scale: int | None
@@ -69,6 +92,10 @@ class Throughput:
     normalization: float = 1.0
     mini: bool = False
     energy_joules: float | None = None
+    staging_minutes: float | None = None
+    staging_clock: str = ""
+    time_with_staging_minutes: float | None = None
+    time_without_staging_minutes: float | None = None
 
     @property
     def models_per_minute(self) -> float | None:
@@ -83,7 +110,14 @@ class Throughput:
 
     def without_result(self) -> Throughput:
         """Return the same without time and energy, for a result that lacks runs."""
-        return replace(self, minutes=None, energy_joules=None)
+        return replace(
+            self,
+            minutes=None,
+            energy_joules=None,
+            staging_minutes=None,
+            time_with_staging_minutes=None,
+            time_without_staging_minutes=None,
+        )
 
 
 def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor: float | None = None) -> TimeToTrain:
@@ -91,17 +125,24 @@ def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor:
     accepted, rejected = _sorted_out(runs)
     run_minutes = sorted(run.minutes for run in accepted if run.minutes is not None)
     counts = [float(run.convergence) for run in accepted if isinstance(run.convergence, (int, float))]
-    fair = len(rejected) <= 1
+
+    def mean(values: list[float]) -> float | None:
+        return olympic_mean(values, len(rejected)) if len(rejected) <= 1 else None
+
+    timed = [(run, run.minutes) for run in accepted if run.minutes is not None]
     return TimeToTrain(
-        olympic_mean(run_minutes, len(rejected)) if fair else None,
+        mean(run_minutes),
         tuple(run_minutes),
         tuple(rejected),
         normalization,
         committee_factor,
-        olympic_mean([run.staging_ms / 60_000 for run in accepted], len(rejected)) if fair else None,
-        olympic_mean(counts, len(rejected)) if fair else None,
+        mean([run.staging_ms / 60_000 for run in accepted]),
+        mean(counts),
         _mini(runs),
-        _mean_energy(accepted, len(rejected)) if fair else None,
+        _mean_energy(accepted, len(rejected)) if len(rejected) <= 1 else None,
+        staging_clock(accepted),
+        mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
+        mean([minutes - run.staging_inside_ms / 60_000 for run, minutes in timed]),
     )
 
 
@@ -110,18 +151,49 @@ def throughput(
 ) -> Throughput:
     """Return the throughput of a set of instances, over the accepted ones."""
     accepted, rejected = _sorted_out(runs)
-    starts = [run.start_ms for run in accepted if run.start_ms is not None]
-    stops = [run.stop_ms for run in accepted if run.stop_ms is not None]
     return Throughput(
         system_scale,
         instance_scale,
         len(accepted),
-        (max(stops) - min(starts)) / 60_000 if starts and stops else None,
+        _minutes_of_all(accepted, lambda run: 0.0),
         tuple(rejected),
         normalization,
         _mini(runs),
         _total_energy(accepted),
+        sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
+        staging_clock(accepted),
+        _minutes_of_all(accepted, lambda run: -run.staging_outside_ms),
+        _minutes_of_all(accepted, lambda run: run.staging_inside_ms),
     )
+
+
+def staging_clock(runs: list[Run]) -> str:
+    """Return where the runs stage their data: IN the clock, OUT of it, BOTH, or "" if they do not."""
+    shortest = SHORTEST_STAGING * 60_000 * len(runs)
+    inside = sum(run.staging_inside_ms for run in runs) >= shortest if runs else False
+    outside = sum(run.staging_outside_ms for run in runs) >= shortest if runs else False
+    return BOTH if inside and outside else IN if inside else OUT if outside else ""
+
+
+def _minutes_of_all(runs: list[Run], later_ms: Callable[[Run], float]) -> float | None:
+    """Return the minutes from the first start to the last stop, where each run starts later by later_ms(run)."""
+    starts = [run.start_ms + later_ms(run) for run in runs if run.start_ms is not None]
+    stops = [run.stop_ms for run in runs if run.stop_ms is not None]
+    return (max(stops) - min(starts)) / 60_000 if starts and stops else None
+
+
+def most_at_once(runs: list[Run], end_ms: float | None = None) -> int:
+    """Return the largest number of runs that were active at the same time; end_ms: the stop of a run without one."""
+    events: list[tuple[float, int]] = []
+    for run in runs:
+        stop_ms = end_ms if run.stop_ms is None else run.stop_ms
+        if run.start_ms is not None and stop_ms is not None:
+            events += [(run.start_ms, 1), (stop_ms, -1)]
+    count = most = 0
+    for _, step in sorted(events):
+        count += step
+        most = max(most, count)
+    return most
 
 
 def _mean_energy(accepted: list[Run], rejected: int) -> float | None:

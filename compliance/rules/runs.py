@@ -252,6 +252,39 @@ class SameSettings(SetRule):
                 yield self.found(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
 
 
+class SameInstanceSize(SetRule):
+    """All instances of a throughput result use the same number of accelerators."""
+
+    id = "RUN19"
+    cite = "hpc_training_rules.adoc#results (throughput: the score is the tuple T, S, M', TTTa)"
+    profiles = (STRICT,)
+    differs = "the official tool takes S from one of the logs"
+    why = "S, the accelerators of an instance, is one number of the score; a mixture of sizes has none."
+    fix = "Run all instances on the same number of accelerators; submit those of another size as another result."
+    good = (
+        lambda package: package(scaling="weak", division="open"),
+        lambda package: package(scaling="weak").edit(3, lambda log: log.set("number_of_nodes", 16.0)),
+    )
+    bad = (
+        lambda package: package(scaling="weak", division="open").edit(3, lambda log: log.set("number_of_nodes", 64)),
+        lambda package: package(scaling="weak").edit(1, lambda log: log.set("accelerators_per_node", 8)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.scaling != WEAK:
+            return
+        groups: dict[int, list[Run]] = defaultdict(list)
+        for run in results.runs:
+            if run.scale is not None:
+                groups[run.scale].append(run)
+        if len(groups) > 1:
+            listed = "; ".join(f"{scale} accelerators in {_names(runs)}" for scale, runs in groups.items())
+            odd = min(groups.values(), key=len)[0]
+            message = f"instances of different size: {listed}"
+            expected = "one number_of_nodes and accelerators_per_node"
+            yield self.found(odd.path, odd.lines.get("number_of_nodes", 0), message, expected, "number_of_nodes")
+
+
 class PrunedComply(SetRule):
     """Pruned logs also comply with the rules."""
 

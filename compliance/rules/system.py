@@ -12,6 +12,7 @@ from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
+from compliance.model.score import most_at_once
 from compliance.model.system import is_placeholder
 from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
@@ -194,12 +195,12 @@ class FitsSystem(SetRule):
     bad = (lambda package: package(scaling="weak").together().system(number_of_nodes="32"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        total, scale = results.system_scale, results.instance_scale
+        total, scale = results.system_scale, results.stated_scale
         if results.scaling != WEAK or total is None or scale is None:
             return
-        together = _most_at_once(results.runs)
+        together = most_at_once(results.runs)
         if together * scale > total:
-            whole = scale == total  # valid logs often state the nodes of the whole system
+            whole = results.states_whole_system  # as many valid logs do
             message = (
                 f"{together} instances at the same time x {scale} accelerators = {together * scale}"
                 f" > {total} of the system{': the logs state the whole system' if whole else ''}"
@@ -219,16 +220,3 @@ def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:
 
 def _words(name: str) -> set[str]:
     return {word for word in name.lower().replace("/", " ").replace("+", " ").split() if len(word) > 2}
-
-
-def _most_at_once(runs: list[Run]) -> int:
-    """Return the largest number of runs that were active at the same time."""
-    events: list[tuple[float, int]] = []
-    for run in runs:
-        if run.start_ms is not None and run.stop_ms is not None:
-            events += [(run.start_ms, 1), (run.stop_ms, -1)]
-    count = most = 0
-    for _, step in sorted(events):
-        count += step
-        most = max(most, count)
-    return most

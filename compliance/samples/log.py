@@ -198,12 +198,14 @@ class SampleLog:
         self.records.insert(at + 1, record)
         return self
 
-    def stage(self, after: str) -> Self:
-        """Insert an empty staging interval."""
+    def stage(self, after: str, length_ms: int = 0) -> Self:
+        """Insert a staging interval; all that follows comes later by its length."""
         at = self._index(after)
         time_ms = self.records[at]["time_ms"]
-        pair = [self._record(key, None, time_ms, {}) for key in ("staging_start", "staging_stop")]
-        self.records[at + 1 : at + 1] = pair
+        for record in self.records[at + 1 :]:
+            record["time_ms"] += length_ms
+        ends = {"staging_start": time_ms, "staging_stop": time_ms + length_ms}
+        self.records[at + 1 : at + 1] = [self._record(key, None, end_ms, {}) for key, end_ms in ends.items()]
         return self
 
     def blocks(self) -> Self:

@@ -124,6 +124,12 @@ class SamplePackage:
             log.times(lambda time_ms, late=late: time_ms - late)  # type: ignore[misc]  # bound by the default
         return self
 
+    def staged(self, after: str, length_ms: int) -> Self:
+        """Let all runs stage their data after the record of a key: run_start, or init_stop for before the clock."""
+        for number in range(1, self._count + 1):
+            self._log(number).stage(after, length_ms)
+        return self
+
     def system(self, **fields: Any) -> Self:
         """Change fields of the system description; None removes one."""
         for name, value in fields.items():

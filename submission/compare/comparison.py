@@ -10,28 +10,39 @@ from typing import Any, Final, Literal
 
 from common.reference import is_number
 from compliance.benchmarks import reference_of
-from compliance.formats.words import convergence_of, convergence_text
+from compliance.formats.words import STAGED, convergence_of, convergence_text
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
-from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.score import BOTH, Throughput, TimeToTrain
 from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
 from submission.compare.sides import Side
 
 CURVE_POINTS: Final = 8
+TTT, NORMALISED, SCALED = "time to train, min", "normalised by RCP, min", "scaled by scaling.json, min"
+TTT_ALL, RATE, NORMALISED_RATE = "first start to last stop, min", "models/min", "normalised by RCP, models/min"
+ENERGY, ENERGY_ALL = "energy of a run, J", "energy of all models, J"
+RUN_TIME: Final = "run_start to run_stop, mean, min"
+CLOCKED: Final = (TTT, NORMALISED, SCALED, TTT_ALL, RATE, NORMALISED_RATE, ENERGY, ENERGY_ALL, RUN_TIME)
+"""Measures that contain the staging of the data if it lies between run_start and run_stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonLine:
-    """One fact or measure; ABSENT for a fact that a side does not have, None for a missing measure."""
+    """One fact or measure; ABSENT for a fact that a side does not have, None for a missing measure.
+
+    comparable: the measures of both sides are of one kind; False for times of which only one contains staging.
+    """
 
     what: str
     a: Any
     b: Any
+    comparable: bool = True
 
     @property
     def ratio(self) -> float | None:
-        """B / A, if both are numbers."""
-        return self.b / self.a if is_number(self.a) and is_number(self.b) and self.a else None
+        """B / A, if both are numbers that can be compared."""
+        numbers = self.comparable and is_number(self.a) and is_number(self.b)
+        return self.b / self.a if numbers and self.a else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +76,15 @@ def compare(benchmark: str, a: Side, b: Side) -> Comparison:
     of_logs, of_configurations = ((of(a.runs), of(b.runs)) for of in (logged, configured))
     as_overrides = all(of_configurations)
     wanted, present = of_configurations if as_overrides else of_logs
+    staged = bool(a.staging_clock or b.staging_clock)
     sections = (
         _facts("Runs", _about(a), _about(b), everything=True),
-        _measures("Score", _score(a), _score(b)),
+        _measures("Score", _score(a, staged), _score(b, staged), () if same_clock(a, b) else CLOCKED),
         _facts("Hyperparameters, as logged", of_logs[0], of_logs[1], everything=True),
         *([_facts("Configuration", *of_configurations)] if as_overrides else []),
         _measures("Convergence", _convergence(a), _convergence(b)),
         Section(_curve_title(a), "measures", tuple(_curves(a, b))),
-        _measures("Time", _times(a), _times(b)),
+        _measures("Time", _times(a), _times(b), () if same_clock(a, b) else CLOCKED),
         _facts("System and software", _system(a), _system(b)),
     )
     shown = tuple(section for section in sections if section.lines or section.same)
@@ -86,9 +98,15 @@ def _facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = 
     return Section(title, "facts", lines, len(keys) - len(shown))
 
 
-def _measures(title: str, a: dict[str, Any], b: dict[str, Any]) -> Section:
+def same_clock(a: Side, b: Side) -> bool:
+    """Tell whether the times of both sides contain their staging, or both do not."""
+    return BOTH not in (a.staging_clock, b.staging_clock) and len({a.staging_clock, b.staging_clock} - {""}) < 2
+
+
+def _measures(title: str, a: dict[str, Any], b: dict[str, Any], not_comparable: Sequence[str] = ()) -> Section:
     """Return the section, without measures that neither side has."""
-    lines = (ComparisonLine(key, a.get(key), b.get(key)) for key in dict.fromkeys((*a, *b)))
+    keys = dict.fromkeys((*a, *b))
+    lines = (ComparisonLine(key, a.get(key), b.get(key), key not in not_comparable) for key in keys)
     return Section(title, "measures", tuple(line for line in lines if (line.a, line.b) != (None, None)))
 
 
@@ -107,6 +125,7 @@ def _about(side: Side) -> dict[str, Any]:
         "runs": len(side.runs),
         "runs that a result needs": side.reference.runs if side.reference else None,
         "failing logs": sum(run.verdict == "FAIL" for run in side.runs),
+        "staging": STAGED.get(side.staging_clock),
         "convergence": convergence_text(results) if results else None,
     }
     return {key: value for key, value in facts.items() if value not in (None, "")}
@@ -128,24 +147,33 @@ def _system(side: Side) -> dict[str, Any]:
 # -- measures ----------------------------------------------------------------------------------------------
 
 
-def _score(side: Side) -> dict[str, Any]:
+def _score(side: Side, staged: bool) -> dict[str, Any]:
     score = side.results.score if side.results else None
     if isinstance(score, TimeToTrain):
         return {
-            "time to train, min": score.minutes,
-            "normalised by RCP, min": score.normalized if score.normalization > 1 else None,
-            "scaled by scaling.json, min": score.scaled,
-            "energy of a run, J": score.energy_joules,
+            TTT: score.minutes,
+            NORMALISED: score.normalized if score.normalization > 1 else None,
+            SCALED: score.scaled,
+            **(_on_other_clocks("time to train", score) if staged else {}),
+            ENERGY: score.energy_joules,
         }
     if isinstance(score, Throughput):
         return {
             "models": score.models,
-            "first start to last stop, min": score.minutes,
-            "models/min": score.models_per_minute,
-            "normalised by RCP, models/min": score.normalized_models_per_minute if score.normalization > 1 else None,
-            "energy of all models, J": score.energy_joules,
+            TTT_ALL: score.minutes,
+            **(_on_other_clocks("first start to last stop", score) if staged else {}),
+            RATE: score.models_per_minute,
+            NORMALISED_RATE: score.normalized_models_per_minute if score.normalization > 1 else None,
+            ENERGY_ALL: score.energy_joules,
         }
     return {}
+
+
+def _on_other_clocks(what: str, score: TimeToTrain | Throughput) -> dict[str, Any]:
+    return {
+        f"{what} with staging, min": score.time_with_staging_minutes,
+        f"{what} without staging, min": score.time_without_staging_minutes,
+    }
 
 
 def _convergence(side: Side) -> dict[str, Any]:
@@ -193,7 +221,7 @@ def _times(side: Side) -> dict[str, Any]:
     rate = side.mean(_rate)
     return {
         "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
-        "run_start to run_stop, mean, min": side.mean(lambda run: run.minutes),
+        RUN_TIME: side.mean(lambda run: run.minutes),
         **{f"{part}, mean, min": side.mean(_minutes_of(part)) for part in PARTS},
         "time of an epoch, mean, s": side.mean(_epoch_seconds),
         "training, samples/s": rate,

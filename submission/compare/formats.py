@@ -80,7 +80,7 @@ def _rows(section: Section) -> list[Cells]:
 
 
 def _measures(line: ComparisonLine) -> Cells:
-    ratio = f"{line.ratio:.3f}" if line.ratio is not None else ""
+    ratio = f"{line.ratio:.3f}" if line.ratio is not None else "" if line.comparable else "clocks differ"
     return (line.what, _measure(line.a), _measure(line.b), ratio)
 
 

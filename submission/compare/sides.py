@@ -13,6 +13,7 @@ from compliance.engine import Options, check_paths
 from compliance.logs.run import Run
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
+from compliance.model.score import staging_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class Side:
     def unit(self) -> str:
         """The unit of convergence: epochs or samples."""
         return self.reference.epoch_unit if self.reference else "epochs"
+
+    @property
+    def staging_clock(self) -> str:
+        """Whether the runs stage their data "in" the clock or "out" of it; "" if they do not."""
+        return staging_clock([run for run in self.runs if run.verdict != "FAIL"] or self.runs)
 
     @property
     def scale(self) -> int | None:

@@ -10,9 +10,10 @@ from typing import Final
 
 from compliance.formats.json import finite
 from compliance.formats.markdown import escaped
-from compliance.formats.words import clean, matters, minutes, plain
+from compliance.formats.words import clean, matters, minutes, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
+from compliance.model.score import IN
 from compliance.version import VERSION
 from submission.summary.rows import Difference, Row, rows
 from submission.text_table import TextTable, csv_text, markdown_text, plain_text
@@ -32,11 +33,18 @@ SCORES: Final = {
     STRONG: (("TTT", "min"), ("norm.", "min"), ("scaled", "min")),
     WEAK: (("models", ""), ("per", "model"), ("TTTa", "min"), ("models", "/min"), ("norm.", "/min")),
 }
-ENDING: Final = (("epochs", ""), ("RCP", ""), ("staging", "min"), ("energy", "MJ"), ("runs", ""))
+WITH_STAGING: Final = {STRONG: ("TTT+", "staging"), WEAK: ("TTTa+", "staging")}
+"""Heading of the time with staging, where the score lacks it."""
+ENDING: Final = (("epochs", ""), ("RCP", ""), ("energy", "MJ"), ("runs", ""))
 EXPLANATION: Final = (
     "units: accelerators, or processors of a system without; epochs: to the target, * means samples; "
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
+CLOCKS: Final = (
+    "staging: minutes that lie in or out of the time (TTT, TTTa): up to round 2.0 the time contains staging, in 3.0 it "
+    "need not; compare results by the time with staging"
+)
+WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 
 RESULT_COLUMNS: Final = (
     *("round", "organisation", "division", "availability", "system", "nodes", "processor", "processors"),
@@ -45,6 +53,7 @@ RESULT_COLUMNS: Final = (
 RUN_COLUMNS: Final = (
     *("convergence", "convergence_unit", "rcp", "rcp_factor", "staging_minutes", "energy_joules"),
     *("runs", "required_runs", "incomplete", "run_minutes", "verdict"),
+    *("staging_clock", "time_with_staging_minutes", "time_without_staging_minutes"),
 )
 CSV_COLUMNS: Final = {
     STRONG: {
@@ -62,6 +71,7 @@ CSV_COLUMNS: Final = {
 """Headings of the CSV file of each kind of scaling, with units, and the fields of a row."""
 CSV_DIFFERENCES: Final = (
     *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
+    *("before_with_staging", "now_with_staging"),
 )
 
 
@@ -112,8 +122,8 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
     tables = []
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
         found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
-        headings = (*NAMES, *SIZE, *SCORES[scaling], *ENDING)
-        cells = tuple((*_names(row), *_size(row), *_scores(row), *_ending(row)) for row in found)
+        headings = (*NAMES, *SIZE, *SCORES[scaling], ("staging", "min"), WITH_STAGING[scaling], *ENDING)
+        cells = tuple((*_names(row), *_size(row), *_scores(row), *_staging(row), *_ending(row)) for row in found)
         numeric = tuple(heading not in NAMES for heading in headings)
         groups = tuple(f"{_benchmark(row)}, {clean(row.division)}" for row in found)
         tables.append(TextTable(f"Round {round_}. {TITLES[scaling]}", headings, cells, numeric, groups).without_empty())
@@ -121,8 +131,10 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Return the notes below the tables: units, mini problems, and missing runs."""
+    """Return the notes below the tables: units, clocks, mini problems, and missing runs."""
     found = [EXPLANATION]
+    found += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
+    found += [WHOLE] if any(row.states_whole_system for row in rows) else []
     if any(row.mini for row in rows):
         found.append("(mini): a result on a mini problem, not an MLPerf result")
     for row in rows:
@@ -140,21 +152,33 @@ def _csv_value(row: Row | Difference, field: str) -> object:
 
 
 def _difference_table(changes: Sequence[Difference]) -> TextTable:
+    """Return the table of the best scores; where a score lacks its staging, with those that the speed-up compares."""
+    apart = any(
+        (change.before, change.now) != (change.before_with_staging, change.now_with_staging) for change in changes
+    )
     cells = tuple(
         (
             clean(change.organisation),
             change.scaling,
             _score(change.before, change.unit),
             _score(change.now, change.unit),
+            *(_with_staging(change) if apart else ()),
             "–" if change.speedup is None else f"{change.speedup:.3g}×",
         )
         for change in changes
     )
-    headings = tuple((name, "") for name in ("organisation", "scaling", "before", "now", "speed-up"))
+    names = ("organisation", "scaling", "before", "now", *(("before+", "now+") if apart else ()), "speed-up")
+    headings = tuple((name, "staging" if name.endswith("+") else "") for name in names)
+    numeric = tuple(at > 1 for at in range(len(names)))
     groups = tuple(f"{_benchmark(change)}, {clean(change.division)}" for change in changes)
+    clock = " (both with staging)" if apart else ""
     return TextTable(
-        "Best passing score, now and in the previous round", headings, cells, (*(False,) * 2, *(True,) * 3), groups
+        f"Best passing score, now and in the previous round; speed-up{clock}", headings, cells, numeric, groups
     )
+
+
+def _with_staging(change: Difference) -> tuple[str, str]:
+    return _score(change.before_with_staging, change.unit), _score(change.now_with_staging, change.unit)
 
 
 def _score(value: float | None, unit: str) -> str:
@@ -179,11 +203,19 @@ def _scores(row: Row) -> tuple[str, ...]:
         rates = (row.models_per_minute, row.normalised)
         return (
             plain(row.models),
-            plain(row.instance_scale),
+            ("~" if row.states_whole_system else "") + plain(row.instance_scale),
             minutes(row.minutes),
             *("" if rate is None else f"{rate:.4g}" for rate in rates),
         )
     return minutes(row.minutes), *("" if time is None else minutes(time) for time in (row.normalised, row.scaled))
+
+
+def _staging(row: Row) -> tuple[str, str]:
+    """Return the minutes of staging, and the time with them if the score lacks them."""
+    complete = row.staging_clock in ("", IN) or row.time_with_staging_minutes is None
+    return staging_cell(row.staging_minutes, row.staging_clock), "" if complete else minutes(
+        row.time_with_staging_minutes
+    )
 
 
 def _ending(row: Row) -> tuple[str, ...]:
@@ -192,7 +224,6 @@ def _ending(row: Row) -> tuple[str, ...]:
     return (
         "" if row.convergence is None else f"{plain(row.convergence)}{star}",
         f"×{row.rcp_factor:.3f}" if row.rcp_factor and row.rcp_factor > 1 else state,
-        minutes(row.staging_minutes) if matters(row.staging_minutes) else "",
         "" if row.energy_joules is None else f"{row.energy_joules / 1e6:.4g}",
         f"{row.runs}/{row.required_runs}" if row.required_runs and row.scaling == STRONG else str(row.runs),
     )

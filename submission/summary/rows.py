@@ -40,7 +40,10 @@ class Row:
     the last stop. convergence: mean length of the runs, in convergence_unit (epochs or samples).
     rcp: the verdict on convergence; rcp_factor: its factor on the score, None unless it passed.
     normalised: the score with this factor: minutes, or for throughput models per minute; scaled: minutes with the
-    committee's factor. staging_minutes: mean of the runs. incomplete: such as "1 of 10 runs", "" if complete.
+    committee's factor. staging_minutes: mean of the runs; staging_clock: whether it lies "in" the time of the score or
+    "out" of it; time_with_staging_minutes, time_without_staging_minutes: see `compliance.model.score`.
+    instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
+    incomplete: such as "1 of 10 runs", "" if complete.
     """
 
     verdict: str
@@ -75,12 +78,24 @@ class Row:
     scaled: float | None = None
     staging_minutes: float | None = None
     energy_joules: float | None = None
+    staging_clock: str = ""
+    time_with_staging_minutes: float | None = None
+    time_without_staging_minutes: float | None = None
+    states_whole_system: bool = False
 
     @property
     def score(self) -> float | None:
         """The score: minutes (less is better) or models per minute (more is better), normalised if possible."""
         raw = self.models_per_minute if self.scaling == WEAK else self.minutes
         return raw if self.normalised is None else self.normalised
+
+    @property
+    def score_with_staging(self) -> float | None:
+        """The score if all staging belonged to its time: the clock that all rounds have in common."""
+        if self.score is None or not self.minutes or not self.time_with_staging_minutes:
+            return self.score
+        longer = self.time_with_staging_minutes / self.minutes
+        return self.score / longer if self.scaling == WEAK else self.score * longer
 
 
 class NoResultsError(ValueError):
@@ -178,6 +193,13 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
         "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
         "energy_joules": results.energy_joules,
     }
+    if score is not None:
+        fields |= {
+            "staging_minutes": score.staging_minutes,
+            "staging_clock": score.staging_clock,
+            "time_with_staging_minutes": score.time_with_staging_minutes,
+            "time_without_staging_minutes": score.time_without_staging_minutes,
+        }
     if isinstance(score, TimeToTrain):
         return fields | {
             "run_minutes": score.run_minutes,
@@ -185,7 +207,6 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
             "convergence": score.convergence,
             "normalised": score.normalized if factor else None,
             "scaled": score.scaled,
-            "staging_minutes": score.staging_minutes,
         }
     if isinstance(score, Throughput):
         accepted = [run for run in results.runs if run.verdict != "FAIL"]
@@ -195,8 +216,8 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
             "models": score.models,
             "models_per_minute": score.models_per_minute,
             "instance_scale": score.instance_scale,
+            "states_whole_system": results.states_whole_system,
             "normalised": score.normalized_models_per_minute if factor else None,
-            "staging_minutes": sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
         }
     return fields
 
@@ -206,9 +227,11 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The best passing scores of two rounds: minutes (less is better) or models per minute, normalised if possible.
+    """The best passing results of two rounds, on the clock they have in common: with staging.
 
-    before, now: None if there was no passing result. speedup: above 1 if now is better.
+    before, now: their scores in minutes (less is better) or models per minute, normalised if possible; None without
+    a passing result. before_with_staging, now_with_staging: the same with all staging in the time. speedup: of
+    the latter, above 1 if now is better.
     """
 
     organisation: str
@@ -219,13 +242,16 @@ class Difference:
     unit: str
     before: float | None
     now: float | None
+    before_with_staging: float | None = None
+    now_with_staging: float | None = None
 
     @property
     def speedup(self) -> float | None:
-        """The ratio of the scores, above 1 if now is better; None without a score in both rounds."""
-        if not self.before or not self.now:
+        """The ratio of the scores with staging, above 1 if now is better; None without a score in both rounds."""
+        before, now = self.before_with_staging, self.now_with_staging
+        if not before or not now:
             return None
-        return self.now / self.before if self.scaling == WEAK else self.before / self.now
+        return now / before if self.scaling == WEAK else before / now
 
 
 def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference]:
@@ -240,16 +266,24 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
         benchmark, mini, division, scaling, organisation = key
         unit = "models/min" if scaling == WEAK else "min"
         name = names.get(organisation, organisation)
-        found.append(Difference(name, benchmark, scaling, division, mini, unit, before.get(key), now.get(key)))
-    return [difference for difference in found if difference.before or difference.now]
+        of_before, of_now = before.get(key, (None, None)), now.get(key, (None, None))
+        scores = {
+            **{"before": of_before[0], "now": of_now[0]},
+            **{"before_with_staging": of_before[1], "now_with_staging": of_now[1]},
+        }
+        found.append(Difference(name, benchmark, scaling, division, mini, unit, **scores))
+    return found
 
 
-def _best(rows: Iterable[Row]) -> dict[Key, float | None]:
-    best: dict[Key, float | None] = {}
+def _best(rows: Iterable[Row]) -> dict[Key, tuple[float | None, float | None]]:
+    """Return the score of the best passing result as its round counts it, and with staging, by which it is the best."""
+    best: dict[Key, tuple[float | None, float | None]] = {}
     for row in rows:
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            scores = [best.get(key), row.score if row.verdict in PASSING else None]
-            known = [score for score in scores if score is not None]
-            best[key] = (max if row.scaling == WEAK else min)(known, default=None)
+            found, known = row.score_with_staging, best.get(key, (None, None))[1]
+            if row.verdict not in PASSING or not found:
+                continue
+            if known is None or (found > known if row.scaling == WEAK else found < known):
+                best[key] = (row.score, found)
     return best

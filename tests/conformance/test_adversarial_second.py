@@ -33,7 +33,6 @@ OPEN = {
     "seeds": {"s05_same_seed_second_added"},
     "settings": {"s45_OC_opt_base_learning_rate.txt", "s105_org_zero_width.txt"},
     "system": {"y03_dup_division"},
-    "throughput": {"w06_mixed_scale_open"},
     "time": {
         "t08_run_start_after_epoch5.txt",
         "t10_run_start_after_epoch1_oc20.txt",

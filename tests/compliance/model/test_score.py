@@ -63,6 +63,25 @@ def test_staging_and_convergence_stand_apart():
     assert score.staging_minutes == pytest.approx(2) and score.convergence == pytest.approx(22)
 
 
+def test_staging_lies_in_or_out_of_the_clock_of_each_run():
+    def score(**staging):
+        return time_to_train([run(i, 60 + i, **staging) for i in range(5)])
+
+    inside, outside = score(staging_ms=6e5), score(staging_ms=6e5, staging_outside_ms=6e5)
+    assert (inside.staging_clock, outside.staging_clock) == ("in", "out")
+    assert (inside.minutes, inside.time_with_staging_minutes) == (62, 62) and inside.time_without_staging_minutes == 52
+    assert (outside.minutes, outside.time_without_staging_minutes) == (62, 62)
+    assert outside.time_with_staging_minutes == 72
+    assert score(staging_ms=6e5, staging_outside_ms=3e5).staging_clock == "in and out" and score().staging_clock == ""
+
+
+def test_throughput_with_staging_begins_with_the_staging():
+    runs = [run(i, 60, start=10 * i, staging_ms=6e5, staging_outside_ms=6e5 * (i == 0)) for i in range(5)]
+    score = throughput(runs, 8, 1)
+    assert (score.minutes, score.time_with_staging_minutes, score.time_without_staging_minutes) == (100, 110, 100)
+    assert score.staging_minutes == 10 and score.staging_clock == "in and out"
+
+
 def test_the_committee_factor_is_shown_apart():
     score = time_to_train([run(i, 60) for i in range(5)], 1.1, 1.25)
     assert (score.minutes, score.normalized, score.scaled) == pytest.approx((60, 66, 75))
@@ -85,6 +104,15 @@ def test_systems_without_accelerators_count_host_processors():
     assert (place.system_scale, place.instance_scale) == (32, 8)
     place.profile = "official"
     assert place.instance_scale == 4
+
+
+@pytest.mark.parametrize(("start", "scale", "whole"), [(0, 64, True), (100, 256, False)])
+def test_logs_that_state_the_whole_system_give_the_size_by_the_instances_at_once(start, scale, whole):
+    runs = [run(i, 60, start=start * i, nodes=32, accelerators_per_node=8) for i in range(4)]
+    place = weak(runs, number_of_nodes="32", accelerators_per_node="8")
+    assert (place.stated_scale, place.instance_scale, place.states_whole_system) == (256, scale, whole)
+    place.profile = "official"
+    assert place.instance_scale == 256
 
 
 def test_instances_of_different_size_have_no_scale():

@@ -101,6 +101,29 @@ def test_convergence_and_times(packages, capsys):
     assert score["b"] / score["a"] == pytest.approx(30 / 25, rel=0.01)
 
 
+def test_times_of_different_clocks_have_no_ratio(tmp_path, capsys):
+    a = SamplePackage(round_="2.0").staged("run_start", 30 * 60_000).write(tmp_path / "A")
+    b = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "B")
+    (comparison,) = compared(a, b, capsys=capsys)
+    about, score = lines(comparison, "Runs")["staging"], lines(comparison, "Score")
+    assert (about["a"], about["b"]) == ("inside the time", "outside the time")
+    assert score["time to train, min"]["a"] == score["time to train with staging, min"]["a"]
+    assert score["time to train, min"]["b"] == score["time to train without staging, min"]["b"]
+    main([a, b])
+    text = {line.split(",")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert text["time to train"].endswith("clocks differ") and text["run_start to run_stop"].endswith("clocks differ")
+    assert text["time to train with staging"].endswith("1.000")
+
+
+def test_rates_per_accelerator_are_those_of_an_instance(tmp_path, capsys):
+    def weak(root, nodes):
+        return SamplePackage(scaling="weak", runs=16).together().system(number_of_nodes=nodes).write(tmp_path / root)
+
+    (comparison,) = compared(weak("A", "256"), weak("B", "16"), capsys=capsys)
+    rate = lines(comparison, "Time")["training, samples/s per accelerator (node)"]
+    assert rate["b"] == pytest.approx(16 * rate["a"])
+
+
 def test_logs_of_this_suite_give_overrides(tmp_path, capsys):
     a = write(tmp_path / "a.txt", with_config(SampleLog()))
     section = {"base_lr": 0.003, "decay": {}, "kind": "piecewise"}

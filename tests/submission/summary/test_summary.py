@@ -66,11 +66,42 @@ def test_too_fast_and_open_results_are_not_normalised(folder, tmp_path):
 
 def test_row_of_a_throughput(folder):
     package = SamplePackage("openfold", scaling="weak", runs=12).together().with_time_to_train()
-    strong, weak = rows(check(package.write(folder)))
+    strong, weak = rows(check(package.system(number_of_nodes="192").write(folder)))
     assert (weak.scaling, weak.models, weak.instance_scale, weak.runs) == ("weak", 12, 64, 12)
     assert weak.models_per_minute == pytest.approx(12 / weak.minutes) and weak.score == weak.normalised
     assert weak.convergence_unit == strong.convergence_unit == "samples" and weak.convergence > 1000
     assert "*" in plain_summary([strong, weak]) and "Throughput" in plain_summary([strong, weak])
+
+
+def test_the_size_of_an_instance_is_not_that_of_the_whole_system_that_its_log_states(folder):
+    package = SamplePackage(scaling="weak").together()
+    row = row_of(package, folder)
+    assert (row.models, row.instance_scale, row.states_whole_system) == (10, 6, True)
+    assert "~6" in plain_summary([row]) and "the logs state the whole system" in plain_summary([row])
+
+
+STAGING_MS = 30 * 60_000
+
+
+def test_a_speedup_compares_the_same_clock_of_both_rounds(tmp_path):
+    before = row_of(SamplePackage(round_="2.0").staged("run_start", STAGING_MS), tmp_path / "v2.0" / "Example")
+    now = row_of(SamplePackage().staged("init_stop", STAGING_MS), tmp_path / "v3.0" / "Example")
+    assert (before.staging_clock, now.staging_clock) == ("in", "out")
+    assert before.score - now.score == pytest.approx(30, rel=0.01) and now.score == now.minutes
+    found = {one.organisation: one for one in differences([before], [now])}["Example"]
+    assert (found.before, found.now) == (before.score, now.score)
+    assert found.speedup == pytest.approx(before.score / (now.score + 30)) and found.speedup < before.score / now.score
+    text = plain_summary([before, now], [found])
+    assert "30.00 in" in text and "30.00 out" in text and "speed-up (both with staging)" in text
+    (table,) = csv.DictReader(io.StringIO(csv_summary([now])["time_to_train.csv"]))
+    assert float(table["time_with_staging_minutes"]) == pytest.approx(now.minutes + 30)
+    assert float(table["time_without_staging_minutes"]) == now.minutes
+
+
+def test_clocks_are_only_told_apart_where_data_were_staged(folder):
+    row = row_of(SamplePackage(), folder)
+    text = plain_summary([row], differences([row], [row]))
+    assert "staging" not in text and row.score_with_staging == row.score
 
 
 def test_a_set_with_few_runs_is_incomplete(folder):

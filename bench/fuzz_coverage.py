@@ -58,7 +58,7 @@ class Drawn(random.Random):
         self._left = memoryview(data)
 
     def getrandbits(self, bits: int) -> int:
-        """Return an integer of so many bits."""
+        """Return an integer with this number of bits."""
         size = (bits + 7) // 8
         taken, self._left = self._left[:size], self._left[size:]
         return int.from_bytes(taken, "little") >> max(0, 8 * len(taken) - bits)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from common.reference import FULL, ROUNDS
 from compliance.apply import apply_each
 from compliance.benchmarks import reference_of
-from compliance.model.finding import ERROR, Finding
+from compliance.logs.run import Run
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
 from compliance.model.report import Report
@@ -20,7 +21,7 @@ from compliance.opening import open_paths
 from compliance.options import Options
 from compliance.own_rules import load_rules, own_rules
 from compliance.parallel import examine_all
-from compliance.rule import PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 
 __all__ = ["Options", "apply_rules", "check_paths"]
 
@@ -37,6 +38,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     for results, place in opened.sets:
         results.runs = [next(runs) for _ in place.logs]
         results.pruned = [next(runs) for _ in place.pruned]
+        _report_once(results)
         report.runs += results.runs + results.pruned
     report.runs += runs
     for run in report.runs:
@@ -45,6 +47,24 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report.packages = opened.packages
     _judge(report, options)
     return report
+
+
+def _report_once(results: ResultSet) -> None:
+    """Of the warnings and notes that several logs of a result share, keep that of the first log, with their number."""
+    groups: dict[tuple[str, str, str], dict[str, Run]] = defaultdict(dict)
+    for run in (*results.runs, *results.pruned):
+        for rule, severity, _, _, message, *_ in run.findings:
+            if severity in (WARNING, NOTE) and RULES[rule].once:
+                groups[(rule, severity, message)][run.path] = run
+    for what, (first, *others) in ((what, runs.values()) for what, runs in groups.items()):
+        for run in others:
+            run.findings = [found for found in run.findings if (found.rule, found.severity, found.message) != what]
+        if others:
+            message = f"{what[-1]} (likewise in {len(others)} other logs of this result)"
+            first.findings = [
+                found._replace(message=message) if (found.rule, found.severity, found.message) == what else found
+                for found in first.findings
+            ]
 
 
 def _judge(report: Report, options: Options) -> None:

@@ -56,6 +56,7 @@ class Rule:
     """The base of all rules.
 
     cite: where the rules say so. why: why it matters. fix: how to fix it.
+    once: of a log rule; warnings and notes that several logs of a result share are reported once, for the first log.
     profiles: in which profiles the rule runs; differs: how its findings differ between them.
     good, bad: examples, made by `compliance.samples`; a test checks that the rule reports the bad ones and not the
     good ones.
@@ -66,6 +67,7 @@ class Rule:
     cite: ClassVar[str] = ""
     why: ClassVar[str] = ""
     fix: ClassVar[str] = ""
+    once: ClassVar[bool] = False
     profiles: ClassVar[tuple[str, ...]] = PROFILES
     differs: ClassVar[str] = ""
     rounds: ClassVar[tuple[str, ...]] = ROUNDS

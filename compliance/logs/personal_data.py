@@ -37,7 +37,8 @@ _NOBODYS_MAIL: Final = re.compile(rb"(?i:no-?reply|do-?not-?reply|git)@|[^@]*@(?
 _NOBODYS_HOME: Final = (
     rb"users?|user_?name|your_name|name|you|someone|nobody|guest|root|admin|administrator|default|public|shared?|all|"
     rb"everyone|projects?|work|data|scratch|software|apps|runner|ubuntu|debian|centos|rocky|ec2-user|opc|azureuser|"
-    rb"jovyan|docker|nonroot|vscode|conda|linuxbrew|mpi|mpiuser|mlperf|jenkins|gitlab-runner"
+    rb"jovyan|docker|nonroot|vscode|conda|linuxbrew|mpi|mpiuser|mlperf|jenkins|gitlab-runner|"
+    rb"circleci|travis|appveyor|buildbot|builder|build|ci|devel|dev|developer"
 )
 # JSON may write a slash with a backslash, two backslashes for one, and \u00f6 for a letter.
 _NAME: Final = (

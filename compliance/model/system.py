@@ -13,6 +13,17 @@ from common.reference import is_number
 MAX_DESCRIPTION_BYTES = 4 << 20
 OPEN = "TO BE FILLED IN"
 """Start of a value that must still be filled in by hand."""
+STATUSES = {
+    "onprem": ("onprem",),
+    "cloud": ("cloud",),
+    "preview": ("preview",),
+    "research": ("research",),
+    "available": ("onprem", "cloud"),
+    "available on-premise": ("onprem",),
+    "available cloud": ("cloud",),
+    "rdi": ("research",),
+}
+"""Each status of a description, in lower case, with the values of submission_status that agree with it."""
 _PLACEHOLDER = re.compile(
     rf"PLACEHOLDER|{OPEN}|Umbrella Corp|\b(?:TODO|FIXME|TBD|TBA)\b|<(?!https?:)[^>]+>|your[ _-]?(?:org|company|name)"
     r"|^\W*(?:x{3,}|\?+|to be (?:defined|determined|done))\W*$",

@@ -13,26 +13,30 @@ from typing import NamedTuple
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.model.package import Package
-from compliance.model.package_files import FILE, FOLDER
+from compliance.model.package_files import FILE, FOLDER, PackageEntry
 from compliance.model.system import read_description
 from compliance.rule import STRICT, PackageRule, show
 
 CONTENT = "submission_rules.adoc#submission-content, #directory-structure"
 NEVER_LOOKS = "the official tool never looks into benchmarks/"
 SCRIPT_BYTES = 64 << 10
+SCRIPT_ENDS = (".sh", ".sub", ".slurm", ".sbatch", ".pbs", ".lsf", ".bash", "Makefile")
 
 
 class Code:
     """The folder benchmarks/ of a package.
 
     folders: by benchmark, the names of the folders beside implementations/. implementations: by benchmark,
-    those that contain a file. results: (benchmark, system) of each result, once.
+    those that contain a file. readmes, scripts: (benchmark, implementation) of those that contain a README, a script.
+    results: (benchmark, system) of each result, once.
     """
 
     def __init__(self, package: Package) -> None:
         self.root = package.root
         self.folders: dict[str, list[str]] = {}
         self.implementations: dict[str, set[str]] = {}
+        self.readmes: set[tuple[str, str]] = set()
+        self.scripts: set[tuple[str, str]] = set()
         self.results = dict.fromkeys((results.folder_benchmark, results.system) for results in package.sets)
         self.exists = False
         for entry in package.contents:
@@ -45,8 +49,21 @@ class Code:
             elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
                 self.folders[parts[0]].append(parts[1])
             elif len(parts) > 3 and parts[1] == IMPLEMENTATIONS and (entry.kind != FILE or entry.size):
-                held = self.implementations.setdefault(parts[0], set())
-                held |= {parts[2]} if entry.kind != FOLDER else set()
+                self._implementation(parts[0], parts[2], entry)
+
+    def _implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
+        held = self.implementations.setdefault(benchmark, set())
+        if entry.kind == FOLDER:
+            return
+        held.add(name)
+        if entry.name.lower().startswith("readme"):
+            self.readmes.add((benchmark, name))
+        if entry.name.endswith(SCRIPT_ENDS):
+            self.scripts.add((benchmark, name))
+
+    def instructed(self, benchmark: str) -> list[str]:
+        """Return the implementations of a benchmark that say themselves how they are run."""
+        return sorted(name for found, name in self.readmes & self.scripts if found == benchmark)
 
     def path(self, benchmark: str, *parts: str) -> str:
         """Return the path of something below benchmarks/<benchmark>/."""
@@ -131,8 +148,7 @@ class Reproducible(PackageRule):
             folder = code.path(benchmark, system)
             expected = ", ".join((README_FILE, *SCRIPTS))
             if not os.path.isdir(folder):
-                message = f"no instructions for running {benchmark} on {system}"
-                yield self.found(folder, 0, message, f"a folder with {expected}")
+                yield self._elsewhere(code, benchmark, system)
                 continue
             sizes = {name: _size(os.path.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
             for what, names in (
@@ -141,6 +157,14 @@ class Reproducible(PackageRule):
             ):
                 if names:
                     yield self.found(folder, 0, f"{what}: {', '.join(names)}", expected)
+
+    def _elsewhere(self, code: Code, benchmark: str, system: str) -> Finding:
+        folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
+        if names := code.instructed(benchmark):
+            listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            message = f"the instructions for running {benchmark} on {system} are only in {IMPLEMENTATIONS}/: {listed}"
+            return self.found(folder, 0, message, expected, severity=NOTE)
+        return self.found(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
 
 
 class LinkedImplementation(PackageRule):

@@ -66,8 +66,7 @@ class Init(LogRule):
             yield self.found(log.path, stop.line, "init_stop without init_start", "after init_start", "init_stop")
         # min() that starts with a number skips NaN, as the official tool does.
         elif not (length_ms := stop.time_ms - min(NEVER_MS, *begins)) < limit * 60_000:
-            minutes = length_ms / 60_000
-            message = f"initialisation takes {minutes:.1f} min: longer than {limit} min"
+            message = f"initialisation takes {length_ms / 60_000:.1f} min: not shorter than {limit} min"
             yield self.found(log.path, stop.line, message, f"less than {limit} min", "init_stop")
         if before(log, "run_start", stop):
             yield self.found(log.path, stop.line, "init_stop after run_start", "before run_start", "init_stop")

@@ -11,7 +11,7 @@ from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
-from compliance.model.system import SystemDescription, is_placeholder
+from compliance.model.system import STATUSES, SystemDescription, is_placeholder
 from compliance.rule import STRICT, PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
@@ -35,7 +35,6 @@ JOINED = tuple(
 )
 """Fields that must be text, or the official system description checker crashes."""
 NEVER_EMPTY = tuple("submitter division status system_name number_of_nodes accelerators_per_node framework".split())
-STATUSES = ("cloud", "onprem", "preview", "research", "available", "available on-premise", "available cloud", "rdi")
 
 
 class Layout(PackageRule):

@@ -204,6 +204,7 @@ class NoPlaceholder(LogRule):
     cite = SUBMISSION
     profiles = (STRICT,)
     differs = "the official tool accepts any non-empty text"
+    once = True
     why = "The log should name its submitter; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
     fix = "Set organisation and platform in the configuration of the run."
     good = (lambda log: log(),)
@@ -230,6 +231,7 @@ class SeedLogged(LogRule):
     profiles = (STRICT,)
     rounds = ("1.0", "2.0", "3.0")
     differs = "the official log checker requires a seed only in deepcam, the package checker in all (RUN03)"
+    once = True
     why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
     good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))

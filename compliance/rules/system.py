@@ -13,7 +13,7 @@ from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
-from compliance.model.system import is_placeholder
+from compliance.model.system import STATUSES, is_placeholder
 from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
 
@@ -119,8 +119,13 @@ class DescribedSystem(SetRule):
     differs = "the official tool never compares logs with the system description"
     why = "The score is published for the described system, which must be the one that ran."
     fix = "Correct the system description, or the configuration of the run."
-    good = (lambda package: package(),)
+    good = (
+        lambda package: package(),
+        lambda package: package().system(status="Available on-premise"),
+        lambda package: package().system(status="available"),
+    )
     bad = (
+        lambda package: package().system(status="Available Cloud"),
         lambda package: package().system(number_of_nodes="512"),
         lambda package: package().system(accelerators_per_node="8"),
         lambda package: package().system(submitter="Somebody Else"),
@@ -151,11 +156,11 @@ class DescribedSystem(SetRule):
             yield self.found(runs[0].path, line, message, "the same name in both", "submission_org", severity)
 
     def _status(self, results: ResultSet, status: str) -> Iterator[Finding]:
-        known = ("cloud", "onprem", "preview", "research")
+        described = status.strip().lower()
         for said, runs in _by_value(results.runs, "submission_status"):
-            if said.lower() == status.lower() or is_placeholder(status):
+            if said.lower() in STATUSES.get(described, ()) or is_placeholder(status):
                 continue
-            other = status.lower() in known
+            other = described in STATUSES
             message = f"status is {show(said)} in the logs, {show(status)} in the system description"
             line = runs[0].lines.get("submission_status", 0)
             severity = WARNING if other else NOTE

@@ -1,12 +1,17 @@
 """What strict says of the published results is what docs/reference/profiles.md says it says."""
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.logs.personal_data import HOME, MAIL, personal
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import finding_rates
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 
@@ -19,6 +24,10 @@ def report(corpus):
 def name_of(path, sets):
     results = next(r for r in sets if path == r.folder or path.startswith(r.folder + "/"))
     return f"v{results.round} {results.name}"
+
+
+def result_of(path):
+    return os.path.dirname(path).removesuffix("/pruned_results")
 
 
 def test_rejected_results_are_listed(report):
@@ -48,13 +57,21 @@ def test_seeds_are_a_warning_in_early_rounds(report):
 def test_personal_data_is_what_the_page_says(report):
     """Looking through samples of long logs misses none of the published home directories."""
     found = [finding for run in report.runs for finding in run.findings if finding.rule == "PRV01"]
-    warned = {finding.path for finding in found if finding.severity == "warning"}
-    noted = {finding.path for finding in found if finding.severity == "note"}
-    assert f"{len(warned)} name a home directory" in PAGE.read_text()
-    assert f"{len(noted)} state a contact" in PAGE.read_text()
     held = {run.path: {kind for _, _, kind in personal(Path(run.path).read_bytes())} for run in report.runs}
-    assert warned == {path for path, kinds in held.items() if HOME in kinds}
-    assert noted == {path for path, kinds in held.items() if MAIL in kinds}
+    for kind, severity, said in ((HOME, "warning", "name a home directory"), (MAIL, "note", "state a contact")):
+        logs = {path for path, kinds in held.items() if kind in kinds}
+        assert f"{len(logs)} {said}" in PAGE.read_text()
+        told = [finding.path for finding in found if finding.severity == severity]
+        assert len(told) == len(set(told)) and set(told) <= logs
+        assert {result_of(path) for path in told} == {result_of(path) for path in logs}, "one per result"
+
+
+def test_the_page_of_finding_rates_is_what_the_checker_finds(report, corpus):
+    """Warnings are rare: no more than one per result on average."""
+    text = finding_rates.page(report, corpus)
+    assert text == (PAGE.parent / "finding-rates.md").read_text()
+    warnings = sum(finding.severity == "warning" for finding in report.findings)
+    assert 0 < warnings <= len(report.sets)
 
 
 def test_valid_rejected_runs_of_a_result_are_tolerated(report):

@@ -52,7 +52,7 @@ class Goal:
 
     @property
     def band(self) -> tuple[float, float] | None:
-        """The range from the lowest accepted mean to the mean of the reference; None without a reference."""
+        """The lowest accepted mean, below which a result is too fast, and the reference's; None without a reference."""
         if self.reference_mean is None or self.reference_minimum is None:
             return None
         return self.reference_minimum, self.reference_mean
@@ -77,12 +77,13 @@ def convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
     drawing.y_axis(y, LEFT, WIDTH - RIGHT, target.key)
     drawing.x_axis(x, top, bottom, goal.unit)
     if band:
-        drawing.box((x(band[0]), top - 22), max(x(band[1]) - x(band[0]), 1.5), bottom - top + 22, "band")
+        drawing.box((LEFT, top - 22), x(band[0]) - LEFT, bottom - top + 22, "band")
+        drawing.line((x(band[1]), top - 22), (x(band[1]), bottom), "reference")
         drawing.label_beside(
             (x(band[0]), x(band[1])),
             top - 12,
-            f"reference {amount(band[1])} (accepted from {amount(band[0])})",
-            "label band-text",
+            f"reference {amount(band[1])} (means below {amount(band[0])} fail)",
+            "label reference-text",
         )
     if goal.mean is not None:
         drawing.line((x(goal.mean), top - 40), (x(goal.mean), bottom), "mean")
@@ -171,26 +172,25 @@ def _convergence_text(curves: Sequence[Curve], goal: Goal) -> str:
 
 
 def breakdown(name: str, curves: Sequence[Curve]) -> Html:
-    """Return the bars of the parts of each run's time; of many runs: of the mean, fastest, median and slowest."""
+    """Return the bars of the parts of each run's minutes; of many runs: of the mean, fastest, median and slowest."""
     bars = breakdown_bars(curves)
-    totals = [sum(parts.values()) for _, parts in bars]
-    unit, divisor = ("minutes", 60.0) if max(totals, default=0) >= 180 else ("seconds", 1.0)
-    decimals = 2 if max(totals, default=0) < 100 * divisor else 1
+    totals = [sum(parts.values()) / 60 for _, parts in bars]
+    decimals = 3 if max(totals, default=0) < 1 else 2 if max(totals, default=0) < 100 else 1
     left = 22 + max((len(label) for label, _ in bars), default=0) * 6
     height = 12 + 22 * len(bars) + BOTTOM
-    drawing = Drawing(name, f"Time breakdown, in {unit}", _breakdown_text(curves), height)
-    x = scale([0, *(total / divisor for total in totals)], left, WIDTH - 46, 0)
+    drawing = Drawing(name, "Time breakdown, in minutes", _breakdown_text(curves), height)
+    x = scale([0, *totals], left, WIDTH - 46, 0)
     bottom = height - BOTTOM
-    drawing.x_axis(x, 4, bottom, f"{unit} from init_start to run_stop")
+    drawing.x_axis(x, 4, bottom, "minutes from init_start to run_stop")
     for row, ((label, parts), total) in enumerate(zip(bars, totals, strict=True)):
         up, begin = 10 + 22 * row, 0.0
         drawing.text((left - 8, up + 12), label, "tick", "end")
         for part in PARTS:
-            length = max(bounded(parts.get(part, 0.0)), 0.0) / divisor
-            hint = f"{label}: {part} {length:.4g} {unit}"
+            length = max(bounded(parts.get(part, 0.0)), 0.0) / 60
+            hint = f"{label}: {part} {length:.4g} minutes"
             drawing.box((x(begin), up), x(begin + length) - x(begin), 15, f"part {part}", hint)
             begin += length
-        drawing.text((x(total / divisor) + 6, up + 12), f"{total / divisor:,.{decimals}f}", "tick")
+        drawing.text((x(total) + 6, up + 12), f"{total:,.{decimals}f}", "tick")
     return drawing.svg()
 
 

@@ -41,7 +41,8 @@ GLOSSARY: Final = (
     ("Reference", "Mean epochs to converge of the reference runs at this batch size. A result that converges in fewer "
      "epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
     ("Normalised", "Time to train multiplied by (reference mean / mean of the result), if this ratio is above 1."),
-    ("Staging", "Time for copying the data to storage close to the processors."),
+    ("Staging", "Copying the data to storage close to the processors. Up to round 2.0 it lies in the time of a run; in "
+     "3.0 it may lie out of it. Compare results by the time with staging."),
     ("Time breakdown", "Initialisation, staging, training, evaluation and the rest, from init_start to run_stop; "
      "overlapping time counts once."),
 )  # fmt: skip

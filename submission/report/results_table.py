@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compliance.formats.words import matters, minutes, plain
+from compliance.formats.words import minutes, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
@@ -91,11 +91,11 @@ def tables(lines: Sequence[ResultLine]) -> list[Html]:
 NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
 TIME_HEAD: Final = (
     "Accelerators", "Batch size", "Time to train, min", "Normalised, min", "Scaled, min", "Staging, min",
-    "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
+    "With staging, min", "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
 )  # fmt: skip
 RATE_HEAD: Final = (
     "Accelerators", "Per model", "Models", "Time for all, min", "Models per min", "Normalised, per min",
-    "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
+    "Staging, min", "With staging, min", "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
 )  # fmt: skip
 LONG: Final = ("System", "Reference")
 """Columns of text that may be broken into lines."""
@@ -115,7 +115,7 @@ def _time_cells(row: Row) -> tuple[object, ...]:
         _minutes(row.minutes) or "–",
         _minutes(row.normalised) if row.rcp_factor is not None and row.rcp_factor > 1 else "",
         _minutes(row.scaled),
-        _minutes(row.staging_minutes) if matters(row.staging_minutes) else "",
+        *_staging(row),
         *_ends(row),
     )
 
@@ -124,13 +124,20 @@ def _rate_cells(row: Row) -> tuple[object, ...]:
     normalised = row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else None
     return (
         _processors(row),
-        _number(row.instance_scale),
+        ("~" if row.states_whole_system else "") + _number(row.instance_scale),
         _number(row.models),
         _minutes(row.minutes) or "–",
         _rate(row.models_per_minute) or "–",
         _rate(normalised),
+        *_staging(row),
         *_ends(row),
     )
+
+
+def _staging(row: Row) -> tuple[str, str]:
+    """Return the minutes of staging, in or out of the time, and the time with them if it lacks them."""
+    apart = "" if row.contains_staging else _minutes(row.time_with_staging_minutes)
+    return staging_cell(row.staging_minutes, row.staging_clock), apart
 
 
 def _runs(line: ResultLine) -> Html | str:

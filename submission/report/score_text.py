@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from compliance.formats.words import convergence_of, counted, matters, minutes, plain
+from compliance.formats.words import STAGED, convergence_of, counted, matters, minutes, plain
 from compliance.logs.run import Run
 from compliance.model.result_set import ResultSet
-from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
 
@@ -75,8 +75,7 @@ def _time_to_train(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
         yield f"Of {accepted} runs the fastest ({dropped[0]}) and the slowest ({dropped[-1]}) are left out."
     kept = len(results.runs) - 2
     yield f"The mean of the {'other run' if kept == 1 else f'other {kept} runs'} is {minutes(score.minutes)} minutes."
-    if matters(score.staging_minutes):
-        yield f"Staging took {minutes(score.staging_minutes)} minutes (olympic mean as well)."
+    yield from _staging(score)
     if score.normalization > 1:
         yield (
             f"The reference converges more slowly, so the time is multiplied by {score.normalization:.6f}: "
@@ -98,15 +97,35 @@ def _throughput(results: ResultSet, score: Throughput) -> Iterator[str]:
         f"{counted(score.models, 'model')} trained in {minutes(score.minutes)} minutes, from the first run_start to "
         f"the last run_stop: {score.models_per_minute:.4g} models per minute."
     )
+    yield from _staging(score)
     yield (
         f"The system has {plain(score.system_scale)} accelerators (or processors); each instance uses "
-        f"{plain(score.instance_scale)}."
+        f"{plain(score.instance_scale)}{_whole_system(results)}."
     )
     if score.normalization > 1 and score.normalized_models_per_minute is not None:
         yield (
             f"The reference converges more slowly, so the rate is divided by {score.normalization:.6f}: "
             f"{score.normalized_models_per_minute:.4g} models per minute."
         )
+
+
+def _staging(score: TimeToTrain | Throughput) -> Iterator[str]:
+    """Yield how long staging took, which clock the score has, and the score on the other clock."""
+    if not matters(score.staging_minutes) or score.staging_clock not in STAGED:
+        return
+    others = []
+    if score.staging_clock != IN:
+        others.append(f"with all of it the score is {minutes(score.time_with_staging_minutes)} minutes")
+    if score.staging_clock != OUT:
+        others.append(f"without it the score is {minutes(score.time_without_staging_minutes)} minutes")
+    where = STAGED[score.staging_clock]
+    yield f"Staging took {minutes(score.staging_minutes)} minutes, {where}; {', '.join(others)}."
+
+
+def _whole_system(results: ResultSet) -> str:
+    if not results.states_whole_system:
+        return ""
+    return f" (the logs state the whole system; {counted(results.at_once, 'instance')} ran at once)"
 
 
 def _convergence(results: ResultSet) -> Iterator[str]:

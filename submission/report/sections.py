@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from common.reference import is_number
 from compliance.formats.findings import lowered
-from compliance.formats.words import convergence_of, convergence_text, matters, minutes, plain, runs_text
+from compliance.formats.words import STAGED, convergence_of, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
 from compliance.model.finding import INCOMPLETE
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.score import IN, Throughput, TimeToTrain
 from compliance.model.system import OPEN
 from submission.report.charts import (
     MANY,
@@ -132,19 +132,30 @@ def key_figures(results: ResultSet) -> Html:
         pairs.append(("time to train", f"{minutes(score.minutes)} min" if score.minutes is not None else "none"))
         if score.normalization > 1:
             pairs.append(("normalised", f"{minutes(score.normalized)} min"))
-        if matters(score.staging_minutes):
-            pairs.append(("staging", f"{minutes(score.staging_minutes)} min"))
+        pairs += _staging(score)
         if score.convergence is not None:
             pairs.append(("convergence", f"{plain(score.convergence)} {unit}"))
     elif isinstance(score, Throughput):
         rate = score.models_per_minute
         pairs.append(("throughput", f"{rate:.4g} models/min" if rate is not None else "none"))
-        pairs.append(("accelerators per model", plain(score.instance_scale)))
+        pairs += _staging(score)
+        whole = "~" if results.states_whole_system else ""
+        pairs.append(("accelerators per model", f"{whole}{plain(score.instance_scale)}"))
     pairs.append(("runs", runs_text(results)))
     pairs.append(("global batch size", plain(results.batch_size)))
     pairs.append(("reference", convergence_text(results)))
     shown = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
     return element("dl", *shown, class_="figures")
+
+
+def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
+    """Return how long staging took and where it lies, and the time with it if the score lacks it."""
+    if not matters(score.staging_minutes):
+        return []
+    pairs = [("staging", f"{minutes(score.staging_minutes)} min {STAGED.get(score.staging_clock, '')}".rstrip())]
+    if score.staging_clock not in ("", IN) and score.time_with_staging_minutes is not None:
+        pairs.append(("with staging", f"{minutes(score.time_with_staging_minutes)} min"))
+    return pairs
 
 
 def charts(name: str, curves: Sequence[Curve], goal: Goal | None, mean: float | None) -> list[Html]:
@@ -155,7 +166,7 @@ def charts(name: str, curves: Sequence[Curve], goal: Goal | None, mean: float | 
         keys = [
             *keys,
             ("target", "target"),
-            *([("band", "lowest accepted to reference mean")] if goal.band else []),
+            *([("band", "means that fail: too fast"), ("reference", "mean of the reference")] if goal.band else []),
         ]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
         shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
@@ -206,15 +217,17 @@ def convergence_table(curves: Sequence[Curve], unit: str) -> Html:
 
 
 def runs_table(curves: Sequence[Curve], unit: str) -> Html:
-    """Return the table of the runs: state, minutes, evaluations, last quality and seconds by part."""
-    head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, s" for part in PARTS))
+    """Return the table of the runs: state, minutes, evaluations, last quality and minutes by part."""
+    head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, min" for part in PARTS))
     rows = []
     for curve in curves:
         epoch, value = curve.points[-1] if curve.points else (None, None)
-        seconds = [f"{curve.seconds[part]:,.1f}" if curve.seconds and part in curve.seconds else "–" for part in PARTS]
+        parts = [
+            minutes(curve.seconds[part] / 60 if curve.seconds and part in curve.seconds else None) for part in PARTS
+        ]
         quality = f"{value:.5g}" if value is not None else "–"
         facts = (minutes(curve.minutes), plain(epoch), len(curve.points), quality)
-        rows.append((curve.name, STATES[curve.state], *facts, *seconds))
+        rows.append((curve.name, STATES[curve.state], *facts, *parts))
     return table(head, rows, "Runs", 2)
 
 

@@ -13,7 +13,6 @@ from compliance.formats.markdown import escaped
 from compliance.formats.words import clean, matters, minutes, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
-from compliance.model.score import IN
 from compliance.version import VERSION
 from submission.summary.rows import Difference, Row, rows
 from submission.text_table import TextTable, csv_text, markdown_text, plain_text
@@ -212,7 +211,7 @@ def _scores(row: Row) -> tuple[str, ...]:
 
 def _staging(row: Row) -> tuple[str, str]:
     """Return the minutes of staging, and the time with them if the score lacks them."""
-    complete = row.staging_clock in ("", IN) or row.time_with_staging_minutes is None
+    complete = row.contains_staging or row.time_with_staging_minutes is None
     return staging_cell(row.staging_minutes, row.staging_clock), "" if complete else minutes(
         row.time_with_staging_minutes
     )

@@ -21,7 +21,7 @@ from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.score import IN, Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
 
 ALL_ORGANISATIONS: Final = "(all)"
@@ -88,6 +88,11 @@ class Row:
         """The score: minutes (less is better) or models per minute (more is better), normalised if possible."""
         raw = self.models_per_minute if self.scaling == WEAK else self.minutes
         return raw if self.normalised is None else self.normalised
+
+    @property
+    def contains_staging(self) -> bool:
+        """Whether the time of the score contains all staging there was."""
+        return self.staging_clock in ("", IN)
 
     @property
     def score_with_staging(self) -> float | None:

@@ -101,13 +101,26 @@ def test_an_incomplete_mini_package(tmp_path):
     assert names.count("figure") == 3 and names.count("title") > 3
 
 
+def test_staging_out_of_the_clock_is_said_with_the_time_that_contains_it(tmp_path):
+    page = page_of(tmp_path, SamplePackage().staged("init_stop", 30 * 60_000))
+    check_form(page)
+    assert "Staging took 30.00 minutes, outside the time; with all of it the score is 116." in page.text
+    assert "With staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
+
+
+def test_the_size_of_an_instance_where_the_logs_state_the_whole_system(tmp_path):
+    page = page_of(tmp_path, SamplePackage(scaling="weak").together())
+    assert "accelerators per model ~6" in page.text
+    assert "each instance uses 6 (the logs state the whole system; 10 instances ran at once)" in page.text
+
+
 def test_a_passing_package_has_no_labels(tmp_path):
     page = page_of(tmp_path, SamplePackage(runs=10))
     check_form(page)
     assert "INCOMPLETE" not in page.text and "MINI" not in page.text
     assert "Of 10 runs the fastest (result_1 with 86." in page.text
     assert "The mean of the other 8 runs is 86." in page.text
-    assert "reference 22.83 (accepted from 22.2)" in page.text and "target 0.124" in page.text
+    assert "reference 22.83 (means below 22.2 fail)" in page.text and "target 0.124" in page.text
     classes = Counter(page.all("class"))
     assert classes["run kept"] == 8 and classes["run dropped"] == 2
 

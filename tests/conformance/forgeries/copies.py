@@ -1,0 +1,237 @@
+"""Forgeries of whole runs: a log that is made of another, disguised in one of several ways, and where it is put."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.conformance.forgeries.logtext import EPOCH_KEYS, EVALUATION_KEYS, Line, LogText, Unsuitable
+
+DAY_MS = 86_400_000
+Disguise = Callable[[LogText, LogText, random.Random], None]
+
+
+# -- how a copy is disguised; `other` is another run of the same result -------------------------------------------
+
+
+def as_it_is(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Change nothing but what every copy changes: the seed."""
+
+
+def shifted(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Move all times by the same."""
+    by_ms = rng.choice((-1, 1)) * rng.randint(1_000, 30 * DAY_MS)
+    for line in log.timed:
+        line.time += by_ms
+
+
+def scaled(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply all intervals by the same."""
+    factor = rng.choice((rng.uniform(0.5, 0.99), rng.uniform(1.01, 1.5)))
+    _stretch(log, factor)
+
+
+def scaled_by_little(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply all intervals by nearly one."""
+    _stretch(log, 1 + rng.choice((-1, 1)) * rng.uniform(0.001, 0.01))
+
+
+def jittered_by_ms(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Move every time by a few milliseconds."""
+    most = rng.choice((1, 2, 5))
+    shifted(log, other, rng)
+    _each_time(log, lambda time_ms: time_ms + rng.randint(-most, most))
+
+
+def jittered_by_percent(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply every interval by its own number near one."""
+    shifted(log, other, rng)
+    _each_interval(log, lambda interval_ms: interval_ms * rng.uniform(0.99, 1.01))
+
+
+def scaled_and_jittered(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply all intervals by the same, and each by its own number near one."""
+    scaled(log, other, rng)
+    _each_interval(log, lambda interval_ms: interval_ms * rng.uniform(0.99, 1.01))
+
+
+def rounded_to_seconds(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Round all times to seconds."""
+    shifted(log, other, rng)
+    _each_time(log, lambda time_ms: time_ms // 1000 * 1000)
+
+
+def intervals_exchanged(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Put the intervals of epochs into another order."""
+    lines = [line for line in log.timed if log.at(line) > log.at(log.last("run_start"))]
+    if len(lines) < 8:
+        raise Unsuitable("too short")
+    before = [log.last("run_start"), *lines[:-1]]
+    intervals = [line.time - earlier.time for line, earlier in zip(lines, before, strict=True)]
+    rng.shuffle(intervals)
+    time_ms = before[0].time
+    for line, interval in zip(lines, intervals, strict=True):
+        time_ms += interval
+        line.time = time_ms
+
+
+def other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Leave the times, change all results a little."""
+    _noise(log, rng)
+
+
+def shifted_with_other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Move all times by the same, change all results a little."""
+    shifted(log, other, rng)
+    _noise(log, rng)
+
+
+def scaled_with_other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply all intervals by the same, change all results a little."""
+    scaled(log, other, rng)
+    _noise(log, rng)
+
+
+def jittered_by_ms_with_other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Move every time by a few milliseconds, change all results a little."""
+    jittered_by_ms(log, other, rng)
+    _noise(log, rng)
+
+
+def one_interval_changed(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Let one epoch take longer, and move all times by the same."""
+    shifted(log, other, rng)
+    log.delay(log.end_of(log.numbers[log.inner(rng)]), rng.randint(1_000, 20_000))
+
+
+def one_interval_and_values_changed(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Let one epoch take longer, move all times by the same, change all results a little."""
+    one_interval_changed(log, other, rng)
+    _noise(log, rng)
+
+
+def tail_exchanged(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Take the last epochs from another run."""
+    number = log.numbers[max(1, int(len(log.numbers) * rng.uniform(0.6, 0.9)))]
+    _join(log, log.end_of(number), other, other.end_of(number))
+    shifted(log, other, rng)
+
+
+def head_exchanged(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Take the first epochs from another run."""
+    number = log.numbers[max(1, int(len(log.numbers) * rng.uniform(0.1, 0.4)))]
+    end, late = other.end_of(number), log.end_of(number)
+    head = [line.copy() for line in other.lines[other.at(other.last("run_start")) + 1 : other.at(end) + 1]]
+    by_ms = log.last("run_start").time - other.last("run_start").time
+    for line in head:
+        if line.record:
+            line.time += by_ms
+    start, last = log.at(log.last("run_start")), log.at(late)
+    gap = head[-1].time - late.time
+    log.delay(late, gap)
+    log.lines[start + 1 : last + 1] = head
+    shifted(log, other, rng)
+
+
+def records_left_out(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Leave out records that no rule needs, and the stops of some evaluations with their starts; move all times."""
+    known = (*EPOCH_KEYS, *EVALUATION_KEYS, log.target.key)
+    after = log.at(log.last("run_start"))
+    extra = [line for line in log.timed if log.at(line) > after and line.key not in (*known, "run_stop")]
+    log.remove(extra)
+    shifted(log, other, rng)
+
+
+def records_put_in(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Put in records of other keys, and move all times."""
+    shifted(log, other, rng)
+    for line in rng.sample(log.course, min(5, len(log.course))):
+        log.add(line, line, 0, key="tracked_stats", event_type="POINT_IN_TIME", value={"throughput": rng.random()})
+
+
+def numbered_otherwise(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Count from 0 instead of 1, or from 1 instead of 0, and move all times."""
+    numbers = log.numbers
+    if numbers[0] not in (0, 1) or len(numbers) < 2 or numbers[1] - numbers[0] != 1:
+        raise Unsuitable("not numbered from 0 or 1")
+    for line in log.timed:
+        if isinstance(line.number, int):
+            line.number += 1 - 2 * numbers[0]
+    shifted(log, other, rng)
+
+
+def all_but_header_of_another(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Keep the header of another run and its start; all epochs are those of this one."""
+    start = log.last("run_start")
+    body = [line.copy() for line in log.lines[log.at(start) + 1 :]]
+    late = other.last("run_start")
+    for line in body:
+        if line.record:
+            line.time += late.time - start.time
+    log.lines = [line.copy() for line in other.lines[: other.at(late) + 1]] + body
+
+
+def _stretch(log: LogText, factor: float) -> None:
+    first = log.timed[0].time
+    moved = random.Random(f"{factor}").randint(1_000, 30 * DAY_MS)
+    for line in log.timed:
+        line.time = round(first + moved + (line.time - first) * factor)
+
+
+def _each_time(log: LogText, change: Callable[[float], float]) -> None:
+    """Change each time by itself; none goes back."""
+    late = float("-inf")
+    for line in log.timed:
+        late = line.time = max(late, change(line.time))
+
+
+def _each_interval(log: LogText, change: Callable[[float], float]) -> None:
+    lines = log.timed
+    before = now = lines[0].time
+    for line in lines[1:]:
+        now, before = now + round(change(line.time - before)), line.time
+        line.time = now
+
+
+def _noise(log: LogText, rng: random.Random) -> None:
+    """Change all results; which of them meet the target stays."""
+    for line in log.results:
+        met, value = log.met(line), line.record["value"]
+        for part in (1e-3, 1e-5, 0):
+            line.record["value"] = value * (1 + part * rng.uniform(-1, 1))
+            if log.met(line) == met:
+                break
+
+
+def _join(log: LogText, end: Line, other: LogText, late: Line) -> None:
+    """Replace what comes behind `end` by what comes behind `late` in another log."""
+    tail = [line.copy() for line in other.lines[other.at(late) + 1 :]]
+    for line in tail:
+        if line.record:
+            line.time += end.time - late.time
+    log.lines[log.at(end) + 1 :] = tail
+
+
+DISGUISES = (
+    as_it_is,
+    shifted,
+    scaled,
+    scaled_by_little,
+    jittered_by_ms,
+    jittered_by_percent,
+    scaled_and_jittered,
+    rounded_to_seconds,
+    intervals_exchanged,
+    other_values,
+    shifted_with_other_values,
+    scaled_with_other_values,
+    jittered_by_ms_with_other_values,
+    one_interval_changed,
+    one_interval_and_values_changed,
+    tail_exchanged,
+    head_exchanged,
+    records_left_out,
+    records_put_in,
+    numbered_otherwise,
+    all_but_header_of_another,
+)

@@ -280,6 +280,13 @@ def values_of_few_digits(log: LogText, rng: random.Random) -> None:
             line.record["value"] = value
 
 
+def several_epoch_stops(log: LogText, rng: random.Random) -> None:
+    """Let several ranks log the end of each epoch."""
+    for line in log.all("epoch_stop"):
+        for _ in range(rng.randint(1, 3)):
+            log.add(line, line, 1)
+
+
 def settings_by_each_rank(log: LogText, rng: random.Random) -> None:
     """Let four ranks log the settings, each with the same value."""
     for line in log.all("global_batch_size", "opt_name", "train_samples", "eval_samples"):
@@ -320,6 +327,7 @@ RECORDS: tuple[Variation, ...] = (
     cache_clear_first,
     seed_as_text,
     values_of_few_digits,
+    several_epoch_stops,
     settings_by_each_rank,
     blocks,
 )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from compliance.engine import Options, check_paths
 from compliance.model.finding import Finding
+from tests.conformance import variations
 from tests.conformance.forgeries import clock, numbering, results
 from tests.conformance.forgeries.bases import Base, Source, accepted, built, counted, judge, published
 from tests.conformance.forgeries.copies import DISGUISES
@@ -29,8 +30,24 @@ from tests.conformance.forgeries.trees import (
 )
 from tests.conformance.forgeries.unseen import UNSEEN, UNSEEN_COPIES
 
-ATTEMPTS = 50
+ATTEMPTS = 300
 BUILT_SHARE = 0.3
+VARIED_SHARE = 0.4
+VARIED = (
+    variations.other_keys,
+    variations.other_metadata,
+    variations.without_optional_members,
+    variations.epochs_with_a_point,
+    variations.times_with_a_fraction,
+    variations.counted_from_the_other,
+    variations.result_behind_eval_stop,
+    variations.result_behind_epoch_stop,
+    variations.result_within_its_evaluation,
+    variations.evaluation_within_the_epoch,
+    variations.next_epoch_starts_early,
+    variations.steps_in_the_metadata,
+)
+"""Some logs are varied first, so that the rules do not depend on how one tool writes its logs."""
 OF_LOGS = {make.__name__: make for make in (*clock.FORGERIES, *numbering.FORGERIES, *results.FORGERIES, *UNSEEN)}
 OF_SEEDS = {make.__name__: make for make in SEED_FORGERIES}
 OF_RUNS = {make.__name__: make for make in (*DISGUISES, *UNSEEN_COPIES)}
@@ -114,6 +131,8 @@ def _attempt(make: Make, family: str, number: int, of: Stock) -> Forged:
 def _log(family: str, number: int, of: Stock, rng: random.Random) -> Forged:
     base, before = _accepted(of.source(rng))
     log = LogText(base.data, base.benchmark)
+    if rng.random() < VARIED_SHARE:
+        rng.choice(VARIED)(log, rng)
     OF_LOGS[family](log, rng)
     data = log.bytes()
     run = judge(base, data)

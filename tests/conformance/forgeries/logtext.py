@@ -129,7 +129,7 @@ class LogText:
         return found[-1]
 
     def inner(self, rng: random.Random, first: int = 1, last: int = 1) -> int:
-        """Return the index of an epoch that has so many before and behind it."""
+        """Return the index of an epoch that has this many before and behind it."""
         if len(self.numbers) < first + last + 1:
             raise Unsuitable("too short")
         return rng.randrange(first, len(self.numbers) - last)

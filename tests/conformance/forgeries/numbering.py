@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.conformance.forgeries.logtext import EPOCH_KEYS, EVALUATION_KEYS, Line, LogText, Unsuitable
+from tests.conformance.variations import blocks
 
 
 def all_from_a_later_number(log: LogText, rng: random.Random) -> None:
@@ -35,7 +36,7 @@ def all_multiplied(log: LogText, rng: random.Random) -> None:
 
 
 def all_in_fractions(log: LogText, rng: random.Random) -> None:
-    """Count in steps that are no whole numbers."""
+    """Count in steps that are not whole numbers."""
     factor = rng.choice((0.5, 0.75, 1.25, 1.5))
     _change(log.timed, lambda number: number * factor)
 
@@ -161,6 +162,67 @@ def epochs_of_no_time_put_in(log: LogText, rng: random.Random) -> None:
             before = log.add(line, before, number=number + extra * step)
 
 
+def openfold_samples_multiplied(log: LogText, rng: random.Random) -> None:
+    """Count more samples than val_every_iters times the batch size."""
+    _only_openfold(log)
+    factor = rng.choice((1.5, 2, 3))
+    _change(log.timed, lambda number: int(number * factor))
+
+
+def openfold_samples_from_later(log: LogText, rng: random.Random) -> None:
+    """Count some samples more from the start on."""
+    _only_openfold(log)
+    shift = rng.choice((rng.randint(1, _step(log) - 1), _step(log) * rng.randint(1, 5)))
+    _change(log.timed, _plus(shift))
+
+
+def openfold_samples_go_back(log: LogText, rng: random.Random) -> None:
+    """Count from a lower number again in the middle."""
+    _only_openfold(log)
+    late, back = log.numbers[log.inner(rng, 3, 0) :], _step(log) * rng.randint(1, 2)
+    _change(log.timed, lambda number: number - back if number in late else number)
+
+
+def openfold_samples_grow_unevenly(log: LogText, rng: random.Random) -> None:
+    """Count more and more samples per evaluation."""
+    _only_openfold(log)
+    numbers = {number: int(number * (1 + 0.05 * at)) for at, number in enumerate(log.numbers)}
+    _change(log.timed, lambda number: numbers.get(number, number))
+
+
+def blocks_of_several_epochs(log: LogText, rng: random.Random) -> None:
+    """Log blocks that claim more epochs than the numbers of their first epochs leave room for."""
+    _to_blocks(log)
+    for line in log.all("block_start"):
+        line.record["metadata"]["epoch_count"] = rng.randint(2, 5)
+
+
+def blocks_with_a_gap(log: LogText, rng: random.Random) -> None:
+    """Leave a gap in the numbers of blocks, evaluations and results from some block on."""
+    late, shift = log.numbers[log.inner(rng, 1, 0) :], _shift(log, rng)
+    _to_blocks(log)
+    _change(log.timed, lambda number: number + shift if number in late else number)
+
+
+def blocks_with_later_results(log: LogText, rng: random.Random) -> None:
+    """Give evaluations and results higher numbers than the blocks."""
+    shift = _shift(log, rng)
+    _to_blocks(log)
+    _change(log.all(*EVALUATION_KEYS, log.target.key), _plus(shift))
+
+
+def _only_openfold(log: LogText) -> None:
+    if log.benchmark != "openfold":
+        raise Unsuitable("not openfold")
+
+
+def _to_blocks(log: LogText) -> None:
+    """Log blocks of one epoch instead of epochs."""
+    if log.benchmark == "openfold":
+        raise Unsuitable("counts samples")
+    blocks(log, random.Random())
+
+
 def _step(log: LogText) -> int:
     """Return by how much the numbers grow: 1; of openfold by the samples between two evaluations."""
     numbers = log.numbers
@@ -221,4 +283,11 @@ FORGERIES = (
     numbers_as_text,
     number_of_the_last_result_twice,
     epochs_of_no_time_put_in,
+    openfold_samples_multiplied,
+    openfold_samples_from_later,
+    openfold_samples_go_back,
+    openfold_samples_grow_unevenly,
+    blocks_of_several_epochs,
+    blocks_with_a_gap,
+    blocks_with_later_results,
 )

@@ -34,6 +34,15 @@ def evaluation_of_an_epoch_not_started(log: LogText, rng: random.Random) -> None
     stop_with(log, _evaluate(log, rng, log.end_of(log.numbers[at - 1]), log.numbers[at]))
 
 
+def evaluation_soon_after_the_start(log: LogText, rng: random.Random) -> None:
+    """Evaluate, with start and stop, an epoch a second after it has started, and stop."""
+    number = log.numbers[log.inner(rng)]
+    start, stop = log.first("epoch_start", number), log.first("epoch_stop", number)
+    if stop.time - start.time < 20_000:
+        raise Unsuitable("epochs of seconds")
+    stop_with(log, _evaluate(log, rng, start, number))
+
+
 def evaluation_far_ahead(log: LogText, rng: random.Random) -> None:
     """Evaluate, with start and stop, an epoch far ahead, and stop."""
     at = log.inner(rng, 1, 3)
@@ -230,6 +239,7 @@ FORGERIES = (
     result_of_the_epoch_before_again,
     result_of_the_next_epoch_too_early,
     evaluation_of_an_epoch_not_started,
+    evaluation_soon_after_the_start,
     evaluation_far_ahead,
     evaluation_before_training,
     second_result_in_an_evaluation,

@@ -5,11 +5,11 @@ A benchmark's `reference.py` fills them in; the trainer and the checker read the
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from common.values import is_integer, is_number
 
 ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 """Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""
@@ -23,21 +23,6 @@ VARIANTS: Final = (FULL, MINI)
 def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
     """Return the rounds from `first` to `last`, both included."""
     return ROUNDS[ROUNDS.index(first) : ROUNDS.index(last) + 1]
-
-
-LARGEST: Final = int(sys.float_info.max)
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether `value` is a finite int or float; not a bool, nor an int beyond the range of floats."""
-    if type(value) is int:
-        return -LARGEST <= value <= LARGEST
-    return type(value) is float and math.isfinite(value)
-
-
-def is_integer(value: Any) -> bool:
-    """Tell whether `value` is a whole number; 64.0 is one, True is not."""
-    return is_number(value) and value == int(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.reference import FULL, ROUNDS
+from common.values import is_integer
 from compliance.apply import apply_each
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run
@@ -124,7 +125,7 @@ def _judge_convergence(results: ResultSet) -> None:
     points = judge.load_points(reference.name, results.round, reference.runs, reference.variant)
     if not points:
         return
-    size = results.batch_size if isinstance(results.batch_size, int) else None
+    size = results.batch_size if is_integer(results.batch_size) else None
     infinite = judge.NOT_CONVERGED
     ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
     theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.reference import ROUNDS, is_number
+from common.reference import ROUNDS
+from common.values import is_number
 from compliance.benchmarks import benchmarks_of
 from compliance.examine import LogTask
 from compliance.model.layout import PackagePlace, PowerPlace, SetPlace, discover, result_name, round_of_path

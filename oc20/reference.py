@@ -32,6 +32,7 @@ from common.reference import (
 )
 
 ROUNDS = since("1.0")
+POSITIVE = number("> 0", lambda value: value > 0)
 SHARE = number("with 0 <= v <= 1", lambda value: 0 <= value <= 1)
 
 EXAMPLE = {
@@ -106,7 +107,7 @@ REFERENCE = Reference(
     settings=(
         Setting("global_batch_size", COUNT, ABOVE_ZERO),
         Setting("opt_name", one_of("AdamW"), one_of("AdamW")),
-        Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
+        Setting("opt_base_learning_rate", POSITIVE, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_factor", SHARE, NOT_NEGATIVE),
         Setting("opt_learning_rate_decay_boundary_steps", list_of(COUNT), ANY),

@@ -11,7 +11,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.formats.findings import shown_verdict
 from compliance.formats.style import Style
 from compliance.formats.words import relative

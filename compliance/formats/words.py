@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.formats.style import Style
 from compliance.model.layout import WEAK

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from common.reference import COMMON_SETTINGS, is_number
+from common.reference import COMMON_SETTINGS
+from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.personal_data import Mention, Watch
 from compliance.logs.record import (

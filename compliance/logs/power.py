@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, shown
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.reference import FULL, MINI, Reference, Setting, Target, is_number
+from common.reference import FULL, MINI, Reference, Setting, Target
+from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.power import RunPower

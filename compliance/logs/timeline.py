@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from common.reference import FULL, MINI, Reference
+from common.values import identity, is_stated, plain
 from compliance.logs.run import Run
 from compliance.model.finding import Finding, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
@@ -92,9 +93,9 @@ class ResultSet:
 
     @property
     def batch_size(self) -> Any:
-        """The global batch size if all runs agree on it, else None."""
-        sizes = {repr(run.batch_size): run.batch_size for run in self.runs}
-        return next(iter(sizes.values())) if len(sizes) == 1 else None
+        """The global batch size if all runs that state one agree on it, else None; 512 for 512.0."""
+        sizes = {identity(run.batch_size): run.batch_size for run in self.runs if is_stated(run.batch_size)}
+        return plain(next(iter(sizes.values()))) if len(sizes) == 1 else None
 
     @property
     def energy_joules(self) -> float | None:

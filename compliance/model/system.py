@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.reference import is_number
+from common.values import is_number
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 OPEN = "TO BE FILLED IN"

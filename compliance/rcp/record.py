@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target, is_integer, is_number
+from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
+from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import counted_evaluations

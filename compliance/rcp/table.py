@@ -29,7 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from common.reference import FULL, ROUNDS, VARIANTS, is_number
+from common.reference import FULL, ROUNDS, VARIANTS
+from common.values import is_number
 from compliance.benchmarks import REFERENCES
 
 UNITS: Final = ("epochs", "samples")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.log import Log
 from compliance.logs.record import Record

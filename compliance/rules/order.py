@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import le
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.model.finding import ERROR, WARNING, Finding

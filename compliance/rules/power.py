@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import is_integer
+from common.values import is_integer
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name

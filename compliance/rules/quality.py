@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import Target, is_number
+from common.reference import Target
+from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import counted_evaluations

@@ -1,23 +1,19 @@
-"""Rules about the runs of one result: how many there are, what they must share, and where they must differ."""
+"""Rules about the runs of one result: how many there are, and that each is a run of its own."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from common.reference import is_number, since
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, SetRule, SubmissionsRule, show
-from compliance.rules.settings import seed_number
+from compliance.rule import STRICT, SetRule, SubmissionsRule
 
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
-SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
 
 
 class NumberOfRuns(SetRule):
@@ -103,79 +99,6 @@ class FailingRuns(SetRule):
             yield self.found(failing[0].path, 0, message, "", severity=WARNING)
 
 
-class SeedsLogged(SetRule):
-    """Every run of a closed result logs its seed, a whole number."""
-
-    id = "RUN03"
-    cite = SEEDS
-    rounds = since("1.0")
-    divisions = ("closed",)
-    why = "Only runs with different seeds are independent samples of the convergence."
-    fix = "Draw a seed for each run from system randomness and log it with key seed."
-    differs = (
-        "strict only warns in rounds 1.0 and 2.0, which did not require it; the official tool applies it backwards"
-    )
-    good = (lambda package: package(), lambda package: package().edit(1, lambda log: log.set("seed", "77")))
-    bad = (
-        lambda package: package().edit(1, lambda log: log.drop("seed")),
-        lambda package: package().edit(1, lambda log: log.set("seed", "lucky")),
-    )
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        # The rule dates from 2024: strict only warns about earlier submissions, which could not know it.
-        early = results.strict and results.round != "3.0"
-        severity = NOTE if results.loose else WARNING if early else ERROR
-        missing = [run for run in results.runs if not run.seeds]
-        if missing:
-            message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {_names(missing)}"
-            yield self.found(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
-        for run in results.runs:
-            for line, _, _, value in run.seeds:
-                valid = seed_number(value)[0] if results.strict else _official_integer(value)
-                if not valid:
-                    yield self.found(run.path, line, f"seed is {show(value)}", "a whole number", "seed", severity)
-                    break
-            if not results.strict and not run.parsed_clean:
-                yield self.found(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
-
-
-class SeedsUnique(SetRule):
-    """No two runs of a closed result have the same seed."""
-
-    id = "RUN04"
-    cite = SEEDS
-    rounds = since("1.0")
-    divisions = ("closed",)
-    why = "Two runs with one seed are one sample of the convergence counted twice."
-    fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
-    differs = "the official tool compares seed, source file and source line: the same seed from another line passes"
-    good = (lambda package: package(),)
-    bad = (
-        lambda package: package().edit(2, lambda log: log.set("seed", 1001)),
-        lambda package: package().edit(2, lambda log: log.set("seed", "1001").meta("seed", "lineno", 7)),
-    )
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        by_seed: dict[Any, list[Run]] = defaultdict(list)
-        for run in results.runs:
-            if results.strict:
-                numbers = tuple(seed_number(value)[1] for _, _, _, value in run.seeds if seed_number(value)[0])
-                if numbers:
-                    by_seed[numbers].append(run)
-            else:
-                for _, file, line, value in run.seeds:
-                    if _official_integer(value):
-                        by_seed[(repr(file), repr(line), int(value))].append(run)
-        for seed, runs in by_seed.items():
-            if len(runs) > 1:
-                number = seed[-1] if len(seed) in (1, 3) else list(seed)
-                message = f"duplicate seed {number}: also in {_names(runs[:-1])}"
-                if results.scaling == WEAK:
-                    message += f"; keep one, prune {_names(runs[1:])}"
-                line = runs[-1].seeds[0][0]
-                yield self.found(runs[-1].path, line, message, "its own seed", "seed")
-
-
 class NoCopies(SetRule):
     """No two logs of a result are copies of one run."""
 
@@ -197,59 +120,6 @@ class NoCopies(SetRule):
                 what = "byte-identical to" if _identical(runs[0].path, run.path) else "the times are those of"
                 message = f"duplicate log: {what} {os.path.basename(runs[0].path)}"
                 yield self.found(run.path, 0, message, "a run for each log")
-
-
-class SameBatchSize(SetRule):
-    """All runs of a result have the same global batch size."""
-
-    id = "RUN06"
-    cite = RESULTS
-    why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
-    fix = "Repeat the runs that differ."
-    differs = "the official package checker crashes on it in the closed division"
-    good = (lambda package: package(),)
-    bad = (lambda package: package().edit(3, lambda log: log.set("global_batch_size", 1024)),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        if not results.strict and (results.round == "0.7" or results.division != "closed"):
-            return
-        groups: dict[str, list[Run]] = defaultdict(list)
-        for run in results.runs:
-            groups[_canonical(run.batch_size)].append(run)
-        if len(groups) > 1:
-            listed = "; ".join(f"{size} in {_names(runs)}" for size, runs in groups.items())
-            odd = min(groups.values(), key=len)[0]
-            line = odd.lines.get("global_batch_size", 0)
-            message = f"batch sizes differ: {listed}"
-            yield self.found(odd.path, line, message, "one global_batch_size", "global_batch_size")
-
-
-class SameSettings(SetRule):
-    """All runs of a result have the same hyperparameters."""
-
-    id = "RUN07"
-    cite = RESULTS
-    profiles = (STRICT,)
-    divisions = ("closed",)
-    differs = "the official tool does not compare the runs"
-    why = "The runs of a result differ in nothing but the seed."
-    fix = "Repeat the runs that differ."
-    good = (lambda package: package(),)
-    bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        keys = dict.fromkeys(key for run in results.runs for key in run.settings)
-        for key in keys:
-            if key == "global_batch_size":
-                continue
-            groups: dict[str, list[Run]] = defaultdict(list)
-            for run in results.runs:
-                groups[_canonical(run.settings[key]) if key in run.settings else "none"].append(run)
-            if len(groups) > 1:
-                odd = min(groups.values(), key=len)[0]
-                listed = "; ".join(f"{value} in {_names(runs)}" for value, runs in groups.items())
-                message = f"hyperparameters differ between runs: {key} is {listed}"
-                yield self.found(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
 
 
 class SameInstanceSize(SetRule):
@@ -278,7 +148,7 @@ class SameInstanceSize(SetRule):
             if run.scale is not None:
                 groups[run.scale].append(run)
         if len(groups) > 1:
-            listed = "; ".join(f"{scale} accelerators in {_names(runs)}" for scale, runs in groups.items())
+            listed = "; ".join(f"{scale} accelerators in {names_of(runs)}" for scale, runs in groups.items())
             odd = min(groups.values(), key=len)[0]
             message = f"instances of different size: {listed}"
             expected = "one number_of_nodes and accelerators_per_node"
@@ -300,7 +170,7 @@ class PrunedComply(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
-            message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {_names(failing)}"
+            message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
             yield self.found(failing[0].path, 0, message, "compliant logs")
 
 
@@ -344,21 +214,10 @@ def same_runs(runs: list[Run]) -> Iterator[list[Run]]:
     yield from (group for group in groups.values() if len(group) > 1)
 
 
-def _names(runs: list[Run]) -> str:
+def names_of(runs: Sequence[Run]) -> str:
+    """Return the file names of runs, the first four of many."""
     names = [os.path.basename(run.path) for run in runs]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _canonical(value: Any) -> str:
-    return f"{value:g}" if is_number(value) and abs(value) < 1e6 else show(value)
-
-
-def _official_integer(value: Any) -> bool:
-    try:
-        int(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
 
 
 def _identical(one: str, other: str) -> bool:

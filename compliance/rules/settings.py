@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import ANY, Check, Setting, is_integer, one_of
+from common.reference import ANY, Check, Setting, one_of
+from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.model.finding import NOTE, Finding
@@ -43,6 +45,7 @@ class Submission(LogRule):
     bad = (
         lambda log: log().drop("submission_org"),
         lambda log: log().set("submission_org", ""),
+        lambda log: log().set("submission_org", "\u200b"),
         lambda log: log().set("submission_platform", ""),
         lambda log: log().set("submission_division", "Closed"),
         lambda log: log().set("submission_status", "available"),
@@ -65,7 +68,7 @@ class Submission(LogRule):
     def _named(case: Case) -> Check:
         if not case.strict:
             return Check("not empty", lambda value: value != "")
-        return Check("a name", lambda value: isinstance(value, str) and value.strip() != "")
+        return Check("a name", lambda value: any(map(str.isalnum, value)))
 
 
 class KnownBenchmark(LogRule):
@@ -235,26 +238,39 @@ class SeedLogged(LogRule):
     why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
     good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))
-    bad = (lambda log: log().drop("seed"), lambda log: log().set("seed", "lucky"), lambda log: log().set("seed", 0.5))
+    bad = (
+        lambda log: log().drop("seed"),
+        lambda log: log().set("seed", "lucky"),
+        lambda log: log().set("seed", 0.5),
+        lambda log: log().set("seed", 10**400),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["seed"]:
             message = "seed missing: the log states none (an error in a closed submission)"
             yield self.found(log.path, 0, message, "one seed record", "seed")
         for record in log["seed"]:
-            if not seed_number(record.value)[0]:
-                message = f"seed is {show(record.value)}, not a whole number"
-                yield self.found(log.path, record.line, message, "a whole number", "seed", severity="error")
+            if problem := seed_problem(record.value):
+                yield self.found(log.path, record.line, problem, "a whole number", "seed", severity="error")
 
 
-def seed_number(value: Any) -> tuple[bool, int]:
-    """Return whether the logged seed is a whole number (also as text), and which."""
-    if is_integer(value):
-        return True, int(value)
-    try:
-        return isinstance(value, str), int(value) if isinstance(value, str) else 0
-    except ValueError:
-        return False, 0
+def seed_of(value: Any) -> int | None:
+    """Return the whole number that a logged seed is, also as text; None if it is none that a generator takes."""
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    return int(value) if is_integer(value) else None
+
+
+def seed_problem(value: Any) -> str:
+    """Return what is wrong with a logged seed, "" if it is a whole number."""
+    if seed_of(value) is not None:
+        return ""
+    if type(value) is int:
+        return f"seed is {show(value)}, a number of more than {sys.float_info.max_10_exp} digits"
+    return f"seed is {show(value)}, not a whole number"
 
 
 def _type_hint(value: Any, check: Check) -> str:

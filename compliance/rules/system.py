@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from common.reference import is_number, since
+from common.reference import since
+from common.values import is_number, is_stated
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
@@ -100,7 +101,8 @@ class RightFolder(SetRule):
             line = wrong[0].lines.get("submission_benchmark", 0)
             yield self.found(wrong[0].path, line, message, results.folder_benchmark, "submission_benchmark")
         described = results.description.division if results.description else None
-        said = [run for run in results.runs if described and run.submission.get("submission_division") != described]
+        stated = [run for run in results.runs if is_stated(run.submission.get("submission_division"))]
+        said = [run for run in stated if described and run.submission["submission_division"] != described]
         if said:
             message = (
                 f"division mismatch: {len(said)} logs say {show(said[0].submission.get('submission_division'))},"

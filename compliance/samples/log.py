@@ -125,6 +125,11 @@ class SampleLog:
             del self.records[self._index(key, which)]
         return self
 
+    def cut(self, key: str) -> Self:
+        """Remove the first record of a key and all that follow, as when a run dies."""
+        del self.records[self._index(key) :]
+        return self
+
     def double(self, key: str, which: int = 0, value: Any = ...) -> Self:
         """Repeat a record right after itself, with the same or another value."""
         at = self._index(key, which)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.benchmarks import reference_of
 from compliance.formats.words import STAGED, convergence_of, convergence_text
 from compliance.logs.run import Run

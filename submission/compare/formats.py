@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from common.reference import is_number
+from common.values import is_number, same
 from compliance.formats.json import finite
 from compliance.formats.markdown import code
 from compliance.formats.words import clean, counted
 from submission.compare.comparison import Comparison, ComparisonLine, Section
-from submission.compare.hyperparameters import ABSENT, Varied, same, yaml_text
+from submission.compare.hyperparameters import ABSENT, Varied, yaml_text
 from submission.text_table import TextTable, markdown_text, plain_text, shortened
 
 Cells = tuple[str, ...]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from common.values import same
 from compliance.logs.run import Run
 
 PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
@@ -61,13 +62,6 @@ def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
         for key in differing(wanted, present)
         if key in wanted and not isinstance(wanted[key], Varied)
     ]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; 1 equals 1.0 but not True, NaN equals NaN."""
-    if isinstance(one, bool) is not isinstance(other, bool):
-        return False
-    return bool(one == other) or repr(one) == repr(other)
 
 
 def yaml_text(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.reference import is_number
+from common.values import is_number
 from compliance.formats.findings import lowered
 from compliance.formats.words import STAGED, convergence_of, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.command import UsageError
-from common.reference import is_number
+from common.values import is_number
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import shown_verdict
 from compliance.formats.words import convergence_of, convergence_text

@@ -4,20 +4,7 @@ import math
 
 import pytest
 
-from common.reference import (
-    ROUNDS,
-    Check,
-    Target,
-    each,
-    equals,
-    integer,
-    is_integer,
-    is_number,
-    list_of,
-    mini_of,
-    number,
-    since,
-)
+from common.reference import ROUNDS, Check, Target, each, equals, integer, list_of, mini_of, number, since
 from compliance.benchmarks import MINIS, REFERENCES, benchmarks_of, reference_of
 from tests.conformance.mutations import PUBLISHED
 
@@ -103,11 +90,6 @@ def test_target_not_met(value):
 def test_accuracy_has_an_upper_end():
     target = Target("eval_accuracy", 0.82, False)
     assert target.met(0.82) and target.met(1) and not target.met(1.01) and not target.met(True)
-
-
-def test_numbers():
-    assert is_number(1) and is_number(1.5) and not is_number(True) and not is_number("1") and not is_number(math.nan)
-    assert is_integer(64) and is_integer(64.0) and not is_integer(64.5) and not is_integer(False)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ OPEN = {
     "convergence": {
         "r03_fast_renumbered",
         "r05_fast_last_eval_inflated",
-        "r08_batch_float",
         "r11_two_values_all_runs",
     },
     "evaluation": {
@@ -27,11 +26,8 @@ OPEN = {
         "e09_epochs_from_minus5.txt",
         "e14_openfold_samples_inflated.txt",
     },
-    "valid": {"h13_milestones_float"},
     "json": {"j02_dup_unkept_record.txt"},
     "power": {"p01_readings_of_other_run"},
-    "seeds": {"s05_same_seed_second_added"},
-    "settings": {"s45_OC_opt_base_learning_rate.txt", "s105_org_zero_width.txt"},
     "system": {"y03_dup_division"},
     "time": {
         "t08_run_start_after_epoch5.txt",

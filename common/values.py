@@ -1,0 +1,66 @@
+"""When two logged values are the same: one notion for settings, batch sizes, seeds and comparisons.
+
+Numbers are compared by value (512 is 512.0), also inside lists and objects. true is no number, and neither is text.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Hashable
+from typing import Any, Final
+
+LARGEST: Final = int(sys.float_info.max)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether `value` is a finite int or float; not a bool, nor an int beyond the range of floats."""
+    if type(value) is int:
+        return -LARGEST <= value <= LARGEST
+    return type(value) is float and math.isfinite(value)
+
+
+def is_integer(value: Any) -> bool:
+    """Tell whether `value` is a whole number; 64.0 is one, True is not."""
+    return is_number(value) and value == int(value)
+
+
+def is_stated(value: Any) -> bool:
+    """Tell whether a log states a value: a missing record (None) states none, and neither does null."""
+    return value is not None
+
+
+def plain(value: Any) -> Any:
+    """Return a whole number as int, 512 for 512.0; anything else as it is."""
+    return int(value) if is_integer(value) else value
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same; NaN is the same as NaN."""
+    return identity(one) == identity(other)
+
+
+def identity(value: Any) -> Hashable:
+    """Return what all values that are the same have in common, to group by.
+
+    A fraction stands for what a 32-bit float keeps of it: frameworks log 0.0055 as 0.005499999970197678.
+    """
+    if isinstance(value, list | tuple):
+        return ("list", *map(identity, value))
+    if isinstance(value, dict):
+        return ("object", frozenset((key, identity(item)) for key, item in value.items()))
+    if is_integer(value):
+        return ("number", int(value))
+    if isinstance(value, float):
+        return ("number", repr(_in_32_bits(value)))
+    return (type(value).__name__, value if isinstance(value, Hashable) else repr(value))
+
+
+def _in_32_bits(value: float) -> float:
+    """Return what a 32-bit float keeps of a value; beyond its range, the value."""
+    try:
+        (kept,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return value
+    return float(kept) if kept else value

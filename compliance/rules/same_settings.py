@@ -1,0 +1,120 @@
+"""Rules about the settings of one result: all runs state the same ones, with the same values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Final
+
+from common.values import identity, is_stated, plain
+from compliance.logs.run import Run
+from compliance.model.finding import ERROR, FAIL, WARNING, Finding
+from compliance.model.result_set import ResultSet
+from compliance.rule import STRICT, SetRule, show
+from compliance.rules.runs import RESULTS, names_of
+
+BATCH_SIZE: Final = "global_batch_size"
+
+
+class SameBatchSize(SetRule):
+    """All runs of a result have the same global batch size."""
+
+    id = "RUN06"
+    cite = RESULTS
+    why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
+    fix = "Repeat the runs that differ."
+    differs = "the official package checker crashes on it in the closed division, also where a run states none"
+    good = (lambda package: package(), lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 512.0)))
+    bad = (lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 1024)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.strict:
+            runs = [run for run in results.runs if is_stated(run.batch_size)]
+        elif results.round != "0.7" and results.division == "closed":
+            runs = results.runs
+        else:
+            return
+        groups = _groups(runs, lambda run: identity(run.batch_size))
+        if len(groups) > 1:
+            odd = min(groups, key=len)[0]
+            line = odd.lines.get(BATCH_SIZE, 0)
+            message = f"batch sizes differ: {_listed(groups, lambda run: run.batch_size)}"
+            yield self.found(odd.path, line, message, f"one {BATCH_SIZE}", BATCH_SIZE)
+
+
+class SameSettings(SetRule):
+    """All runs of a result have the same hyperparameters."""
+
+    id = "RUN07"
+    cite = RESULTS
+    profiles = (STRICT,)
+    divisions = ("closed",)
+    differs = "the official tool does not compare the runs"
+    why = "The runs of a result differ in nothing but the seed."
+    fix = "Repeat the runs that differ."
+    good = (
+        lambda package: package(),
+        lambda package: package().edit(3, lambda log: log.set("opt_learning_rate_warmup_epochs", 6.0)),
+        lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.006000000052154064)),
+    )
+    bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        for key in dict.fromkeys(key for run in results.runs for key in run.settings):
+            if key != BATCH_SIZE:  # RUN06
+                yield from self._compared([run for run in results.runs if is_stated(run.settings.get(key))], key)
+
+    def _compared(self, runs: list[Run], key: str) -> Iterator[Finding]:
+        groups = _groups(runs, lambda run: identity(run.settings[key]))
+        if len(groups) > 1:
+            odd = min(groups, key=len)[0]
+            message = f"hyperparameters differ between runs: {key} is {_listed(groups, lambda run: run.settings[key])}"
+            yield self.found(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
+
+
+class SettingsStated(SetRule):
+    """Every run of a result states the settings that its other runs state."""
+
+    id = "RUN17"
+    cite = RESULTS
+    profiles = (STRICT,)
+    differs = "the official package checker crashes where only some runs of a closed result state global_batch_size"
+    why = "A run that does not state what the others do cannot be compared with them."
+    fix = "Repeat the run. One that died before it logged its settings may be the one run that is allowed to fail."
+    good = (lambda package: package(), lambda package: package("oc20", division="open"))
+    bad = (
+        lambda package: package().edit(3, lambda log: log.drop("dropout")),
+        lambda package: package("oc20").edit(3, lambda log: log.cut("global_batch_size")),
+        lambda package: package("oc20", division="open").edit(3, lambda log: log.drop("global_batch_size")),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        stated = {id(run): _stated(run) for run in results.runs}
+        keys = dict.fromkeys(key for found in stated.values() for key in found)
+        for runs in _groups(results.runs, lambda run: stated[id(run)]):
+            missing = [key for key in keys if key not in stated[id(runs[0])]]
+            if missing:
+                contradicts = results.judged_as == "closed" and any(run.verdict != FAIL for run in runs)
+                what = "no settings" if len(missing) == len(keys) else f"no {', '.join(missing)}"
+                verb = "states" if len(runs) == 1 else "state"
+                message = f"{names_of(runs)} {verb} {what}; other runs of the result do"
+                severity = ERROR if contradicts else WARNING
+                yield self.found(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
+
+
+def _stated(run: Run) -> frozenset[str]:
+    """Return the keys of the settings that a run states, with the batch size."""
+    found = {BATCH_SIZE: run.batch_size, **run.settings}
+    return frozenset(key for key, value in found.items() if is_stated(value))
+
+
+def _groups(runs: Iterable[Run], identify: Callable[[Run], Hashable]) -> list[list[Run]]:
+    """Return the runs grouped by what is the same in them."""
+    groups: dict[Hashable, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[identify(run)].append(run)
+    return list(groups.values())
+
+
+def _listed(groups: Iterable[list[Run]], value: Callable[[Run], Any]) -> str:
+    return "; ".join(f"{show(plain(value(runs[0])))} in {names_of(runs)}" for runs in groups)

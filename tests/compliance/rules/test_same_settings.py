@@ -1,0 +1,77 @@
+"""Settings, batch sizes and seeds of the runs of one result."""
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.samples.package import SamplePackage
+
+FLOAT = {"global_batch_size": 512.0}
+
+
+def report(package, folder, profile="strict"):
+    return check_paths([package.write(folder / "Example")], Options(profile=profile))
+
+
+def errors(found):
+    return sorted({finding.rule for finding in found.findings if finding.severity == "error"})
+
+
+@pytest.mark.parametrize("profile", ["strict", "official"])
+@pytest.mark.parametrize("numbers", [(3,), range(1, 11)])
+def test_a_batch_size_written_as_a_fraction_is_the_same(numbers, profile, tmp_path):
+    package = SamplePackage()
+    for number in numbers:
+        package.edit(number, lambda log: log.set("global_batch_size", 512.0))
+    found = report(package, tmp_path, profile)
+    assert found.verdict in ("PASS", "WARN") and not errors(found)
+    assert found.sets[0].batch_size == 512 and type(found.sets[0].batch_size) is int
+    assert found.sets[0].convergence.case == "exact"
+
+
+def test_a_run_that_died_early_is_one_finding(tmp_path):
+    package = SamplePackage("deepcam").edit(3, lambda log: log.cut("number_of_nodes"))
+    found = report(package, tmp_path)
+    (results,) = found.sets
+    (silent,) = [finding for finding in results.findings if finding.rule == "RUN17"]
+    assert silent.message == "result_3.txt states no settings; other runs of the result do"
+    assert found.verdict == "WARN" and results.batch_size == 256 and results.convergence.passed
+    assert {finding.rule for finding in results.findings if finding.severity in ("error", "warning")} == {
+        "RUN02",
+        "RUN17",
+    }
+
+
+def test_a_run_that_died_without_a_batch_size_does_not_converge(tmp_path):
+    package = SamplePackage("deepcam")
+    for number in (2, 3):
+        package.edit(number, lambda log: log.cut("number_of_nodes"))
+    found = report(package, tmp_path)
+    assert found.sets[0].convergence.case == "insufficient convergence"
+
+
+def test_runs_that_end_well_state_the_same_settings(tmp_path):
+    found = report(SamplePackage().edit(4, lambda log: log.drop("dropout")), tmp_path)
+    (silent,) = [finding for finding in found.findings if finding.rule == "RUN17"]
+    assert errors(found) == ["RUN17"] and silent.message.startswith("result_4.txt states no dropout;")
+
+
+@pytest.mark.parametrize(("profile", "rule"), [("strict", "RUN04"), ("official", "RUN04")])
+def test_a_second_seed_does_not_hide_a_shared_one(profile, rule, tmp_path):
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, lambda log, own=number: log.set("seed", 42).double("seed", value=9000 + own))
+    found = report(package, tmp_path, profile)
+    (shared,) = [finding for finding in found.findings if finding.rule == rule]
+    assert errors(found) == [rule] and shared.message.startswith("duplicate seed 42: also in result_1.txt, result_2")
+
+
+def test_one_run_may_repeat_its_seed_but_the_official_tool_refuses_it(tmp_path):
+    package = SamplePackage().edit(2, lambda log: log.double("seed"))
+    assert report(package, tmp_path / "strict").verdict == "WARN"
+    assert errors(report(package, tmp_path / "official", "official")) == ["RUN04"]
+
+
+def test_a_seed_too_long_for_a_number_is_told_from_a_text(tmp_path):
+    found = report(SamplePackage().edit(2, lambda log: log.set("seed", 10**400)), tmp_path)
+    (message,) = {finding.message for finding in found.findings if finding.rule == "SET08"}
+    assert message.endswith("a number of more than 308 digits")

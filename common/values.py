@@ -1,6 +1,6 @@
 """When two logged values are the same: one notion for settings, batch sizes, seeds and comparisons.
 
-Numbers are compared by value (512 is 512.0), also inside lists and objects. true is no number, and neither is text.
+Numbers are compared by value (512 is 512.0), also inside lists and objects. true is not a number, nor is text.
 """
 
 from __future__ import annotations

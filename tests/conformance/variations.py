@@ -379,7 +379,31 @@ def very_regular(logs: list[LogText], rng: random.Random) -> None:
             late = line.time = max(late, line.time)
 
 
-RESULTS = (started_together, right_after_each_other, each_by_its_own, all_with_the_same, very_regular)
+def first_results_equal(logs: list[LogText], rng: random.Random) -> None:
+    """Let all runs start from one checkpoint, or learn nothing at first: the first results are the same."""
+    for log in logs[1:]:
+        for mine, theirs in zip(log.results[:-3], logs[0].results[: rng.choice((1, 2))], strict=False):
+            if not log.met(theirs):
+                mine.record["value"] = theirs.record["value"]
+
+
+def same_last_result(logs: list[LogText], rng: random.Random) -> None:
+    """Let all runs reach the same rounded result at the end."""
+    value = logs[0].results[-1].record["value"]
+    for log in logs[1:]:
+        if log.met(log.results[-1]) and log.target.met(value):
+            log.results[-1].record["value"] = value
+
+
+RESULTS = (
+    started_together,
+    right_after_each_other,
+    each_by_its_own,
+    all_with_the_same,
+    very_regular,
+    first_results_equal,
+    same_last_result,
+)
 
 
 def _respell(log: LogText, change: Callable[[float], float]) -> None:

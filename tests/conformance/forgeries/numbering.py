@@ -172,7 +172,7 @@ def openfold_samples_multiplied(log: LogText, rng: random.Random) -> None:
 def openfold_samples_from_later(log: LogText, rng: random.Random) -> None:
     """Count some samples more from the start on."""
     _only_openfold(log)
-    shift = rng.choice((rng.randint(1, _step(log) - 1), _step(log) * rng.randint(1, 5)))
+    shift = rng.choice((rng.randrange(1, int(_step(log))), _step(log) * rng.randint(1, 5)))
     _change(log.timed, _plus(shift))
 
 

@@ -43,6 +43,15 @@ def evaluation_soon_after_the_start(log: LogText, rng: random.Random) -> None:
     stop_with(log, _evaluate(log, rng, start, number))
 
 
+def epoch_of_no_time_evaluated(log: LogText, rng: random.Random) -> None:
+    """Write the next epoch, which takes a millisecond, and its evaluation, and stop."""
+    at = log.inner(rng)
+    before, number = log.end_of(log.numbers[at - 1]), log.numbers[at]
+    start = log.add(log.first("epoch_start"), before, 1, number=number)
+    stop = log.add(log.first("epoch_stop"), start, 1, number=number)
+    stop_with(log, _evaluate(log, rng, stop, number))
+
+
 def evaluation_far_ahead(log: LogText, rng: random.Random) -> None:
     """Evaluate, with start and stop, an epoch far ahead, and stop."""
     at = log.inner(rng, 1, 3)
@@ -240,6 +249,7 @@ FORGERIES = (
     result_of_the_next_epoch_too_early,
     evaluation_of_an_epoch_not_started,
     evaluation_soon_after_the_start,
+    epoch_of_no_time_evaluated,
     evaluation_far_ahead,
     evaluation_before_training,
     second_result_in_an_evaluation,

@@ -17,7 +17,6 @@ JUSTIFIED = {"settings_by_each_rank": {"SET03"}}
 """Warnings that a variant has and its original has not: the official tool has them, too."""
 
 OPEN = {
-    "each_by_its_own": "512 and 512.0 are not one batch size",
     "several_epoch_stops": "the order of epochs counts events, not numbers",
 }
 """Variants of which some are judged worse, with the reason; one of which none is must not be in it."""

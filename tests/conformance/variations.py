@@ -71,7 +71,7 @@ def output_between(data: bytes, rng: random.Random) -> bytes:
 def other_line_ends(data: bytes, rng: random.Random) -> bytes:
     """End lines as Windows does, leave out the last end, or end each twice."""
     names = ("line ends CRLF", "line ends LF LF", "no line end at the end", "a blank before every line end")
-    return FILE_EDITS[rng.choice(names)](data)
+    return FILE_EDITS[rng.choice(names)](data.rstrip(b"\n") + b"\n")
 
 
 def text_around(data: bytes, rng: random.Random) -> bytes:

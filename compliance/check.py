@@ -17,12 +17,19 @@ from typing import Any, NoReturn
 from common.command import CommandParser, UsageError, checked_output
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
-from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
+from compliance.cli import (
+    add_profile_option,
+    add_rules_option,
+    add_waivers_option,
+    refuse_to_overwrite,
+    round_name,
+    write_text,
+)
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.model.report import Report
 from compliance.own_rules import load_rules
-from compliance.rule import PROFILES, RULES
+from compliance.rule import RULES
 from compliance.version import VERSION
 
 EXAMPLES = """\
@@ -98,14 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     what.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
     what.add_argument("--division", choices=("closed", "open"), help="judge by this division")
-    what.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default=PROFILES[0],
-        help="strict: the written rules (default); official: the verdict of the official tool",
-    )
+    add_profile_option(what)
     what.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
-    what.add_argument("--waivers", metavar="FILE", help="YAML: lines system/scaling/benchmark: reason")
+    add_waivers_option(what)
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
@@ -142,7 +144,7 @@ def _options(given: argparse.Namespace) -> Options:
         select=_selected(given),
         ignore=ignore,
         allow_mini=given.allow_mini,
-        waivers=_waivers(given.waivers) if given.waivers else {},
+        waivers=given.waivers,
         jobs=given.jobs,
         progress=sys.stderr.isatty(),
     )
@@ -160,22 +162,6 @@ def _known(prefixes: Iterable[str]) -> tuple[str, ...]:
 def _selected(given: argparse.Namespace) -> tuple[str, ...]:
     """Return the ids and prefixes of --select."""
     return _known(word for text in given.select for word in text.replace(",", " ").split())
-
-
-def _waivers(path: str) -> dict[str, str]:
-    import yaml  # only with --waivers
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            waivers = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: cannot read the waivers: {error}") from None
-    if not isinstance(waivers, dict):
-        raise ValueError(f"{path}: expected lines `system/scaling/benchmark: reason`")
-    for name, reason in waivers.items():
-        if not isinstance(name, str) or not isinstance(reason, str) or not reason.strip():
-            raise ValueError(f"{path}: {name!r}: expected a reason as text")
-    return waivers
 
 
 def _style(given: argparse.Namespace) -> Style:

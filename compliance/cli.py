@@ -1,4 +1,4 @@
-"""What the commands that read results share: the options --round and --rules, and writing the output."""
+"""What the commands that read results share: the options --round, --rules and --waivers, and writing the output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Final
 
 from common.command import UsageError
 from common.reference import ROUNDS
+from compliance.model.waivers import Waiver, read_waivers
 from compliance.own_rules import RulesError, load_rules
+from compliance.rule import PROFILES
 
 Path = str | os.PathLike[str]
 
@@ -35,6 +37,35 @@ def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
         type=_loaded_rules,
         metavar="MODULE|FILE",
         help="load rules of your own (runs the code of this module or .py file)",
+    )
+
+
+def add_waivers_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--waivers`, which reads a file of waivers as soon as it is read."""
+    parser.add_argument(
+        "--waivers",
+        default={},
+        type=_waivers,
+        metavar="FILE",
+        help="results whose failed convergence test the committee waives (YAML: lines "
+        "round/organisation/system/scaling/benchmark: reason)",
+    )
+
+
+def _waivers(path: str) -> dict[str, Waiver]:
+    try:
+        return read_waivers(path)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--profile`: the written rules or the official tool."""
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default=PROFILES[0],
+        help="strict: the written rules (default); official: the verdict of the official tool",
     )
 
 

@@ -15,9 +15,11 @@ from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
+from compliance.model.parameters import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
+from compliance.model.waivers import checked
 from compliance.opening import open_paths
 from compliance.options import Options
 from compliance.own_rules import load_rules, own_rules
@@ -30,9 +32,10 @@ __all__ = ["Options", "apply_rules", "check_paths"]
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
     """Return the report on everything below the paths.
 
-    Raises RulesError if rules of your own cannot be loaded.
+    Raises RulesError if rules of your own cannot be loaded, UsageError for a waiver that can mean no result.
     """
     load_rules(options.rules)
+    checked(options.waivers)  # before the work
     opened = open_paths(paths, options)
     report = Report(options.profile, rounds=opened.rounds, own_rules=own_rules())
     runs = examine_all(opened.tasks, options)
@@ -78,7 +81,7 @@ def _judge(report: Report, options: Options) -> None:
     for package in report.packages:
         rules = rules_of(PackageRule, package.round, None, options.profile)
         package.findings += apply_rules(rules, package, report, options)
-    submissions = Submissions(report.packages, report.sets, options.profile)
+    submissions = Submissions(report.packages, report.sets, options.profile, checked(options.waivers))
     rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
     report.own += apply_rules(rules, submissions, report, options)
 
@@ -131,6 +134,8 @@ def _judge_convergence(results: ResultSet) -> None:
     theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
     results.convergence = judge.judge(points, size, ours, reference.runs, "envelope")
     results.official_convergence = judge.judge(points, size, theirs, reference.runs, "official")
+    if RCP_BYPASS in results.officially_bypassed and results.official_convergence.may_be_bypassed:
+        results.waiver = results.waiver or f"package_checker_params says {RCP_BYPASS}"
 
 
 def _score(results: ResultSet) -> None:

@@ -133,7 +133,8 @@ def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Findi
     package = example(SamplePackage)
     with tempfile.TemporaryDirectory() as parent:
         folder = package.write(os.path.join(parent, "Example"))
-        report = check_paths([folder], Options(profile=profile, round=package.round, jobs=1))
+        options = Options(profile=profile, round=package.round, waivers=package.waivers, jobs=1)
+        report = check_paths([folder], options)
     above = os.path.join(parent, "")
     return [
         finding._replace(path=finding.path.removeprefix(above), message=finding.message.replace(above, ""))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from common.reference import ROUNDS
-from common.values import is_number
 from compliance.benchmarks import benchmarks_of
 from compliance.examine import LogTask
 from compliance.model.layout import PackagePlace, PowerPlace, SetPlace, discover, result_name, round_of_path
 from compliance.model.package import Package
 from compliance.model.package_files import contents_of
+from compliance.model.parameters import ParameterFile, read_parameters
 from compliance.model.result_set import ResultSet
+from compliance.model.scaling import read_scaling
 from compliance.model.system import read_description
+from compliance.model.waivers import Waiver, waiver_name
 from compliance.options import Options
 from compliance.rule import STRICT
 
@@ -75,15 +76,11 @@ def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[P
     for path in place.systems:
         description = read_description(path)
         package.descriptions[description.name] = description
-    bypassed = {path: _parameters(path, package) for path in place.parameters}
-    pairs = []
-    for found in place.sets:
-        results = _open_set(found, package, options)
-        system_parameters = os.path.join(os.path.dirname(os.path.dirname(found.folder)), "package_checker_params")
-        obeyed = (found.parameters and _parameters(found.parameters, package)) or bypassed.get(system_parameters)
-        if obeyed and options.profile != STRICT:
-            results.waiver = results.waiver or "package_checker_params says rcp-bypass"
-        pairs.append((results, found))
+    files = read_parameters(place.root, package.contents)
+    package.bypasses = [bypass for file in files for bypass in file.asked]
+    pairs = [(_open_set(found, package, options), found) for found in place.sets]
+    for results, _ in pairs:
+        _note_bypasses(results, package, files)
     package.sets = [results for results, _ in pairs]
     return package, pairs
 
@@ -99,9 +96,20 @@ def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
         official = "closed" if description.official_closed else "open"
         results.division = description.division if options.profile == STRICT else official
     results.division = options.division or results.division
-    results.committee_factor = _scaling_factor(place.scaling_file)
-    results.waiver = next((why for name, why in options.waivers.items() if results.name.endswith(name)), "")
+    results.scaling_file = read_scaling(place.scaling_file, results.strict)
+    waiver = options.waivers.get(waiver_name(results))
+    results.waiver = waiver.reason if isinstance(waiver, Waiver) else waiver or ""
     return results
+
+
+def _note_bypasses(results: ResultSet, package: Package, files: list[ParameterFile]) -> None:
+    """Fill in who asked to leave checks of this result out, and what the official tool would leave out."""
+    folder = os.path.relpath(results.folder, package.root).replace(os.sep, "/")
+    results.bypasses = [bypass for bypass in package.bypasses if bypass.about_convergence and bypass.covers(folder)]
+    if not results.strict:
+        read = (folder, folder.rpartition("/")[0].rpartition("/")[0])
+        obeyed = [file.obeyed for file in files if file.exact and file.folder in read]
+        results.officially_bypassed = frozenset().union(*obeyed)
 
 
 def _open_folder(place: SetPlace, round_: str, options: Options) -> ResultSet:
@@ -132,28 +140,3 @@ def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | N
         power=power,
         details=options.details,
     )
-
-
-def _scaling_factor(path: str) -> float | None:
-    """Return the committee's factor, or None without a readable scaling.json."""
-    if not path:
-        return None
-    try:
-        with open(path, "rb") as file:
-            factor = json.loads(file.read(1 << 16)).get("scaling_factor")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-    return float(factor) if is_number(factor) else None
-
-
-def _parameters(path: str, package: Package) -> bool:
-    """Record lines that switch checks off; tell whether the official tool would obey one about convergence."""
-    try:
-        with open(path, encoding="latin-1") as file:
-            lines = file.read(1 << 16).splitlines(keepends=True)
-    except OSError:
-        return False
-    for number, line in enumerate(lines, 1):
-        if "bypass" in line:
-            package.parameters.append((path, number, line.strip()))
-    return any(line == "rcp-bypass" for line in lines)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compliance.model.finding import Finding
+from compliance.model.waivers import Waiver
 from compliance.rule import STRICT
 
 
@@ -13,8 +15,8 @@ class Options:
     """How to check.
 
     round, benchmark, division: forced by the user; otherwise as folders and logs say. select: only rules with
-    these ids or prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: reason for a failed
-    convergence test, by result set (`system/scaling/benchmark`). jobs: processes; 0 for all cores.
+    these ids or prefixes. ignore: ids or prefixes to leave out, each with its reason. waivers: why a convergence test
+    may fail, by result (`round/organisation/system/scaling/benchmark`). jobs: processes; 0 for all cores.
     progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
     registered for later checks of this process. details: also keep what reports and packages need of each log.
     """
@@ -26,7 +28,7 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: dict[str, str] = field(default_factory=dict)
     allow_mini: bool = False
-    waivers: dict[str, str] = field(default_factory=dict)
+    waivers: Mapping[str, Waiver | str] = field(default_factory=dict)
     jobs: int = 0
     progress: bool = False
     rules: tuple[str, ...] = ()

@@ -107,6 +107,10 @@ def _set(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any
         "required_runs": results.reference.runs if results.reference else None,
         "global_batch_size": results.batch_size if is_number(results.batch_size) else None,
         "waiver": results.waiver,
+        "bypasses": [
+            {"path": relative(bypass.path, style), "line": bypass.line, "text": bypass.text}
+            for bypass in results.bypasses
+        ],
         "rcp": _rcp(results),
         "score": _score(results.score),
         "findings": _findings(results.findings, style),

@@ -155,7 +155,8 @@ def convergence_text(results: ResultSet) -> str:
     reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"
-    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}"
+    asked = ", bypass asked for" if results.bypasses else ""
+    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}{asked}"
 
 
 def runs_text(results: ResultSet) -> str:

@@ -57,7 +57,6 @@ class SetPlace:
     pruned: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     scaling_file: str = ""
-    parameters: str = ""
     power: dict[str, PowerPlace] | None = None
 
 
@@ -72,7 +71,6 @@ class PackagePlace:
     systems: list[str] = field(default_factory=list)
     unexpected: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -171,9 +169,6 @@ def _read_results(results: str, place: PackagePlace) -> None:
         os.path.basename(folder) in (STRONG, WEAK) for folder in scalings
     )
     for system in systems:
-        parameters = os.path.join(system, PARAMETERS_FILE)
-        if os.path.isfile(parameters):
-            place.parameters.append(parameters)
         for folder in _subfolders(system):
             name = os.path.basename(folder)
             if place.flat:
@@ -193,9 +188,8 @@ def _set(folder: str, system: str, scaling: str) -> SetPlace:
     known = {*place.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
     place.others = [path for path in _entries(folder) if path not in known]
     place.power = _power(folder)
-    scaling_file, parameters = (os.path.join(folder, name) for name in (SCALING_FILE, PARAMETERS_FILE))
-    place.scaling_file = scaling_file if os.path.isfile(scaling_file) else ""
-    place.parameters = parameters if os.path.isfile(parameters) else ""
+    scaling_file = os.path.join(folder, SCALING_FILE)
+    place.scaling_file = scaling_file if os.path.lexists(scaling_file) else ""
     return place
 
 

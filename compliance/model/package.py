@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compliance.model.finding import Finding, worst
 from compliance.model.package_files import PackageEntry
+from compliance.model.parameters import Bypass
 from compliance.model.result_set import ResultSet
 from compliance.model.system import SystemDescription
+from compliance.model.waivers import Waiver
 
 
 @dataclass(slots=True)
@@ -16,7 +19,8 @@ class Package:
     """One organisation's folder.
 
     flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
-    expected there. contents: every file, folder and link below the root.
+    expected there. contents: every file, folder and link below the root. bypasses: lines of its parameter files that
+    ask to leave checks out.
     """
 
     root: str
@@ -29,7 +33,7 @@ class Package:
     unexpected: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     contents: list[PackageEntry] = field(default_factory=list)
-    parameters: list[tuple[str, int, str]] = field(default_factory=list)
+    bypasses: list[Bypass] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def path(self, entry: PackageEntry) -> str:
@@ -49,8 +53,9 @@ class Package:
 
 @dataclass(slots=True)
 class Submissions:
-    """Everything checked in one call: packages, perhaps of several rounds."""
+    """Everything checked in one call: packages, perhaps of several rounds; and the waivers that were given."""
 
     packages: list[Package]
     sets: list[ResultSet]
     profile: str
+    waivers: Mapping[str, Waiver] = field(default_factory=dict)

@@ -10,6 +10,8 @@ from common.values import identity, is_stated, plain
 from compliance.logs.run import Run
 from compliance.model.finding import Finding, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
+from compliance.model.parameters import Bypass
+from compliance.model.scaling import Scaling
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 from compliance.model.system import SystemDescription
 
@@ -26,7 +28,9 @@ class ResultSet:
     variant: of most of its logs, "mini" or "full".
     loose: the folder is not part of a submission; the number of runs and the like are then only notes.
     power: the power files by result (result_1, …), None if no power was measured.
-    committee_factor: from scaling.json, read and shown, never written. waiver: reason of an RCP waiver.
+    scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
+    bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
+    officially_bypassed: the checks that the official tool leaves out on such a line; empty in the profile strict.
     """
 
     folder: str
@@ -46,8 +50,10 @@ class ResultSet:
     description: SystemDescription | None = None
     loose: bool = False
     power: dict[str, PowerPlace] | None = None
-    committee_factor: float | None = None
+    scaling_file: Scaling | None = None
     waiver: str = ""
+    bypasses: list[Bypass] = field(default_factory=list)
+    officially_bypassed: frozenset[str] = frozenset()
     findings: list[Finding] = field(default_factory=list)
     convergence: Verdict | None = None
     official_convergence: Verdict | None = None
@@ -78,6 +84,17 @@ class ResultSet:
     def verdict(self) -> str:
         """PASS, WARN, INCOMPLETE or FAIL of the set as a whole; one run of a time-to-train result may fail."""
         return worst(self.findings)
+
+    @property
+    def fails_convergence(self) -> bool:
+        """Whether it fails the convergence test, waived or not."""
+        verdict = self.convergence if self.strict else self.official_convergence
+        return verdict is not None and not verdict.passed
+
+    @property
+    def committee_factor(self) -> float | None:
+        """The committee's factor on the score; None without a scaling.json that has one."""
+        return self.scaling_file.factor if self.scaling_file else None
 
     @property
     def missing_runs(self) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from common.values import is_number
 
@@ -34,6 +34,15 @@ _PLACEHOLDER = re.compile(
 def is_placeholder(text: str) -> bool:
     """Tell whether a text is a placeholder."""
     return _PLACEHOLDER.search(text) is not None
+
+
+FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
+"""Letters for Unicode that nobody sees."""
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether a text has no visible letter or digit: empty, blanks, zero-width spaces, only dots."""
+    return not any(sign.isalnum() and sign not in FILLERS for sign in text)
 
 
 @dataclass(slots=True)
@@ -64,6 +73,13 @@ class SystemDescription:
             return int(value)
         found = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
         return int(found.group(1)) if found else None
+
+    def states_number(self, name: str) -> bool:
+        """Tell whether a field holds a number, be it one that `count` cannot give, such as one of 400 digits."""
+        value = self.fields.get(name)
+        if isinstance(value, str):
+            return re.match(r"\s*[-+]?\d", value) is not None
+        return isinstance(value, int | float) and not isinstance(value, bool)
 
     @property
     def scale(self) -> int | None:

@@ -79,6 +79,11 @@ class Verdict:
     submission_mean: float | None = None
     normalization: float = 1.0
 
+    @property
+    def may_be_bypassed(self) -> bool:
+        """Whether the official tool lets the result pass if the submitter asks for the bypass."""
+        return self.official_message.startswith(("RCP found", "RCP Interpolation", "Missing RCP"))
+
 
 @dataclass(frozen=True, slots=True)
 class _Match:

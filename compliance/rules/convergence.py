@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from common.reference import since
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, SetRule, show
+from compliance.model.waivers import unused
+from compliance.rule import STRICT, SetRule, SubmissionsRule, show
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict
@@ -49,12 +51,14 @@ class Convergence(SetRule):
         if results.missing_runs and verdict.case in JUDGED_BY_RUNS:
             yield self.skipped(results.folder, f"convergence not tested: {results.missing_runs} runs are missing")
             return
-        severity, waived = ERROR, ""
+        severity, more = ERROR, ""
         if results.waiver:
-            severity, waived = WARNING, f" (waived: {results.waiver})"
+            severity, more = WARNING, f" (waived: {results.waiver})"
         elif results.loose and verdict.case in ("too few runs", "insufficient convergence"):
             severity = NOTE
-        message = f"RCP test failed ({verdict.case}): {verdict.message}{waived}"
+        elif results.bypasses:
+            more = f" The submitter asked for the bypass ({results.bypasses[0]}); the committee's answer is --waivers."
+        message = f"RCP test failed ({verdict.case}): {verdict.message}{more}"
         yield self.found(results.folder, 0, message, "convergence not faster than the reference", severity=severity)
 
 
@@ -152,6 +156,55 @@ class CommitteeScaling(SetRule):
             message = f"scaling.json says {factor}, the convergence test gives {computed}"
             severity = WARNING if results.strict else NOTE
             yield self.found(results.folder, 0, message, "the factor of the convergence test", severity=severity)
+
+
+class WaiversUsed(SubmissionsRule):
+    """Every waiver names a result that is checked and needs it."""
+
+    id = "RCP06"
+    severity = WARNING
+    cite = "--waivers of this checker; training_rules.adoc#rcps"
+    differs = "the official tool has no waivers, only a bypass for all results at once"
+    why = "A waiver with a misspelled name waives nothing; one that is not needed hides a later change."
+    fix = "Correct the name, round/organisation/system/scaling/benchmark, or remove the line from the waiver file."
+    good = (
+        lambda package: package(),
+        lambda package: package(epochs=18).waive("3.0/Example/example_n64/strong/cosmoflow"),
+    )
+    bad = (
+        lambda package: package(epochs=18).waive("3.0/Exampel/example_n64/strong/cosmoflow"),
+        lambda package: package().waive("3.0/Example/example_n64/strong/cosmoflow"),
+    )
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        for waiver, message in unused(submissions.waivers, submissions.sets):
+            yield self.found(waiver.path, waiver.line, message, "the exact name of a result that fails RCP01")
+
+
+class ScalingFile(SetRule):
+    """A scaling.json, if present, can be read and has a factor of at least 1."""
+
+    id = "RCP07"
+    severity = WARNING
+    cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
+    profiles = (STRICT,)
+    differs = "the official summary crashes on a broken file, and multiplies the score by any number, also by 0.5"
+    why = "A factor of the committee that is not applied, or one that improves the score, makes the score wrong."
+    fix = 'Ask the committee for its file, {"scaling_factor": 1.05}; remove one that does not come from it.'
+    good = (lambda package: package(), lambda package: package().file("scaling.json", '{"scaling_factor": 1}'))
+    bad = (
+        lambda package: package().file("scaling.json", "1.05 (agreed)"),
+        lambda package: package().file("scaling.json", "[1.05]"),
+        lambda package: package().file("scaling.json", '{"factor": 1.05}'),
+        lambda package: package().file("scaling.json", '{"scaling_factor": NaN}'),
+        lambda package: package().file("scaling.json", '{"scaling_factor": 0.5}'),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        scaling = results.scaling_file
+        if scaling is not None and scaling.problem:
+            expected = '{"scaling_factor": a number of at least 1}'
+            yield self.found(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected)
 
 
 def _why_not(results: ResultSet) -> str:

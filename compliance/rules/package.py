@@ -11,7 +11,7 @@ from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
-from compliance.model.system import STATUSES, SystemDescription, is_placeholder
+from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rule import STRICT, PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
@@ -239,7 +239,7 @@ class DescriptionValues(PackageRule):
             if status and status not in STATUSES and not is_placeholder(status):
                 message = f"status in the system json is {show(fields['status'])}"
                 yield self.found(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
-            empty = [name for name in FIELDS if isinstance(fields.get(name), str) and not fields[name].strip()]
+            empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
             if needed:
                 yield self.found(path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING)
@@ -273,18 +273,22 @@ class NoBypass(PackageRule):
 
     id = "PKG11"
     severity = WARNING
-    cite = "package_checker of mlcommons/logging (package_checker_params)"
+    cite = "package_checker of mlcommons/logging (package_checker_params); verify_for_v3.0_hpc.sh"
     profiles = (STRICT,)
     differs = "the official tool obeys such a line if it is the last one and has no line ending"
     why = "Reviewers must see that a check was switched off."
     fix = "Remove the file and pass --waivers with a reason that the committee has agreed to."
-    good = (lambda package: package(),)
-    bad = (lambda package: package().file("package_checker_params", "rcp-bypass\n"),)
+    good = (lambda package: package(), lambda package: package().file("package_checker_params", "# no bypass\n"))
+    bad = (
+        lambda package: package().file("package_checker_params", "rcp-bypass\n"),
+        lambda package: package().replace("package_checker_params", b"rcp_bypass\n"),
+        lambda package: package().replace("results/Package_Checker_Params.txt", b"--Seed Checker Bypass"),
+    )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for path, line, text in package.parameters:
-            message = f"asks to switch off a check: {show(text)}; not obeyed"
-            yield self.found(path, line, message, "no such line")
+        for bypass in package.bypasses:
+            message = f"asks to switch off a check: {show(bypass.text)}; not obeyed"
+            yield self.found(bypass.path, bypass.line, message, "no such line")
 
 
 def readable(package: Package) -> Iterator[SystemDescription]:

@@ -11,7 +11,7 @@ from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.model.finding import NOTE, Finding
-from compliance.model.system import is_placeholder
+from compliance.model.system import is_blank, is_placeholder
 from compliance.rule import STRICT, Case, LogRule, show
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
@@ -45,7 +45,7 @@ class Submission(LogRule):
     bad = (
         lambda log: log().drop("submission_org"),
         lambda log: log().set("submission_org", ""),
-        lambda log: log().set("submission_org", "\u200b"),
+        lambda log: log().set("submission_org", "\u200b\u2060"),
         lambda log: log().set("submission_platform", ""),
         lambda log: log().set("submission_division", "Closed"),
         lambda log: log().set("submission_status", "available"),
@@ -68,7 +68,7 @@ class Submission(LogRule):
     def _named(case: Case) -> Check:
         if not case.strict:
             return Check("not empty", lambda value: value != "")
-        return Check("a name", lambda value: any(map(str.isalnum, value)))
+        return Check("a name", lambda value: isinstance(value, str) and not is_blank(value))
 
 
 class KnownBenchmark(LogRule):

@@ -14,7 +14,7 @@ from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
-from compliance.model.system import STATUSES, is_placeholder
+from compliance.model.system import STATUSES, SystemDescription, is_placeholder
 from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
 
@@ -129,6 +129,7 @@ class DescribedSystem(SetRule):
     bad = (
         lambda package: package().system(status="Available Cloud"),
         lambda package: package().system(number_of_nodes="512"),
+        lambda package: package().system(number_of_nodes="1" + "0" * 400),
         lambda package: package().system(accelerators_per_node="8"),
         lambda package: package().system(submitter="Somebody Else"),
         lambda package: package().system(status="cloud"),
@@ -173,6 +174,7 @@ class DescribedSystem(SetRule):
         assert description is not None
         nodes, accelerators = description.count("number_of_nodes"), description.count("accelerators_per_node")
         if nodes is None or accelerators is None:
+            yield from self._unusable(results, description)
             return
         for scale, runs in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
             run = next(runs)
@@ -187,6 +189,18 @@ class DescribedSystem(SetRule):
             expected = f"{nodes} nodes with {accelerators} accelerators"
             yield self.found(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
             return
+
+    def _unusable(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
+        """Yield a finding for each count that the description does not give in a way that can be compared."""
+        for name in ("number_of_nodes", "accelerators_per_node"):
+            if description.count(name) is not None or name not in description.fields:
+                continue
+            stated = show(description.fields[name])
+            if description.states_number(name):
+                message = f"{name} in the system description is {stated}, which no log can agree with"
+                yield self.found(description.path, 0, message, "the number of the logs", name)
+            else:
+                yield self.skipped(results.folder, f"logs not compared with {name} of the system: it is {stated}")
 
 
 class FitsSystem(SetRule):

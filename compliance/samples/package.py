@@ -32,6 +32,7 @@ class SamplePackage:
         self.scaling: str = runs.get("scaling", "strong")
         self.files: dict[str, Content] = {}
         self.links: dict[str, str] = {}
+        self.waivers: dict[str, str] = {}
         self.folder = self._folder(self.scaling)
         self._count = runs.get("runs", REFERENCES[benchmark].runs)
         self._epochs = runs.get("epochs")
@@ -166,6 +167,11 @@ class SamplePackage:
     def link(self, name: str, target: str) -> Self:
         """Add a symbolic link, relative to the result folder."""
         self.links[posixpath.normpath(posixpath.join(self.folder, name))] = target
+        return self
+
+    def waive(self, name: str, reason: str = "agreed in review") -> Self:
+        """Check the package with a waiver of this name."""
+        self.waivers[name] = reason
         return self
 
     def replace(self, path: str, content: bytes) -> Self:

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS
-from compliance.cli import add_rules_option, round_name
+from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.words import clean
@@ -49,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     rounds = "{" + ",".join(ROUNDS) + "}"
     parser.add_argument("--round", type=round_name, metavar=rounds, help="round of the rules (default: detected)")
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    add_profile_option(parser)
+    add_waivers_option(parser)
     add_rules_option(parser)
     parser.add_argument("--title", default="", help="heading of the page")
     return parser
@@ -62,7 +64,14 @@ def _run(given: argparse.Namespace) -> int:
         raise UsageError(f"-o {given.output} is a folder; name a file in it, such as report.html")
     if os.path.lexists(given.output) and not given.force:
         raise UsageError(f"{given.output} exists; --force replaces a page of this command")
-    options = Options(round=given.round, allow_mini=given.allow_mini, progress=sys.stderr.isatty(), details=True)
+    options = Options(
+        profile=given.profile,
+        round=given.round,
+        allow_mini=given.allow_mini,
+        waivers=given.waivers,
+        progress=sys.stderr.isatty(),
+        details=True,
+    )
     report = check_paths(given.paths, options)
     if not report.runs:
         print(

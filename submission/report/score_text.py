@@ -132,5 +132,9 @@ def _convergence(results: ResultSet) -> Iterator[str]:
     verdict = convergence_of(results)
     if verdict is not None:
         yield f"Convergence: {verdict.message}"
+    if verdict is None or verdict.passed:
+        return
     if results.waiver:
         yield f"A failed convergence test is waived: {results.waiver}"
+    elif results.bypasses:
+        yield f"The submitter asked to bypass this test: {results.bypasses[0]}"

@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS
-from compliance.cli import add_rules_option, refuse_to_overwrite, round_name, write_text
+from compliance.cli import (
+    add_profile_option,
+    add_rules_option,
+    add_waivers_option,
+    refuse_to_overwrite,
+    round_name,
+    write_text,
+)
+from compliance.model.waivers import unused
+from compliance.options import Options
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary
-from submission.summary.rows import NoResultsError, differences, read_rows
+from submission.summary.rows import NoResultsError, differences, read_report, rows
 from submission.text_table import output_width
 
 EXAMPLES = """\
@@ -44,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
     parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    add_profile_option(parser)
+    add_waivers_option(parser)
     add_rules_option(parser)
     parser.add_argument(
         "--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table"
@@ -53,8 +65,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _summarise(given: argparse.Namespace) -> int:
-    found = read_rows(given.paths, given.round, given.allow_mini)
-    previous = read_rows(given.previous, None, given.allow_mini) if given.previous else []
+    options = Options(
+        given.profile, given.round, allow_mini=given.allow_mini, waivers=given.waivers, progress=sys.stderr.isatty()
+    )
+    reports = [read_report(given.paths, options)]
+    if given.previous:
+        reports.append(read_report(given.previous, replace(options, round=None)))
+    for waiver, message in unused(given.waivers, [results for report in reports for results in report.sets]):
+        print(f"warning: {waiver.path}, line {waiver.line}: {message}", file=sys.stderr)
+    found, previous = rows(reports[0]), rows(reports[1]) if given.previous else []
     changes = differences(previous, found) if previous else []
     if given.format == "csv":
         _write_tables(csv_summary(found, changes), given)

@@ -50,7 +50,7 @@ RESULT_COLUMNS: Final = (
     *("accelerator", "accelerators", "framework", "benchmark", "mini", "batch_size"),
 )
 RUN_COLUMNS: Final = (
-    *("convergence", "convergence_unit", "rcp", "rcp_factor", "staging_minutes", "energy_joules"),
+    *("convergence", "convergence_unit", "rcp", "rcp_factor", "waiver", "bypass", "staging_minutes", "energy_joules"),
     *("runs", "required_runs", "incomplete", "run_minutes", "verdict"),
     *("staging_clock", "time_with_staging_minutes", "time_without_staging_minutes"),
 )
@@ -71,6 +71,7 @@ CSV_COLUMNS: Final = {
 CSV_DIFFERENCES: Final = (
     *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
     *("before_with_staging", "now_with_staging"),
+    *("before_waived", "now_waived"),
 )
 
 
@@ -137,9 +138,13 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if any(row.mini for row in rows):
         found.append("(mini): a result on a mini problem, not an MLPerf result")
     for row in rows:
+        name = clean("/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark))))
         if row.incomplete:
-            name = "/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark)))
-            found.append(f"INCOMPLETE: {clean(name)} has {row.incomplete}")
+            found.append(f"INCOMPLETE: {name} has {row.incomplete}")
+        if row.waiver:
+            found.append(f"waived: {name} fails the convergence test, which does not count: {clean(row.waiver)}")
+        elif row.bypass:
+            found.append(f"bypass: {name} fails the convergence test; the submitter asked for it ({clean(row.bypass)})")
     return found
 
 
@@ -159,8 +164,8 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
         (
             clean(change.organisation),
             change.scaling,
-            _score(change.before, change.unit),
-            _score(change.now, change.unit),
+            _score(change.before, change.unit, change.before_waived),
+            _score(change.now, change.unit, change.now_waived),
             *(_with_staging(change) if apart else ()),
             "–" if change.speedup is None else f"{change.speedup:.3g}×",
         )
@@ -180,9 +185,9 @@ def _with_staging(change: Difference) -> tuple[str, str]:
     return _score(change.before_with_staging, change.unit), _score(change.now_with_staging, change.unit)
 
 
-def _score(value: float | None, unit: str) -> str:
+def _score(value: float | None, unit: str, waived: bool = False) -> str:
     number = minutes(value) if unit == "min" else f"{value:.4g}" if value is not None else "–"
-    return number if value is None else f"{number} {unit}"
+    return number if value is None else f"{number} {unit}{' (waived)' if waived else ''}"
 
 
 def _benchmark(shown: Row | Difference) -> str:

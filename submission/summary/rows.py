@@ -6,7 +6,6 @@ All numbers come from the report of `compliance.engine.check_paths`, so that the
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,7 +42,8 @@ class Row:
     committee's factor. staging_minutes: mean of the runs; staging_clock: whether it lies "in" the time of the score or
     "out" of it; time_with_staging_minutes, time_without_staging_minutes: see `compliance.model.score`.
     instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
-    incomplete: such as "1 of 10 runs", "" if complete.
+    waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
+    submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
     """
 
     verdict: str
@@ -74,6 +74,8 @@ class Row:
     convergence_unit: str = "epochs"
     rcp: str = ""
     rcp_factor: float | None = None
+    waiver: str = ""
+    bypass: str = ""
     normalised: float | None = None
     scaled: float | None = None
     staging_minutes: float | None = None
@@ -107,21 +109,21 @@ class NoResultsError(ValueError):
     """The paths contain no result; the message says what was expected."""
 
 
-def read_rows(paths: Sequence[str], round_: str | None, allow_mini: bool) -> list[Row]:
-    """Return the rows of all results below the paths.
+def read_report(paths: Sequence[str], options: Options) -> Report:
+    """Return the report on the results below the paths.
 
     Raises NoResultsError if there are none, UsageError for a path that does not exist.
     """
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
-    found = rows(check_paths(paths, Options(round=round_, allow_mini=allow_mini, progress=sys.stderr.isatty())))
-    if not found:
+    report = check_paths(paths, options)
+    if not report.sets:
         raise NoResultsError(
             f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
             "logs of several runs; for a single log use python -m compliance.check"
         )
-    return found
+    return report
 
 
 def rows(report: Report) -> list[Row]:
@@ -194,6 +196,8 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "rcp": convergence_text(results).removeprefix("RCP "),
         "rcp_factor": factor,
+        "waiver": results.waiver if verdict and not verdict.passed else "",
+        "bypass": str(results.bypasses[0]) if results.bypasses and verdict and not verdict.passed else "",
         "convergence": verdict.submission_mean if verdict else None,
         "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
         "energy_joules": results.energy_joules,
@@ -236,7 +240,8 @@ class Difference:
 
     before, now: their scores in minutes (less is better) or models per minute, normalised if possible; None without
     a passing result. before_with_staging, now_with_staging: the same with all staging in the time. speedup: of
-    the latter, above 1 if now is better.
+    the latter, above 1 if now is better. before_waived, now_waived: whether the result passes only because its
+    convergence test is waived.
     """
 
     organisation: str
@@ -249,6 +254,8 @@ class Difference:
     now: float | None
     before_with_staging: float | None = None
     now_with_staging: float | None = None
+    before_waived: bool = False
+    now_waived: bool = False
 
     @property
     def speedup(self) -> float | None:
@@ -272,12 +279,15 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
         unit = "models/min" if scaling == WEAK else "min"
         name = names.get(organisation, organisation)
         of_before, of_now = before.get(key, (None, None)), now.get(key, (None, None))
-        scores = {
-            **{"before": of_before[0], "now": of_now[0]},
-            **{"before_with_staging": of_before[1], "now_with_staging": of_now[1]},
-        }
-        found.append(Difference(name, benchmark, scaling, division, mini, unit, **scores))
+        scores = (of_before[0], of_now[0], of_before[1], of_now[1])
+        waived = (_waived(previous, of_before[0]), _waived(rows, of_now[0]))
+        found.append(Difference(name, benchmark, scaling, division, mini, unit, *scores, *waived))
     return found
+
+
+def _waived(rows: Iterable[Row], score: float | None) -> bool:
+    """Tell whether a best score is that of a result with a waiver."""
+    return score is not None and any(row.waiver and row.score == score for row in rows)
 
 
 def _best(rows: Iterable[Row]) -> dict[Key, tuple[float | None, float | None]]:

@@ -78,11 +78,11 @@ def test_ignored_findings_are_counted_with_their_reason(logs, capsys):
 
 
 def test_waivers_need_reasons(logs, capsys):
-    (logs / "waivers.yaml").write_text("a/strong/cosmoflow: ''\n")
+    (logs / "waivers.yaml").write_text("3.0/Example/a/strong/cosmoflow: ''\n")
     with pytest.raises(SystemExit):
         main(["good.txt", "--waivers", "waivers.yaml"])
     assert "expected a reason as text" in capsys.readouterr().err
-    (logs / "waivers.yaml").write_text("example_n64/strong/cosmoflow: agreed on 1 May\n")
+    (logs / "waivers.yaml").write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n")
     SamplePackage(epochs=18).write("Example")
     assert main(["Example", "--waivers", "waivers.yaml"]) == 0
     assert "agreed on 1 May" in capsys.readouterr().out

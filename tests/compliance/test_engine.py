@@ -82,7 +82,9 @@ def test_a_broken_rule_is_an_error_not_silence(rule, tmp_path, monkeypatch):
 def test_a_waiver_turns_the_convergence_error_into_a_warning_with_its_reason(tmp_path):
     package = SamplePackage(epochs=18).write(tmp_path / "Example")
     assert check_paths([package], Options()).verdict == "FAIL"
-    report = check_paths([package], Options(waivers={"example_n64/strong/cosmoflow": "new reference agreed"}))
+    report = check_paths(
+        [package], Options(waivers={"3.0/Example/example_n64/strong/cosmoflow": "new reference agreed"})
+    )
     assert report.verdict == "WARN"
     assert any("waived: new reference agreed" in finding.message for finding in report.findings)
 

@@ -24,6 +24,7 @@ from compliance.model.finding import Finding
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
+from compliance.model.scaling import Scaling
 from compliance.rcp.judge import judge, load_points
 from compliance.rule import RULES
 from compliance.samples.log import SampleLog
@@ -220,7 +221,7 @@ def test_text_shows_ignored_findings_with_their_reason(tolerated):
 
 def test_text_tables_hold_the_scores_and_only_columns_with_entries():
     weak = result("weak")
-    results = result(committee_factor=1.5)
+    results = result(scaling_file=Scaling("scaling.json", 1.5))
     results.score = score.time_to_train(results.runs, committee_factor=results.committee_factor)
     text = FORMATS["text"](report_of(results, weak), STYLE)
     times, rates = text.split("Time to train (strong scaling)")[1].split("Throughput (weak scaling)")

@@ -35,7 +35,8 @@ def found_by_log_rule(rule: type[Rule], example, profile: str = "strict") -> lis
 
 def found_by_package_rule(rule: type[Rule], example, folder, profile: str = "strict") -> list:
     package = example(SamplePackage)
-    report = check_paths([package.write(folder)], Options(profile=profile, round=package.round))
+    options = Options(profile=profile, round=package.round, waivers=package.waivers)
+    report = check_paths([package.write(folder)], options)
     return [finding for finding in report.findings if finding.rule == rule.id and finding.severity != "skipped"]
 
 

@@ -134,6 +134,20 @@ def test_a_rejected_run_is_marked_and_explained(tmp_path):
     assert "result_3.txt:148" in page.text and '"key": "eval_error", "value": 0.2' in page.text, "an excerpt"
 
 
+def test_a_waiver_and_a_bypass_are_shown_with_their_reasons(tmp_path):
+    package = SamplePackage(epochs=18).replace("package_checker_params", b"rcp_bypass").write(tmp_path / "Example")
+    waivers, output = tmp_path / "waivers.yaml", tmp_path / "report.html"
+    command = [package, "-o", str(output), "--force"]
+    assert main(command) == 0
+    page = output.read_text()
+    assert "bypass asked for" in page and "package_checker_params line 1: rcp_bypass" in page
+    waivers.write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n3.0/Exmple/x/weak/oc20: why\n")
+    assert main([*command, "--waivers", str(waivers)]) == 0
+    page = output.read_text()
+    assert "waived: agreed on 1 May (converges too fast)" in page and "bypass asked for" not in page
+    assert "this waiver names no result that was checked: 3.0/Exmple/x/weak/oc20" in page
+
+
 def test_many_instances_are_drawn_as_a_distribution(tmp_path):
     page = page_of(tmp_path, SamplePackage("deepcam", scaling="weak", runs=40).together())
     check_form(page)

@@ -221,6 +221,51 @@ def test_text_is_the_same_each_time(folder):
     assert json_summary(rows(report)) == json_summary(rows(check(folder)))
 
 
+# -- waivers -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waivers(folder, tmp_path):
+    SamplePackage(epochs=18).replace("package_checker_params", b"rcp_bypass").write(folder)
+    path = tmp_path / "waivers.yaml"
+    path.write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n3.0/Exmple/x/weak/oc20: why\n")
+    return str(path)
+
+
+def test_a_waived_result_has_its_score_again_marked_with_the_reason(folder, waivers, capsys):
+    before = str(SamplePackage().write(folder.parent.parent / "before" / "Example"))
+    command = [str(folder), "--previous", before]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "FAIL" in out and "bypass: Example/example_n64/strong/cosmoflow" in out and "rcp_bypass" in out
+    assert "(waived)" not in out
+    assert main([*command, "--waivers", waivers]) == 0
+    out, error = capsys.readouterr()
+    assert "FAIL" not in out and "agreed on 1 May" in out and "min (waived)" in out
+    assert error.startswith(f"warning: {waivers}, line 2: this waiver names no result") and error.count("\n") == 1
+
+
+def test_a_waiver_is_in_the_formats_for_programs(folder, waivers, capsys):
+    assert main([str(folder), "--waivers", waivers, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert (row["verdict"], row["waiver"]) == ("WARN", "agreed on 1 May")
+    assert row["rcp"] == "waived: agreed on 1 May (converges too fast)"
+
+
+def test_a_broken_file_of_waivers_is_wrong_use(folder, waivers, tmp_path, capsys):
+    (tmp_path / "waivers.yaml").write_text("flow: because\n")
+    with pytest.raises(SystemExit) as stop:
+        main([str(folder), "--waivers", waivers])
+    assert stop.value.code == 2 and "waivers.yaml, line 1: 'flow' names no result" in capsys.readouterr().err
+
+
+def test_the_summary_by_the_official_profile(folder, capsys):
+    SamplePackage().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)).write(folder)
+    for profile, verdict in (("strict", "FAIL"), ("official", "PASS")):
+        assert main([str(folder), "--profile", profile, "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["results"][0]["verdict"] == verdict
+
+
 # -- the previous round -------------------------------------------------------------------------------------
 
 

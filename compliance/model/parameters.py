@@ -1,0 +1,91 @@
+"""Parameter files of the official package checker: which lines ask to leave a check out. They are read, never run.
+
+The official tool obeys `rcp-bypass` and `seed-checker-bypass` in the folders of a system and of a result, if it is the
+last line and has no line ending. Published files hold `rcp_bypass` at the top of the organisation's folder, where a
+script of the round passes each line to the tool as an option.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import unicodedata
+from typing import Final, NamedTuple
+
+from compliance.model.layout import PARAMETERS_FILE
+from compliance.model.package_files import FILE, LINK, PackageEntry
+
+RCP_BYPASS: Final = "rcp-bypass"
+SEED_BYPASS: Final = "seed-checker-bypass"
+MAX_BYTES: Final = 64 << 10
+_NO_LETTERS: Final = re.compile("[^a-z]+")
+
+
+class Bypass(NamedTuple):
+    """A line that asks to leave a check out. folder, name: of the file, both relative to the organisation's folder."""
+
+    path: str
+    line: int
+    text: str
+    folder: str
+    name: str
+
+    @property
+    def about_convergence(self) -> bool:
+        """Whether the line means the convergence test."""
+        return "rcp" in _letters(self.text)
+
+    def covers(self, folder: str) -> bool:
+        """Tell whether a folder, relative to the organisation's, lies below that of the file."""
+        return not self.folder or folder == self.folder or folder.startswith(self.folder + "/")
+
+    def __str__(self) -> str:
+        return f"{self.name} line {self.line}: {self.text}"
+
+
+class ParameterFile(NamedTuple):
+    """A parameter file. obeyed: what the official tool would leave out if it read the file."""
+
+    folder: str
+    exact: bool
+    asked: tuple[Bypass, ...]
+    obeyed: frozenset[str]
+
+
+def read_parameters(root: str, contents: list[PackageEntry]) -> list[ParameterFile]:
+    """Return all parameter files in an organisation's folder, in whatever letter case and place."""
+    wanted = _letters(PARAMETERS_FILE)
+    named = (entry for entry in contents if entry.kind in (FILE, LINK) and "hecker" in entry.name.lower())
+    return [_read(root, entry) for entry in named if _letters(entry.name).startswith(wanted)]
+
+
+def _read(root: str, entry: PackageEntry) -> ParameterFile:
+    path = os.path.join(root, entry.path)
+    text = _text(path)
+    lines = text.split("\n")
+    asked = tuple(
+        Bypass(path, number, line.strip(), entry.folder, entry.path)
+        for number, line in enumerate(lines, 1)
+        if "bypass" in _letters(line) and not line.lstrip().startswith("#")
+    )
+    obeyed = frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS}
+    return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, asked, obeyed)
+
+
+def _text(path: str) -> str:
+    """Return the beginning of a file, every line ending a line feed; "" for what is not a readable regular file."""
+    if not os.path.isfile(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES)
+    except OSError:
+        return ""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return re.sub("\r\n?", "\n", data.decode("utf-16" if wide else "utf-8", "replace"))
+
+
+def _letters(text: str) -> str:
+    """Return the ASCII letters of a text, in lower case: equal for rcp_bypass, --RCP-BYPASS and 'rcp bypass'."""
+    return _NO_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())

@@ -1,0 +1,141 @@
+"""Waivers of the review committee: which result may fail the convergence test, and why.
+
+A waiver file is YAML (or JSON) with a line for each waived result, named exactly:
+
+    3.0/Example University/example_n64/strong/cosmoflow: new reference runs are agreed on
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from common.command import UsageError
+from common.reference import ROUNDS
+from compliance.benchmarks import benchmarks_of
+from compliance.model.layout import STRONG, WEAK
+from compliance.model.result_set import ResultSet
+
+FORM: Final = "round/organisation/system/scaling/benchmark"
+EXAMPLE: Final = "3.0/Example/example_n64/strong/cosmoflow"
+PARTS: Final = len(FORM.split("/"))
+MAX_BYTES: Final = 1 << 20
+
+
+class Waiver(NamedTuple):
+    """Why the convergence test of one result is waived, and where that is said: a file and line, "" if in no file."""
+
+    reason: str
+    path: str = ""
+    line: int = 0
+
+
+def waiver_name(results: ResultSet) -> str:
+    """Return the name by which a waiver means this result; "" for logs outside of a submission."""
+    if not results.system:
+        return ""
+    benchmark = results.benchmark or results.folder_benchmark
+    return "/".join((results.round, results.organisation, results.system, results.scaling, benchmark))
+
+
+def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator[tuple[Waiver, str]]:
+    """Yield each waiver that changes no verdict of these results, and why."""
+    named: dict[str, bool] = {}  # whether a result of this name needs a waiver
+    for results in sets:
+        name = waiver_name(results)
+        named[name] = named.get(name, False) or results.fails_convergence
+    for name, waiver in waivers.items():
+        if name not in named:
+            yield waiver, f"this waiver names no result that was checked: {name}{_meant(name, named)}"
+        elif not named[name]:
+            yield waiver, f"this waiver is not needed: {name} has not failed the convergence test"
+
+
+def checked(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
+    """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
+    found = {}
+    for name, waiver in waivers.items():
+        if problem := _problem(name, waiver.reason if isinstance(waiver, Waiver) else waiver):
+            raise UsageError(f"waiver: {problem}")
+        found[name] = waiver if isinstance(waiver, Waiver) else Waiver(waiver)
+    return found
+
+
+def read_waivers(path: str) -> dict[str, Waiver]:
+    """Return the waivers of a file by the name of their result; raise UsageError with file and line if it is broken."""
+    import yaml  # only with --waivers
+
+    text = _text(path)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{path}, line {line}: the waivers are not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        raise UsageError(f"{path}: the waivers are not valid YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise UsageError(f"{path}, line 1: the waivers are nested too deeply; expected lines {FORM}: reason") from None
+    return dict(_entries(root, path))
+
+
+def _entries(root: Any, path: str) -> Iterator[tuple[str, Waiver]]:
+    """Yield name and waiver of each line of the file."""
+    if root is None or root.id != "mapping" or not root.value:
+        line = root.start_mark.line + 1 if root else 1
+        raise UsageError(f"{path}, line {line}: this is not a list of waivers; expected lines {FORM}: reason")
+    lines: dict[str, int] = {}
+    for key, value in root.value:
+        name, line = _word(key), key.start_mark.line + 1
+        if problem := _problem(name, _word(value)):
+            raise UsageError(f"{path}, line {line}: {problem}")
+        if name in lines:
+            raise UsageError(f"{path}, line {line}: {name} is waived twice; first in line {lines[name]}")
+        lines[name] = line
+        yield name, Waiver(_word(value).strip(), path, line)
+
+
+def _word(node: Any) -> Any:
+    """Return the text of a YAML node; None if it is something else, such as a number or a list."""
+    return node.value if node.tag == "tag:yaml.org,2002:str" else None
+
+
+def _text(path: str) -> str:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UsageError(f"{path}: the waivers must be a regular file")
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageError(f"{path}: cannot read the waivers: the file is larger than {MAX_BYTES >> 20} MiB")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read the waivers: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: the waivers are not UTF-8: byte {error.start}") from None
+
+
+def _problem(name: Any, reason: Any) -> str:
+    """Return what is wrong with an entry, "" if nothing is."""
+    if not isinstance(name, str) or len(parts := name.split("/")) != PARTS or not all(parts):
+        return f"{str(name)[:80]!r} names no result; expected {FORM}, such as {EXAMPLE}"
+    round_, _, _, scaling, benchmark = parts
+    for what, word, known in (
+        ("round", round_, ROUNDS),
+        ("scaling", scaling, (STRONG, WEAK)),
+        ("benchmark", benchmark, tuple(benchmarks_of(round_) if round_ in ROUNDS else ())),
+    ):
+        if word not in known:
+            return f"{name!r}: there is no {what} {word!r}{_meant(word, known)}; known are {', '.join(known)}"
+    if not isinstance(reason, str) or not reason.strip():
+        return f"{name}: expected a reason as text; write {name}: why"
+    return ""
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Return `, did you mean …?` if a known word is close."""
+    import difflib  # only a name that is wrong pays for it
+
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 DISTRIBUTION: Final = "mlperf-hpc-suite"
-EXTRAS: Final = {"common": "[train]", "compliance": ""}
+EXTRAS: Final = {"common": "[train]", "compliance": "", "submission": ""}
 """The extra that the commands of a package need; a benchmark's own has the name of its package."""
 
 
@@ -29,7 +29,7 @@ def missing_extra(error: BaseException, module: str) -> str | None:
     extra = EXTRAS.get(package, f"[{package}]")
     checkout = Path(__file__).parent.parent
     source = checkout if (checkout / "setup.cfg").exists() else DISTRIBUTION
-    return f"{module} needs {name}: pip install '{source}{extra}'"
+    return f"{module.removesuffix('.__main__')} needs {name}: pip install '{source}{extra}'"
 
 
 def explain_missing(package: str) -> None:

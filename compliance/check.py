@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     add_waivers_option(what)
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
-    rules.add_argument("--select", action="append", default=[], metavar="ID,…", help="only these ids or prefixes")
+    rules.add_argument("--select", action="append", default=[], metavar="ID,...", help="only these ids or prefixes")
     rules.add_argument("--ignore", action="append", default=[], metavar="ID=REASON", help="leave a rule out")
     rules.add_argument("--explain", metavar="ID", help="explain a rule and stop")
     rules.add_argument("--list-rules", action="store_true", help="list all rules, or those of --select, and stop")

@@ -105,10 +105,10 @@ class Synthesize(Synthesis):
 
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of universes."""
-        made.add_argument("--prior", choices=PRIORS, help="original: ±10 %% as published; wide: as in the mini problem")
+        made.add_argument("--prior", choices=PRIORS, help="original: +-10 %% as published; wide: as in the mini problem")
         made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
         made.add_argument(
-            "--subvolumes", type=positive, metavar="K", help="cut each universe of K·N voxels per side into K³ samples"
+            "--subvolumes", type=positive, metavar="K", help="cut each universe of K*N voxels per side into K^3 samples"
         )
         made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
         made.add_argument(

@@ -132,7 +132,7 @@ def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
         )
     if not rest or rest[0] not in known:
         what = f"{rest[0]!r} is not a benchmark{_hint(rest[0], known)}" if rest else "a benchmark is missing"
-        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(known)}}} …")
+        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(known)}}} ...")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 

@@ -17,6 +17,8 @@ from compliance.formats.markdown import code, escaped
 GAP: Final = "  "
 MIN_COLUMN: Final = 8
 """Characters below which no column is cut."""
+CUT: Final = "..."
+"""What stands for the part of a text that is cut, on terminals without UTF-8, too."""
 FORMULA: Final = ("=", "+", "-", "@")
 """First characters of a formula in a spreadsheet."""
 
@@ -87,8 +89,9 @@ def shortened(text: str, width: int) -> str:
     """Return the text cut to `width` characters in the middle, because long names differ at their ends."""
     if len(text) <= width:
         return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+    kept = max(width - len(CUT), 0)
+    tail = kept // 2
+    return f"{text[: kept - tail]}{CUT}{text[len(text) - tail :]}"
 
 
 def markdown_text(table: TextTable) -> str:

@@ -1,11 +1,12 @@
 """The report as Markdown for pull-request comments and $GITHUB_STEP_SUMMARY.
 
-Text from logs is in <code> with its punctuation as entities, so that it cannot be markup, a link or a mention.
-The length stays below GitHub's limit for a comment (65,536 characters).
+Text from logs is in a code span, or if it has signs that could end one, in <code> with these signs as entities: it
+cannot be markup, a link or a mention. The length stays below GitHub's limit for a comment (65,536 characters).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
 SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "INCOMPLETE": "⏳ INCOMPLETE", "FAIL": "❌ FAIL"}
 HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}
-ENTITIES = {ord(sign): f"&#{ord(sign)};" for sign in "&<>|`*_~[]\\!@#:\"'$"}
+MARKUP = re.compile(r"[&<>|`*~\[\]\\@#$]|:(?=\S)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""Signs that can be markup; a colon only inside a link or an emoji, an underline only at the ends of a word."""
+NOT_IN_CODE = frozenset("&<>|`@\\")
 MOST_TEXTS = 20
 MOST_LOGS = 100
 MOST_CHARACTERS = 60_000
@@ -78,13 +81,16 @@ def _fitting(blocks: list[str], details: Iterable[str]) -> list[str]:
 
 def escaped(text: object) -> str:
     """Return the text so that Markdown and HTML show it as it is."""
-    return clean(text).translate(ENTITIES).replace("www.", "www&#46;")
+    shown = MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
+    return shown.replace("www.", "www&#46;")
 
 
 def code(text: object) -> str:
     """Return text from a log or a path as code, so that it neither mentions users nor links issues."""
-    shown = escaped(text)
-    return f"<code>{shown}</code>" if shown.strip() else ""
+    shown = clean(text).strip()
+    if not shown:
+        return ""
+    return f"`{shown}`" if NOT_IN_CODE.isdisjoint(shown) else f"<code>{escaped(shown)}</code>"
 
 
 def _cells(row: Iterable[str]) -> list[str]:

@@ -36,7 +36,7 @@ EPILOG: Final = """\
 round.yaml has one entry for each benchmark of the round; runs and overrides are optional:
   cosmoflow: {config: gbs32, runs: 10, overrides: [data.data_dir=/data/cosmoflow]}
 
-The folder of the round contains round.json (seeds and exit statuses), BENCHMARK/run_0, run_1 … (log and output),
+The folder of the round contains round.json (seeds and exit statuses), BENCHMARK/run_0, run_1, ... (log and output),
 BENCHMARK/attempts, package/ and report.html. Complete package/*/systems/SYSTEM.json, then call the command again.
 
 exit status: 0 the package passes the check, except for missing runs; 1 it fails, or there was an error; 2 wrong use;

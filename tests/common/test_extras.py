@@ -49,11 +49,12 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(module, ba
     assert said.endswith(f": pip install '{ROOT}[{extra}]'\n") and said.count("\n") == 1
 
 
-def test_the_checker_without_its_packages_says_so_too(tmp_path):
-    command = [sys.executable, "-S", "-m", "compliance.check", "--help"]
+@pytest.mark.parametrize("module", ["compliance.check", "compliance.rcp", "submission.summary", "submission.manifest"])
+def test_the_checker_without_its_packages_says_so_too(module, tmp_path):
+    command = [sys.executable, "-S", "-m", module, "--help"]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    said = rf"error: compliance.check needs \w+: pip install '{re.escape(str(ROOT))}'\n"
+    said = rf"error: {module} needs \w+: pip install '{re.escape(str(ROOT))}'\n"
     assert done.returncode == 1 and re.fullmatch(said, done.stderr)
 
 

@@ -15,7 +15,7 @@ from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
-from compliance.formats.markdown import MOST_CHARACTERS
+from compliance.formats.markdown import MOST_CHARACTERS, code, escaped
 from compliance.formats.words import clean, minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
@@ -244,6 +244,15 @@ def test_text_names_the_round_only_where_there_are_several():
     assert "verdict  round" in text
 
 
+TOO_FAST = Finding("RCP01", "error", "", 0, "RCP test failed")
+
+
+def test_text_has_no_verdict_of_a_rule_that_is_not_selected(tmp_path):
+    path = SamplePackage(epochs=10).write(tmp_path / "Example")
+    for select, words in (((), "RCP failed: converges too fast"), (("PKG11",), "RCP unjudged (converges too fast)")):
+        assert words in FORMATS["text"](check_paths([path], Options(select=select)), STYLE)
+
+
 def test_text_says_how_scores_and_convergence_test_came_out():
     staged = result(score=score.TimeToTrain(30.0, (30.0,), (), 1.0, 2.0, 1.5, 25.0))
     assert "TTT 30.00 min, scaled 60.00 min (scaling.json), staging 1.50 min\n" in FORMATS["text"](
@@ -252,6 +261,7 @@ def test_text_says_how_scores_and_convergence_test_came_out():
     points = load_points("cosmoflow", "3.0", 10)
     for epochs, words in ((25, "RCP passed"), (10, "RCP failed: converges too fast")):
         results = result(convergence=judge(points, 512, [epochs + i / 10 for i in range(10)], 10))
+        results.findings = [] if epochs == 25 else [TOO_FAST]
         assert words in FORMATS["text"](report_of(results), STYLE)
     results.waiver = "agreed in review"
     assert "RCP waived: agreed in review (converges too fast)" in FORMATS["text"](report_of(results), STYLE)
@@ -267,7 +277,7 @@ def test_text_colours_only_when_asked(tolerated):
 def test_text_counts_what_is_missing_from_a_set():
     weak = result("weak", runs=[run(SampleLog(), "a.txt"), missed("b.txt")], pruned=[run(SampleLog(run=7), "c.txt")])
     unknown = result(reference=None, runs=[run(SampleLog(), "d.txt")], score=None)
-    unknown.convergence = judge([], None, [], 10)
+    unknown.convergence, unknown.findings = judge([], None, [], 10), [TOO_FAST]
     rejected = result(runs=[missed(f"{i}.txt") for i in range(10)])
     text = FORMATS["text"](report_of(weak, unknown, rejected), STYLE)
     assert "2 runs (at least 10), 1 failing, 1 pruned  1 model, " in text
@@ -500,12 +510,30 @@ def test_markdown_keeps_tables_and_tags_whole(nasty):
     assert set(re.findall(r"</?(\w+)", text)) <= {"details", "summary", "b", "code"}
     for tag in ("details", "summary", "b", "code"):
         assert text.count(f"<{tag}>") == text.count(f"</{tag}>")
-    assert "`" not in text and "@" not in text and "<b>&" not in text
+    assert re.findall(r"`[^`]*`", text) and "`" not in re.sub(r"`[^`\n<>&|@\\]+`", "", text)
+    assert "@" not in text and "<b>&" not in text
     for block in text.split("\n\n"):
         lines = block.splitlines()
         if lines and lines[0].startswith("|"):
             assert len({line.count("|") for line in lines}) == 1
     assert text.startswith("## MLPerf HPC check: ❌ FAIL\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "in_code"),
+    [
+        ("opt_base_learning_rate: 0.006", "opt_base_learning_rate: 0.006", "`opt_base_learning_rate: 0.006`"),
+        ("a|b", "a&#124;b", "<code>a&#124;b</code>"),
+        ("`_x_`", "&#96;&#95;x&#95;&#96;", "<code>&#96;&#95;x&#95;&#96;</code>"),
+        ("https://x", "https&#58;//x", "`https://x`"),
+        (":smile: #1 *", "&#58;smile: &#35;1 &#42;", "`:smile: #1 *`"),
+        ("@you", "&#64;you", "<code>&#64;you</code>"),
+        (" \n ", " \\n ".replace("\\", "&#92;"), "<code>&#92;n</code>"),
+        ("  ", "  ", ""),
+    ],
+)
+def test_markdown_is_readable_as_text_and_stays_text(text, shown, in_code):
+    assert (escaped(text), code(text)) == (shown, in_code)
 
 
 def test_markdown_fits_a_comment():

@@ -49,6 +49,7 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
     assert mlperf_hpc(*words, "--help") == 0
     out = capsys.readouterr().out
     assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} [-h]") and "python -m" not in out
+    assert out.isascii(), "for terminals without UTF-8"
     for mentioned, second in re.findall(r"mlperf-hpc (\w+) ?(\w*)", out):
         resolve([mentioned, second])
 

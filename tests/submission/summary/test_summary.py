@@ -153,8 +153,8 @@ def test_all_lines_fit_the_width(folder):
     ]
     text = plain_summary(long, width=120)
     assert max(map(len, text.splitlines())) <= 120
-    assert "n1024" in text and "…" in text and "1,234.5" not in text.split("…")[0]
-    assert "…" not in plain_summary(long)
+    assert "n1024" in text and "..." in text and "1,234.5" not in text.split("...")[0]
+    assert "..." not in plain_summary(long)
 
 
 @pytest.mark.parametrize("columns", [90, 200])
@@ -188,9 +188,9 @@ def test_the_throughput_table_has_one_heading_units(folder):
 
 
 def test_names_are_cut_in_the_middle():
-    assert shortened("fugaku_8192_closed", 11) == "fugak…losed" and shortened("short", 5) == "short"
+    assert shortened("fugaku_8192_closed", 11) == "fuga...osed" and shortened("short", 5) == "short"
     table = TextTable("t", (("name", ""), ("n", "")), (("a" * 50, "1" * 50),), (False, True))
-    assert plain_text(table, 20).splitlines()[-1] == f"aaaa…aaa {'1' * 50}"
+    assert plain_text(table, 20).splitlines()[-1] == f"aaa...aa {'1' * 50}"
 
 
 def test_hostile_text_is_harmless(folder):

@@ -105,7 +105,9 @@ class Synthesize(Synthesis):
 
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of universes."""
-        made.add_argument("--prior", choices=PRIORS, help="original: +-10 %% as published; wide: as in the mini problem")
+        made.add_argument(
+            "--prior", choices=PRIORS, help="original: +-10 %% as published; wide: as in the mini problem"
+        )
         made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
         made.add_argument(
             "--subvolumes", type=positive, metavar="K", help="cut each universe of K*N voxels per side into K^3 samples"

@@ -102,10 +102,10 @@ class SettingsStated(SetRule):
                 yield self.found(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
 
 
-def _stated(run: Run) -> frozenset[str]:
+def _stated(run: Run) -> tuple[str, ...]:
     """Return the keys of the settings that a run states, with the batch size."""
     found = {BATCH_SIZE: run.batch_size, **run.settings}
-    return frozenset(key for key, value in found.items() if is_stated(value))
+    return tuple(key for key, value in found.items() if is_stated(value))
 
 
 def _groups(runs: Iterable[Run], identify: Callable[[Run], Hashable]) -> list[list[Run]]:

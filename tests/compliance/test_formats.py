@@ -469,8 +469,8 @@ def commands(report: Report) -> list[tuple[str, dict[str, str], str]]:
     """Return the commands as the runner reads them."""
 
     def plain_text(text: str) -> str:
-        for code, sign in (("%3A", ":"), ("%2C", ","), ("%0D", "\r"), ("%0A", "\n"), ("%25", "%")):
-            text = text.replace(code, sign)
+        for escape, sign in (("%3A", ":"), ("%2C", ","), ("%0D", "\r"), ("%0A", "\n"), ("%25", "%")):
+            text = text.replace(escape, sign)
         return text
 
     *lines, last = FORMATS["github"](report, STYLE).splitlines()

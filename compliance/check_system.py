@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 
+from common.tree import NAMED
 from compliance.engine import apply_rules, check_paths
 from compliance.logs.run import Run
 from compliance.model.layout import STRONG
@@ -38,7 +39,7 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     report = Report(options.profile)
     round_, why = choose_round(path, False, options)
     report.rounds.append((path, round_, why))
-    description = read_description(path)
+    description = read_description(path, NAMED)
     package = Package(path, "", round_, options.profile, flat=False)
     package.descriptions[description.name] = description
     report.packages.append(package)

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import compliance.rules  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
+from common.tree import NAMED, Tree
 from compliance.apply import apply_each
 from compliance.benchmarks import benchmarks_of, reference_of
 from compliance.logs.log import Log, read_log
@@ -30,7 +31,8 @@ class LogTask:
 
     division, benchmark: forced by the user. division_hint, benchmark_hint: of the folder or system
     description, used where the log does not say it. power: the power files of the run, if any.
-    details: also keep what reports and packages need.
+    details: also keep what reports and packages need. tree: the folder that the log belongs to; a log that the user
+    names belongs to none.
     """
 
     path: str
@@ -43,13 +45,15 @@ class LogTask:
     allow_mini: bool = False
     power: PowerPlace | None = None
     details: bool = False
+    tree: Tree = NAMED
 
 
 def examine(task: LogTask) -> Run:
     """Return the record of the run, with all findings about its log."""
-    run = digest(read_log(task.path), task)
+    run = digest(read_log(task.path, task.tree), task)
     if task.power is not None:
-        run.power = read_power(task.power.nodes, task.power.switches, run.start_ms, run.stop_ms)
+        run.power = read_power(task.power.nodes, task.power.switches, run.start_ms, run.stop_ms, task.tree)
+        run.inflated_bytes += run.power.inflated_bytes
     return run
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from common.tree import NAMED
 from compliance.examine import LogTask, case_of, digest
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
 from compliance.logs.run import Run, counted_evaluations
@@ -70,7 +71,7 @@ def _look(one: _Watched, options: Options) -> bool:
         one.inode = status.st_ino
         if status.st_size == one.offset:
             return False
-        with open(one.path, "rb") as file:
+        with NAMED.open(one.path) as file:
             file.seek(one.offset)
             while block := file.read(BLOCK_BYTES):
                 one.offset += len(block)

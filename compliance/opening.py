@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common.reference import ROUNDS
+from common.tree import Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.examine import LogTask
-from compliance.model.layout import PackagePlace, PowerPlace, SetPlace, discover, result_name, round_of_path
+from compliance.model.layout import PackagePlace, SetPlace, discover, result_name, round_of_path
 from compliance.model.package import Package
 from compliance.model.package_files import contents_of
 from compliance.model.parameters import ParameterFile, read_parameters
@@ -19,6 +20,9 @@ from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, waiver_name
 from compliance.options import Options
 from compliance.rule import STRICT
+
+SMALL_BYTES = 64 << 10
+"""Read of scaling.json and of parameter files."""
 
 OpenedSet = tuple[ResultSet, SetPlace]
 
@@ -71,12 +75,12 @@ def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
 
 
 def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[Package, list[OpenedSet]]:
-    package = Package(place.root, place.organisation, round_, options.profile, place.flat)
+    package = Package(place.root, place.organisation, round_, options.profile, place.flat, tree=place.tree)
     package.unexpected, package.missing, package.contents = place.unexpected, place.missing, contents_of(place.root)
     for path in place.systems:
-        description = read_description(path)
+        description = read_description(path, place.tree)
         package.descriptions[description.name] = description
-    files = read_parameters(place.root, package.contents)
+    files = read_parameters(place.root, package.contents, place.tree)
     package.bypasses = [bypass for file in files for bypass in file.asked]
     pairs = [(_open_set(found, package, options), found) for found in place.sets]
     for results, _ in pairs:
@@ -96,7 +100,7 @@ def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
         official = "closed" if description.official_closed else "open"
         results.division = description.division if options.profile == STRICT else official
     results.division = options.division or results.division
-    results.scaling_file = read_scaling(place.scaling_file, results.strict)
+    results.scaling_file = read_scaling(place.scaling_file, results.strict, place.tree)
     waiver = options.waivers.get(waiver_name(results))
     results.waiver = waiver.reason if isinstance(waiver, Waiver) else waiver or ""
     return results
@@ -121,15 +125,16 @@ def _open_folder(place: SetPlace, round_: str, options: Options) -> ResultSet:
 
 def _set_tasks(results: ResultSet, place: SetPlace, options: Options) -> Iterator[LogTask]:
     power = results.power or {}
+    task = _task(results, options, place.tree)
     for path in place.logs:
-        yield _task(path, results, options, power.get(result_name(path)))
+        yield replace(task, path=path, power=power.get(result_name(path)))
     for path in place.pruned:
-        yield _task(path, results, options)
+        yield replace(task, path=path)
 
 
-def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | None = None) -> LogTask:
+def _task(results: ResultSet, options: Options, tree: Tree) -> LogTask:
     return LogTask(
-        path,
+        "",
         results.round,
         options.profile,
         options.division,
@@ -137,6 +142,6 @@ def _task(path: str, results: ResultSet, options: Options, power: PowerPlace | N
         division_hint=results.division,
         benchmark_hint=results.benchmark,
         allow_mini=options.allow_mini,
-        power=power,
         details=options.details,
+        tree=tree,
     )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from common.tree import Tree
 from compliance.examine import LogTask, examine
+from compliance.logs.inflate import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.run import Run
 from compliance.options import Options
 from compliance.own_rules import load_rules, sources
@@ -42,7 +46,16 @@ def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> 
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
     chunks = [tasks[start : start + chunk] for start in range(0, len(tasks), chunk)]
     with pool:
-        yield from _shown(_awaited(pool.imap(Examine(options).each, chunks)), len(tasks), total, options)
+        found = _awaited(pool.imap(Examine(options).each, chunks))
+        yield from _shown(_within_budget(found, tasks, options), len(tasks), total, options)
+
+
+def _within_budget(runs: Iterator[Run], tasks: list[LogTask], options: Options) -> Iterator[Run]:
+    """Yield the runs as one process would have found them: each one of the others knows only what itself inflated."""
+    examine = Examine(options)
+    for task, run in zip(tasks, runs, strict=True):
+        yield examine(task) if run.inflated_bytes and examine.exhausted(task) else run
+        examine.inflated[task.tree] += run.inflated_bytes
 
 
 def _awaited(results: Any) -> Iterator[Run]:
@@ -74,11 +87,15 @@ def _size(path: str) -> int:
 
 
 class Examine:
-    """Examine one log and filter its findings; can be sent to another process."""
+    """Examine one log and filter its findings; can be sent to another process.
+
+    inflated: bytes of the compressed logs of each package so far.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rules = sources()
+        self.inflated: Counter[Tree] = Counter()
 
     def each(self, tasks: list[LogTask]) -> list[Run]:
         """Examine several logs, to be sent to another process at once."""
@@ -86,6 +103,11 @@ class Examine:
 
     def __call__(self, task: LogTask) -> Run:
         load_rules(self.rules)  # a process that was not forked lacks them
-        run = examine(task)
+        run = examine(replace(task, tree=PlainFiles(task.tree.root)) if self.exhausted(task) else task)
+        self.inflated[task.tree] += run.inflated_bytes
         run.findings, run.ignored = self.options.filter(run.findings)
         return run
+
+    def exhausted(self, task: LogTask) -> bool:
+        """Tell whether the package of a log may not inflate more."""
+        return bool(task.tree.root) and self.inflated[task.tree] > MAX_PACKAGE_BYTES

@@ -9,6 +9,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.datasets.manifest import Manifest, ManifestError, verify_files
+from common.tree import Tree
 from compliance.formats.words import clean
 from submission.assemble.input_logs import files_below
 from submission.assemble.provenance import NAME, read_provenance
@@ -35,7 +36,7 @@ def verify(root: Path) -> list[str]:
         raise ManifestError(f"{root / NAME} is missing; {fix}")
     manifest = Manifest(benchmark="", files=recorded.files)
     seen = {PurePosixPath(name).parent for name in recorded.files} - {PurePosixPath()}
-    others = [path.relative_to(root) for path in files_below(root)]
+    others = [path.relative_to(root) for path in files_below(root, Tree.at(root))]
     added = [path.as_posix() for path in others if PurePosixPath(path).parent not in seen]
     problems = verify_files(root, manifest)
     return problems + [f"{name}: not in the manifest" for name in added if name not in {*recorded.files, NAME}]

@@ -20,6 +20,7 @@ import msgspec
 from tqdm import tqdm
 
 from common.files import whole_file
+from common.tree import ANYWHERE, Tree
 
 NAME: Final = "manifest.json"
 PORTION: Final = 64
@@ -70,9 +71,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def describe_file(path: Path) -> ManifestEntry:
-    """Return size and checksum of a file, which is read once from start to end."""
-    with path.open("rb") as file:
+def describe_file(path: Path, tree: Tree = ANYWHERE) -> ManifestEntry:
+    """Return size and checksum of a file of the tree, which is read once from start to end."""
+    with tree.open(path) as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
         return ManifestEntry(file.tell(), checksum)
 

@@ -11,15 +11,17 @@ import io
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
 from common.reference import COMMON_SETTINGS
+from common.tree import NAMED, Tree
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
+from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.personal_data import Mention, Watch
 from compliance.logs.record import (
     FILE_ORDER,
@@ -37,7 +39,6 @@ from compliance.logs.record import (
 
 TOKEN: Final = b":::MLLOG "
 BLOCK_BYTES: Final = 1 << 20
-GZIP_BLOCK_BYTES: Final = 64 << 10
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; valid logs have at most 3,000, not 40,000
 UNWEIGHED_BYTES: Final = 512 << 10  # up to this total length, records are not measured
@@ -75,6 +76,7 @@ class Log:
     """The contents of a log file: records by key, in file order, and the problems found in its form.
 
     personal: the first mail addresses and home directories in any line, record or not.
+    inflated_bytes: of a compressed log, what was read of it.
     """
 
     def __init__(self, path: str) -> None:
@@ -83,6 +85,7 @@ class Log:
         self.problems: list[FormProblem] = []
         self.personal: list[Mention] = []
         self.other_keys: set[str] = set()
+        self.inflated_bytes = 0
         self.record_count = 0
         self.line_count = 0
         self._problem_counts: Counter[str] = Counter()
@@ -333,21 +336,24 @@ class LogReader:
         return None
 
 
-def read_log(path: str) -> Log:
+def read_log(path: str, tree: Tree = NAMED) -> Log:
     """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
-    A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log
-    with the problem "unreadable" and whatever could be read before it.
+    tree: the folder that the file belongs to; by default the user named it. A file that cannot be read (missing, no
+    permission, a folder, a loop of links, damaged gzip) gives a log with the problem "unreadable" and whatever could be
+    read before it.
     """
-    return read_with(LogReader(path))
+    return read_with(LogReader(path), tree)
 
 
-def read_with(reader: LogReader) -> Log:
+def read_with(reader: LogReader, tree: Tree) -> Log:
     """Feed the reader with its file and return its log, as `read_log` does."""
     path = reader.log.path
     try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
+        with nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path) as stream:
             _feed_all(reader, stream)
+    except InflateError as error:
+        reader.log.problem("compressed", 0, str(error))
     except (OSError, EOFError, zlib.error) as error:
         reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))
     return reader.close()
@@ -358,47 +364,28 @@ def parse_log(data: bytes, path: str = "<bytes>") -> Log:
     reader = LogReader(path)
     try:
         _feed_all(reader, io.BytesIO(data))
+    except InflateError as error:
+        reader.log.problem("compressed", 0, str(error))
     except (EOFError, zlib.error) as error:
         reader.log.problem("unreadable", 0, str(error))
     return reader.close()
 
 
 def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
-    block = stream.read(BLOCK_BYTES)
+    packed, found = pieces(stream)
     total = 0
-    for piece in _gunzip(block, stream) if block.startswith(b"\x1f\x8b") else _blocks(block, stream):
+    for piece in found:
         encoding = None if total else _foreign_encoding(piece)
         if encoding:
             reader.log.problem("encoding", 1, encoding)
             return
         reader.feed(piece)
         total += len(piece)
-        if total > MAX_LOG_BYTES:
+        if packed:
+            reader.log.inflated_bytes = total
+        elif total > MAX_LOG_BYTES:
             reader.log.problem("too large", reader.log.line_count, f"{MAX_LOG_BYTES >> 30} GiB")
             return
-
-
-def _blocks(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    while block:
-        yield block
-        block = stream.read(BLOCK_BYTES)
-
-
-def _gunzip(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the contents of a gzip file in pieces of bounded size; skip zeros after a field."""
-    while block:
-        inflate = zlib.decompressobj(wbits=31)
-        while not inflate.eof:
-            yield inflate.decompress(block, BLOCK_BYTES)
-            block = inflate.unconsumed_tail or (b"" if inflate.eof else stream.read(GZIP_BLOCK_BYTES))
-            if not block and not inflate.eof:
-                raise EOFError("the gzip file is truncated")
-        block = inflate.unused_data.lstrip(b"\0")
-        while not block:
-            read = stream.read(GZIP_BLOCK_BYTES)
-            if not read:
-                return
-            block = read.lstrip(b"\0")
 
 
 def _foreign_encoding(block: bytes) -> str | None:

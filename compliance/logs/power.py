@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from common.tree import ANYWHERE, Tree
 from common.values import is_number
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, shown
@@ -60,11 +61,12 @@ class PowerLog:
     end_ms: the stop, or the last reading where there is none. timed_readings, timed_ms, watt_ms: readings inside
     the run, the part that they cover, and the sum of watts times milliseconds. gaps, backward: of the
     clock, in ms. invalid: values that are not a power. pattern: equal for copies of one measurement.
-    joules: None if the file does not give it, as with any problem of form.
+    inflated_bytes: of a compressed file. joules: None if the file does not give it, as with any problem of form.
     """
 
     path: str
     of_node: bool = True
+    inflated_bytes: int = 0
     problems: list[FormProblem] = field(default_factory=list)
     records: int = 0
     starts: Spot = field(default_factory=Spot)
@@ -112,6 +114,11 @@ class RunPower:
     switches: tuple[PowerLog, ...]
 
     @property
+    def inflated_bytes(self) -> int:
+        """What was read of compressed files."""
+        return sum(log.inflated_bytes for log in (*self.nodes, *self.switches))
+
+    @property
     def joules(self) -> float | None:
         """Energy of all nodes and switches, from run_start to run_stop; None if a file lacks its part."""
         parts = [log.joules for log in (*self.nodes, *self.switches)]
@@ -121,22 +128,27 @@ class RunPower:
 
 
 def read_power(
-    nodes: Sequence[str], switches: Sequence[str], start_ms: float | None, stop_ms: float | None
+    nodes: Sequence[str],
+    switches: Sequence[str],
+    start_ms: float | None,
+    stop_ms: float | None,
+    tree: Tree = ANYWHERE,
 ) -> RunPower:
     """Return the contents of a run's power files. Damaged files give problems, never an exception.
 
     start_ms, stop_ms: run_start and run_stop of the run, in ms since 1970; without them there is no energy.
+    tree: the folder that the files belong to.
     """
     window = (start_ms, stop_ms) if start_ms is not None and stop_ms is not None else (0.0, 0.0)
     return RunPower(
-        tuple(_read(path, window, of_node=True) for path in nodes),
-        tuple(_read(path, window, of_node=False) for path in switches),
+        tuple(_read(path, window, tree, of_node=True) for path in nodes),
+        tuple(_read(path, window, tree, of_node=False) for path in switches),
     )
 
 
-def _read(path: str, window: tuple[float, float], of_node: bool) -> PowerLog:
+def _read(path: str, window: tuple[float, float], tree: Tree, of_node: bool) -> PowerLog:
     reader = _PowerReader(PowerLog(path, of_node), window)
-    read_with(reader)
+    read_with(reader, tree)
     power, efficiency = reader.power, reader.power.efficiency
     watts: float | None = power.estimate
     if of_node:
@@ -167,7 +179,7 @@ class _PowerReader(LogReader):
         log = super().close()
         self._fold()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
-        self.power.records = log.record_count
+        self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
         return log
 
     def _fold(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.reference import FULL, MINI, Reference, Setting, Target
+from common.tree import ANYWHERE
 from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
@@ -100,6 +101,7 @@ class Run:
     settings: value of each setting that the division requires, as logged first.
     variant: "mini" or "full", as the log says (in either profile).
     timeline: hash of the times of all structural records: equal for copies of one run.
+    inflated_bytes: what was read of a compressed log and power files.
     detailed: the details, None unless they were asked for. power: what its power files say, None without them.
     findings: of the rules about logs; ignored: those that do not count, with the reason.
     """
@@ -128,6 +130,7 @@ class Run:
     event_count: int = 0
     variant: str = FULL
     parsed_clean: bool = True
+    inflated_bytes: int = 0
     detailed: RunDetails | None = None
     power: RunPower | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -223,7 +226,7 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
     run.finished = bool(log["run_stop"])
     run.status = log["run_stop"][-1].meta("status") if run.finished else None
     run.timeline, run.event_count = timeline_hash(log), len(log.events)
-    run.variant = variant_of(log)
+    run.variant, run.inflated_bytes = variant_of(log), log.inflated_bytes
     run.official_convergence = official_convergence(log)
     if reference:
         run.convergence, run.converged = _convergence(log, reference)
@@ -234,7 +237,7 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
 
 def read_run(path: str) -> Run:
     """Return what a log says of itself, with details, not judged by any rule; never raises, as `read_log`."""
-    return _by_its_own_words(read_log(path))
+    return _by_its_own_words(read_log(path, ANYWHERE))
 
 
 def parse_run(data: bytes, path: str) -> Run:

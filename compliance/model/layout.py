@@ -17,6 +17,8 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from common.tree import ANYWHERE, Tree
+
 STRONG, WEAK = "strong", "weak"
 RESULTS, SYSTEMS, BENCHMARKS, PRUNED = "results", "systems", "benchmarks", "pruned_results"
 POWER = "power"
@@ -47,7 +49,10 @@ class PowerPlace:
 
 @dataclass(slots=True)
 class SetPlace:
-    """A folder with the logs of one result. `power`: by result (result_1, …); None if no power was measured."""
+    """A folder with the logs of one result.
+
+    power: by result (result_1, …); None if no power was measured. tree: the package, whose files are read.
+    """
 
     folder: str
     system: str = ""
@@ -58,11 +63,15 @@ class SetPlace:
     others: list[str] = field(default_factory=list)
     scaling_file: str = ""
     power: dict[str, PowerPlace] | None = None
+    tree: Tree = ANYWHERE
 
 
 @dataclass(slots=True)
 class PackagePlace:
-    """An organisation's folder. `unexpected`: folders that fit no layout, and what was expected there."""
+    """An organisation's folder; links that leave it are not followed.
+
+    unexpected: folders that fit no layout, and what was expected there. tree: reads its files.
+    """
 
     root: str
     organisation: str
@@ -71,6 +80,7 @@ class PackagePlace:
     systems: list[str] = field(default_factory=list)
     unexpected: list[tuple[str, str]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    tree: Tree = ANYWHERE
 
 
 @dataclass(slots=True)
@@ -154,50 +164,54 @@ def _package_above(path: str) -> str | None:
 
 def _package(root: str) -> PackagePlace:
     name = os.path.basename(os.path.abspath(root))
-    place = PackagePlace(root, name)
+    tree = Tree.at(root)
+    place = PackagePlace(root, name, tree=tree)
     results, systems = os.path.join(root, RESULTS), os.path.join(root, SYSTEMS)
-    place.missing = [folder for folder in (results, systems) if not os.path.isdir(folder)]
-    place.systems = [path for path in _files(systems) if path.endswith(".json")]
-    _read_results(results, place)
+    existing = _subfolders(root, tree)
+    place.missing = [folder for folder in (results, systems) if folder not in existing]
+    place.systems = [path for path in _files(systems) if path.endswith(".json")] if systems in existing else []
+    if results in existing:
+        _read_results(results, place)
     return place
 
 
 def _read_results(results: str, place: PackagePlace) -> None:
-    systems = _subfolders(results)
-    scalings = [folder for system in systems for folder in _subfolders(system)]
+    tree = place.tree
+    systems = _subfolders(results, tree)
+    scalings = [folder for system in systems for folder in _subfolders(system, tree)]
     place.flat = any(_result_files(folder) for folder in scalings) and not any(
         os.path.basename(folder) in (STRONG, WEAK) for folder in scalings
     )
     for system in systems:
-        for folder in _subfolders(system):
+        for folder in _subfolders(system, tree):
             name = os.path.basename(folder)
             if place.flat:
-                place.sets.append(_set(folder, system, STRONG))
+                place.sets.append(_set(folder, system, STRONG, tree))
             elif name in (STRONG, WEAK):
-                place.sets += [_set(benchmark, system, name) for benchmark in _subfolders(folder)]
+                place.sets += [_set(benchmark, system, name, tree) for benchmark in _subfolders(folder, tree)]
             else:
                 place.unexpected.append((folder, "strong or weak"))
-                place.sets += [_set(benchmark, system, STRONG) for benchmark in _subfolders(folder)]
+                place.sets += [_set(benchmark, system, STRONG, tree) for benchmark in _subfolders(folder, tree)]
 
 
-def _set(folder: str, system: str, scaling: str) -> SetPlace:
-    place = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder))
+def _set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
+    place = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder), tree=tree)
     place.logs = _result_files(folder)
     pruned = os.path.join(folder, PRUNED)
     place.pruned = _result_files(pruned)
     known = {*place.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
     place.others = [path for path in _entries(folder) if path not in known]
-    place.power = _power(folder)
+    place.power = _power(folder, tree)
     scaling_file = os.path.join(folder, SCALING_FILE)
     place.scaling_file = scaling_file if os.path.lexists(scaling_file) else ""
     return place
 
 
-def _power(folder: str) -> dict[str, PowerPlace] | None:
+def _power(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
     power = os.path.join(folder, POWER)
     if not os.path.exists(power):
         return None
-    return {os.path.basename(run): _power_files(run) for run in _subfolders(power)}
+    return {os.path.basename(run): _power_files(run) for run in _subfolders(power, tree)}
 
 
 def _power_files(folder: str) -> PowerPlace:
@@ -207,6 +221,19 @@ def _power_files(folder: str) -> PowerPlace:
         kinds = {"node": place.nodes, "sw": place.switches}
         (kinds[name[1]] if name and _is_file(path) else place.others).append(path)
     return place
+
+
+def is_judged_file(path: str) -> bool:
+    """Tell whether a path below a package is that of a file which rules read."""
+    top, *parts = path.split("/")
+    name = parts[-1] if parts else ""
+    if top == SYSTEMS:
+        return len(parts) == 1 and name.endswith(".json")
+    if top == BENCHMARKS:
+        described = len(parts) == 3 and parts[1] != IMPLEMENTATIONS
+        return described and (name in (README_FILE, *SCRIPTS) or name.endswith(".json"))
+    known = name in (SCALING_FILE, PARAMETERS_FILE) or RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name)
+    return top == RESULTS and bool(known)
 
 
 def result_name(path: str) -> str:
@@ -268,8 +295,9 @@ def _entries(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in sorted(names, key=natural)]
 
 
-def _subfolders(folder: str) -> list[str]:
-    return [path for path in _entries(folder) if os.path.isdir(path)]
+def _subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
+    found = [path for path in _entries(folder) if os.path.isdir(path)]
+    return [path for path in found if not (os.path.islink(path) and tree.leaves(path))]
 
 
 def _files(folder: str) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from common.tree import ANYWHERE, Tree
 from compliance.model.finding import Finding, worst
 from compliance.model.package_files import PackageEntry
 from compliance.model.parameters import Bypass
@@ -20,7 +21,7 @@ class Package:
 
     flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
     expected there. contents: every file, folder and link below the root. bypasses: lines of its parameter files that
-    ask to leave checks out.
+    ask to leave checks out. tree: reads its files.
     """
 
     root: str
@@ -34,6 +35,7 @@ class Package:
     missing: list[str] = field(default_factory=list)
     contents: list[PackageEntry] = field(default_factory=list)
     bypasses: list[Bypass] = field(default_factory=list)
+    tree: Tree = ANYWHERE
     findings: list[Finding] = field(default_factory=list)
 
     def path(self, entry: PackageEntry) -> str:

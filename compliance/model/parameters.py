@@ -13,6 +13,7 @@ import re
 import unicodedata
 from typing import Final, NamedTuple
 
+from common.tree import ANYWHERE, Tree
 from compliance.model.layout import PARAMETERS_FILE
 from compliance.model.package_files import FILE, LINK, PackageEntry
 
@@ -53,16 +54,16 @@ class ParameterFile(NamedTuple):
     obeyed: frozenset[str]
 
 
-def read_parameters(root: str, contents: list[PackageEntry]) -> list[ParameterFile]:
+def read_parameters(root: str, contents: list[PackageEntry], tree: Tree = ANYWHERE) -> list[ParameterFile]:
     """Return all parameter files in an organisation's folder, in whatever letter case and place."""
     wanted = _letters(PARAMETERS_FILE)
     named = (entry for entry in contents if entry.kind in (FILE, LINK) and "hecker" in entry.name.lower())
-    return [_read(root, entry) for entry in named if _letters(entry.name).startswith(wanted)]
+    return [_read(root, entry, tree) for entry in named if _letters(entry.name).startswith(wanted)]
 
 
-def _read(root: str, entry: PackageEntry) -> ParameterFile:
+def _read(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
     path = os.path.join(root, entry.path)
-    text = _text(path)
+    text = _text(path, tree)
     lines = text.split("\n")
     asked = tuple(
         Bypass(path, number, line.strip(), entry.folder, entry.path)
@@ -73,15 +74,9 @@ def _read(root: str, entry: PackageEntry) -> ParameterFile:
     return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, asked, obeyed)
 
 
-def _text(path: str) -> str:
+def _text(path: str, tree: Tree) -> str:
     """Return the beginning of a file, every line ending a line feed; "" for what is not a readable regular file."""
-    if not os.path.isfile(path):
-        return ""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES)
-    except OSError:
-        return ""
+    data = tree.begin(path, MAX_BYTES)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return re.sub("\r\n?", "\n", data.decode("utf-16" if wide else "utf-8", "replace"))
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from typing import Any, Final, NamedTuple
 
+from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import is_number
 
 MAX_BYTES: Final = 64 << 10
@@ -21,17 +20,20 @@ class Scaling(NamedTuple):
     line: int = 0
 
 
-def read_scaling(path: str, strict: bool) -> Scaling | None:
+def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | None:
     """Return what the file says, None if there is none; never raises.
 
-    strict: a factor below 1, which would improve the score, is a problem; the official tool multiplies by any number.
+    tree: the package that the file belongs to. strict: a factor below 1, which would improve the score, is a problem;
+    the official tool multiplies by any number.
     """
     if not path:
         return None
     try:
-        document = json.loads(_text(path))
+        document = json.loads(tree.read(path, MAX_BYTES).decode("utf-8-sig", "replace"))
     except json.JSONDecodeError as error:
         return Scaling(path, None, f"is not valid JSON: {error.msg}", error.lineno)
+    except RefusedFileError as error:
+        return Scaling(path, None, error.reason)
     except OSError as error:
         return Scaling(path, None, f"cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:
@@ -52,14 +54,3 @@ def _judged(path: str, document: Any, strict: bool) -> Scaling:
     if strict and factor < 1:
         return Scaling(path, None, f"says scaling_factor {factor:g}, which would improve the score; it is not used")
     return Scaling(path, float(factor))
-
-
-def _text(path: str) -> str:
-    """Return the contents of the file; ValueError if it is too large or not a regular file."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError("is not a regular file")
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"is larger than {MAX_BYTES >> 10} KiB")
-    return data.decode("utf-8-sig", "replace")

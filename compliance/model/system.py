@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import is_number
 
 MAX_DESCRIPTION_BYTES = 4 << 20
@@ -93,21 +94,20 @@ class SystemDescription:
         return nodes * (processors or 1)
 
 
-def read_description(path: str) -> SystemDescription:
-    """Return the system description; never raises."""
+def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
+    """Return the system description in a file of the tree; never raises."""
     name = os.path.basename(path).removesuffix(".json")
     description = SystemDescription(path, name)
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_DESCRIPTION_BYTES + 1)
-        if len(data) > MAX_DESCRIPTION_BYTES:
-            raise ValueError(f"is larger than {MAX_DESCRIPTION_BYTES >> 20} MiB")
+        data = tree.read(path, MAX_DESCRIPTION_BYTES)
         fields = json.loads(data.decode("utf-8-sig", "replace"))
         if not isinstance(fields, dict):
             raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
     except json.JSONDecodeError as error:
         description.problem, description.line = f"is not valid JSON: {error.msg}", error.lineno
+    except RefusedFileError as error:
+        description.problem = error.reason
     except (OSError, ValueError, RecursionError) as error:
         description.problem = str(error)
     return description

@@ -7,13 +7,12 @@ A waiver file is YAML (or JSON) with a line for each waived result, named exactl
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from common.command import UsageError
 from common.reference import ROUNDS
+from common.tree import ANYWHERE, RefusedFileError
 from compliance.benchmarks import benchmarks_of
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
@@ -103,13 +102,9 @@ def _word(node: Any) -> Any:
 
 def _text(path: str) -> str:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise UsageError(f"{path}: the waivers must be a regular file")
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UsageError(f"{path}: cannot read the waivers: the file is larger than {MAX_BYTES >> 20} MiB")
-        return data.decode("utf-8-sig")
+        return ANYWHERE.read(path, MAX_BYTES).decode("utf-8-sig")
+    except RefusedFileError as error:
+        raise UsageError(f"{path}: cannot read the waivers: it {error.reason}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read the waivers: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
+from common.tree import ANYWHERE
 from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
@@ -34,7 +35,7 @@ class LoggedRun(NamedTuple):
 
 def read_reference_run(path: Path, name: str) -> LoggedRun:
     """Return what a reference run's log says, under the name `name`; ValueError if it says too little."""
-    log = read_log(str(path))
+    log = read_log(str(path), ANYWHERE)
     for problem in log.problems:
         if problem.kind == "unreadable":
             raise ValueError(f"cannot be read: {problem.detail}")
@@ -51,7 +52,8 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
     epochs = _convergence(log, reference.target)
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with ANYWHERE.open(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     run = RecordedRun(name, digest, epochs, _sources(log))
     return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
+from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
 from compliance.model.finding import Finding
@@ -11,6 +13,7 @@ from compliance.rule import STRICT, Case, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
+EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
 
 def problems(log: Log, *kinds: str) -> list[FormProblem]:
@@ -64,7 +67,7 @@ class HoldsRecords(LogRule):
     bad = (lambda log: b"", lambda log: b"epoch 1 loss 0.3\n")
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if not log.record_count and not problems(log, "unreadable", "encoding"):
+        if not log.record_count and not problems(log, "unreadable", "encoding", "compressed"):
             yield self.found(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
 
 
@@ -209,3 +212,26 @@ class Times(LogRule):
         if EARLIEST_MS < time_ms / 1000 < LATEST_MS:
             return "the time unit looks like microseconds, not milliseconds"
         return "negative" if time_ms < 0 else "no plausible time between 2014 and 2099"
+
+
+class Inflates(LogRule):
+    """A compressed log inflates to a reasonable size."""
+
+    id = "FRM09"
+    cite = "docs/reference/profiles.md (a limit of this checker)"
+    differs = "the official tool finds no records in compressed logs"
+    why = "A small file can inflate to more text than anybody can read; the rest of it was not read."
+    fix = "Submit logs as plain text (gunzip), as the official tools need them; cut what does not belong to the log."
+    good = (lambda log: log().gzip(), lambda log: log().raw("seed", lambda line: b"epoch\n" * 100_000 + line).gzip())
+    bad = (
+        lambda log: log().raw("seed", lambda line: b"\n" * ANY_RATIO_BYTES + line).gzip(),
+        lambda log: log().gzip() + EMPTY_MEMBER * MAX_MEMBERS,
+    )
+    LIMITS = (
+        f"at most {MAX_FILE_BYTES >> 20} MiB of text, {MAX_RATIO} times its size from {ANY_RATIO_BYTES >> 20} MiB on, "
+        f"{MAX_MEMBERS:,} members"
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for problem in problems(log, "compressed"):
+            yield self.found(log.path, 0, f"the file {problem.detail}", self.LIMITS)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from common.tree import Tree
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.model.package import Package
@@ -208,10 +209,10 @@ class LinkedImplementation(PackageRule):
                     message = f"implementation {link.implementation!r} does not exist, or is empty"
                     where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{link.implementation}/ with files"
                     yield self.found(link.path, 0, message, where)
-                yield from self._said(link)
+                yield from self._said(link, package.tree)
 
-    def _said(self, link: SystemLink) -> Iterator[Finding]:
-        description = read_description(link.path)
+    def _said(self, link: SystemLink, tree: Tree) -> Iterator[Finding]:
+        description = read_description(link.path, tree)
         if description.problem:
             yield self.found(link.path, description.line, f"the file {description.problem}", "a JSON object")
             return
@@ -284,11 +285,11 @@ class RunnableScripts(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         code = Code(package)
         for benchmark, system in code.described():
-            yield from self._judged(code.path(benchmark, system, script) for script in SCRIPTS)
+            yield from self._judged(package.tree, (code.path(benchmark, system, script) for script in SCRIPTS))
 
-    def _judged(self, scripts: Iterable[str]) -> Iterator[Finding]:
+    def _judged(self, tree: Tree, scripts: Iterable[str]) -> Iterator[Finding]:
         for path in scripts:
-            begin = _beginning(path)
+            begin = tree.begin(path, SCRIPT_BYTES)
             if b"\0" in begin:
                 yield self.found(path, 0, "the script is binary", "text", severity=ERROR)
             elif begin and not begin.startswith(b"#!"):
@@ -304,14 +305,3 @@ def _size(path: str) -> int | None:
         return os.path.getsize(path) if os.path.isfile(path) else None
     except OSError:
         return None
-
-
-def _beginning(path: str) -> bytes:
-    """Return the first bytes of a file; b"" if it cannot be read."""
-    if _size(path) is None:
-        return b""
-    try:
-        with open(path, "rb") as file:
-            return file.read(SCRIPT_BYTES)
-    except OSError:
-        return b""

@@ -64,6 +64,7 @@ class PowerReadable(FileRule):
         **Parses.TEXTS,
         "unreadable": "cannot be read: {}",
         "too large": "contains more than {}",
+        "compressed": "the file {}",
         "encoding": "the encoding is {}",
         "time": "time_ms is {}: not the time of a measurement",
         "time text": "time_ms is text: {}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from common.tree import Tree
 from compliance.logs.log import Log
 from compliance.logs.personal_data import Mention, Watch
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding
@@ -108,7 +109,7 @@ class NoPersonalDataInFiles(PackageRule):
     def _mentioned(self, package: Package, texts: list[PackageEntry]) -> Iterator[Finding]:
         for entry in texts:
             path = package.path(entry)
-            for mention in _mentions(path):
+            for mention in _mentions(path, package.tree):
                 yield self.found(path, mention.line, _told(mention), "no personal data")
 
 
@@ -122,13 +123,9 @@ def _is_small_text(entry: PackageEntry) -> bool:
     return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not named
 
 
-def _mentions(path: str) -> list[Mention]:
+def _mentions(path: str, tree: Tree) -> list[Mention]:
     mentions: list[Mention] = []
-    try:
-        with open(path, "rb") as file:
-            text = file.read(LARGEST_TEXT)
-    except OSError:
-        return []
+    text = tree.begin(path, LARGEST_TEXT)
     if b"\0" not in text[:1024]:
         Watch(mentions).look(_without_credits(text), 1)
     return mentions

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.model.layout import MAX_FILE_BYTES, RESULTS
+from compliance.model.layout import BENCHMARKS, MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rule import STRICT, PackageRule
@@ -136,8 +136,8 @@ class LinksInside(PackageRule):
     fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
-        lambda package: package().link("../data", "/"),
-        lambda package: package().link("../other", "../../../../Elsewhere/results"),
+        lambda package: package().code().link("../../../../benchmarks/cosmoflow/data", "/"),
+        lambda package: package().code().link("../../../../benchmarks/other", "../../Elsewhere/results"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -146,18 +146,64 @@ class LinksInside(PackageRule):
 
     def _linked(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
-            if entry.kind != LINK:
+            if entry.kind != LINK or _not_judged(entry, package):
                 continue
             if os.path.isabs(entry.target):
                 yield self.found(package.path(entry), 0, f"absolute link to {entry.target!r}", "a relative link")
-            elif os.path.normpath(os.path.join(entry.folder, entry.target)).split(os.sep)[0] == os.pardir:
+            elif _leaves(entry, package):
                 message = f"the link leaves the package: {entry.target!r}"
                 yield self.found(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
 
     def _no_files(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
-            if entry.kind == OTHER:
+            if entry.kind == OTHER and not _not_judged(entry, package):
                 yield self.found(package.path(entry), 0, "is not a file, folder or link", "a file", severity=ERROR)
+
+
+class JudgedFiles(PackageRule):
+    """What is judged are files of the package, not pipes, folders or links that leave it."""
+
+    id = "PKG33"
+    cite = REPOSITORY
+    differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
+    why = "It is neither opened nor followed, so that nothing behind it is judged; elsewhere it is something else."
+    fix = "Put a copy of the file into the package."
+    good = (lambda package: package(), lambda package: package().code().link("../latest", "cosmoflow"))
+    bad = (
+        lambda package: package().link("result_11.txt", "/var/log/result_1.txt"),
+        lambda package: package().link("../oc20", "../../../../Elsewhere/results/oc20"),
+        lambda package: package().file("scaling.json/notes.txt", "x"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/example_n64_jax.json/a", b"x"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._not_files(package))
+
+    def _not_files(self, package: Package) -> Iterator[Finding]:
+        for entry in package.contents:
+            why = _not_judged(entry, package)
+            if why:
+                yield self.found(package.path(entry), 0, f"{why}: not read", "a file of the package")
+
+
+def _not_judged(entry: PackageEntry, package: Package) -> str:
+    """Return why an entry that results and systems should be read from is not; "" for any other entry."""
+    if entry.kind == FILE:
+        return ""
+    if entry.kind == FOLDER:
+        is_file = is_judged_file(entry.path) and (package.strict or not entry.path.startswith(BENCHMARKS))
+        return "is a folder, not a file" if is_file else ""
+    if entry.path.partition("/")[0] not in (RESULTS, SYSTEMS):
+        return ""
+    if entry.kind == OTHER:
+        return "is not a file, folder or link"
+    return f"the link leaves the package, to {entry.target!r}" if _leaves(entry, package) else ""
+
+
+def _leaves(entry: PackageEntry, package: Package) -> bool:
+    """Tell whether a link leads out of the package, by its text or through other links."""
+    target = os.path.normpath(os.path.join(entry.folder, entry.target))
+    return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
 
 
 class NothingLeftOver(PackageRule):

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from common.tree import ANYWHERE
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK, result_name
@@ -222,7 +223,7 @@ def names_of(runs: Sequence[Run]) -> str:
 
 def _identical(one: str, other: str) -> bool:
     try:
-        with open(one, "rb") as first, open(other, "rb") as second:
+        with ANYWHERE.open(one) as first, ANYWHERE.open(other) as second:
             while True:
                 block, same = first.read(1 << 20), second.read(1 << 20)
                 if block != same:

@@ -47,10 +47,10 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
         for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
             _write(root / item.name, item.read(), item.executable)
         text = provenance.record_package(root, packing.earlier, packing.redactions, packing.known)
-        if not record.exists() or record.read_bytes() != text:
+        if packing.tree.begin(record, len(text) + 1) != text:
             _write(record, text)
             written.append(record)
-    unchanged = sorted({*files_below(root)} - {*written})
+    unchanged = sorted({*files_below(root, packing.tree)} - {*written})
     incomplete = provenance.incomplete({*packing.present, *packing.redactions})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
 

@@ -13,6 +13,7 @@ from typing import Final
 from common.extras import DISTRIBUTION
 from common.provenance import ROOT, source_hash
 from common.reference import MINI
+from common.tree import ANYWHERE, Tree
 from compliance.logs.run import PER_RUN
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES
 from submission.assemble.input_logs import AssemblyError, files_below, listed
@@ -109,11 +110,12 @@ class PackageFile:
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """The implementation of one benchmark. root: the folder of its sources."""
+    """The implementation of one benchmark. root: the folder of its sources. tree: what links may lead to."""
 
     root: Path
     benchmark: str
     name: str
+    tree: Tree = ANYWHERE
 
     @property
     def folder(self) -> str:
@@ -134,14 +136,16 @@ class Implementation:
         """Yield the files to copy. Raises AssemblyError as `files` does."""
         for name, path in self.files().items():
             executable = path.stat().st_mode & 0o100 != 0
-            yield PackageFile(f"{self.folder}/{name}", str(path), path.read_bytes, executable)
+            read = partial(self._tree(path).read, path, MAX_FILE_BYTES)
+            yield PackageFile(f"{self.folder}/{name}", str(path), read, executable)
 
     def files(self) -> dict[str, Path]:
         """Return the files by name below `folder`, without caches and hidden files.
 
-        Raises AssemblyError if there are none, some are missing or unreadable, or one is too large to be code.
+        Raises AssemblyError if there are none, some are missing or unreadable, links lead out of `root`, or one is too
+        large to be code.
         """
-        paths = [path for folder in self.folders for path in files_below(folder) if self._is_source(path)]
+        paths = [path for folder in self.folders for path in files_below(folder, self.tree) if self._is_source(path)]
         files = {path.relative_to(self.root).as_posix(): path for path in paths}
         if self.is_suite:
             files |= setup_files(self.root)
@@ -152,6 +156,12 @@ class Implementation:
                 )
         if not files:
             raise AssemblyError(f"{self.root} has no files; expected the code of {self.benchmark}")
+        leaving = [path for path in files.values() if self._tree(path).leaves(path)]
+        if leaving:
+            raise AssemblyError(
+                f"links lead out of {self.root}, and what they lead to would be published: {listed(leaving)}; copy "
+                "what belongs to the code, remove the others"
+            )
         broken = [path for path in files.values() if not path.is_file()]
         if broken:
             raise AssemblyError(f"cannot read {listed(broken)}: not a file; fix the link or remove it")
@@ -161,6 +171,10 @@ class Implementation:
                 f"larger than {MAX_FILE_BYTES >> 20} MiB: {listed(large)}; expected code, move data elsewhere"
             )
         return files
+
+    def _tree(self, path: Path) -> Tree:
+        """Return the tree that a file belongs to; those that an installed suite has elsewhere belong to none."""
+        return self.tree if path.is_relative_to(self.root) else ANYWHERE
 
     def _is_source(self, path: Path) -> bool:
         parts = path.relative_to(self.root).parts
@@ -198,7 +212,9 @@ def suite_hash(root: Path, benchmark: str) -> str | None:
 
 def code_of(benchmark: str, name: str, sources: Path | None) -> Implementation:
     """Return the implementation of a benchmark in the folder `sources`; None: the running suite."""
-    return Implementation(sources or ROOT, benchmark, name)
+    if sources is None:  # installers may link the files of an environment to those of a cache
+        return Implementation(ROOT, benchmark, name)
+    return Implementation(sources, benchmark, name, Tree.at(sources))
 
 
 def system_folder(benchmark: str, system: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from tqdm import tqdm
 
 from common.command import UsageError
+from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.personal_data import personal
 from compliance.logs.run import Run, parse_run
@@ -44,16 +45,15 @@ class InputLog:
     run: Run
 
 
-def read_copy(path: Path, redacted: bool) -> tuple[bytes, dict[str, int], str]:
+def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes, dict[str, int], str]:
     """Return the copy of a log for the package, the number of removals by kind, and the SHA-256 of the original.
 
-    Raises AssemblyError for a log that is not a file, is too large for a results repository, or is compressed.
+    Raises AssemblyError for a log that cannot be read, is too large for a results repository, or is compressed.
     """
-    if not path.is_file():
-        raise AssemblyError(f"cannot read {path}: not a file; fix the link or remove it")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise AssemblyError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB, the limit of results repositories")
-    data = path.read_bytes()
+    try:
+        data = tree.read(path, MAX_FILE_BYTES)
+    except OSError as error:
+        raise AssemblyError(f"cannot read {path}: {error.strerror}; fix the file or remove it") from error
     if data.startswith(GZIP):
         raise AssemblyError(f"{path} is compressed, but the official tools read only plain text: gunzip it")
     copy, counts = redact(data) if redacted else (data, {})
@@ -73,8 +73,11 @@ def input_logs(paths: Sequence[Path], redacted: bool, known: Mapping[Path, Run])
     ]
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files at any depth of a folder, by name in natural order; follow links, except loops."""
+def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
+    """Yield the files at any depth of a folder, by name in natural order; follow links, except loops.
+
+    A link to a folder outside the tree is not followed, but yielded like a file: to read it fails.
+    """
     seen: set[str] = set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
@@ -82,8 +85,13 @@ def files_below(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
-        folders.sort(key=natural)
-        yield from (Path(root, name) for name in sorted(names, key=natural))
+        leaving = [name for name in folders if _leaves(Path(root, name), tree)]
+        folders[:] = sorted({*folders} - {*leaving}, key=natural)
+        yield from (Path(root, name) for name in sorted([*names, *leaving], key=natural))
+
+
+def _leaves(path: Path, tree: Tree) -> bool:
+    return path.is_symlink() and tree.leaves(path)
 
 
 def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:

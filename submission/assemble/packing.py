@@ -12,8 +12,9 @@ from typing import Final, Literal
 
 from common.command import UsageError
 from common.config import to_yaml
+from common.tree import ANYWHERE, Tree
 from compliance.logs.run import PER_RUN, Run, parse_run
-from compliance.model.layout import PRUNED, RESULTS, SYSTEMS, WEAK
+from compliance.model.layout import MAX_FILE_BYTES, PRUNED, RESULTS, SYSTEMS, WEAK
 from compliance.model.system import read_description
 from compliance.rule import show
 from submission.assemble import provenance
@@ -74,6 +75,7 @@ class Packing:
         )
         check_logs(runs, pruned, assembly.unfinished)
         self.root = assembly.output / self._organisation(runs)
+        self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
         self.earlier = provenance.read_provenance(self.root)
         self.known: dict[str, Run] = {}
@@ -99,14 +101,19 @@ class Packing:
         new: list[PackageFile] = []
         for item in self.items:
             target = self.root / item.name
+            if self.tree.leaves(target):
+                raise AssemblyError(f"{target} leads out of {self.root} through a link; replace the link by a folder")
             if not os.path.lexists(target):
                 new.append(item)
-            elif not (item.once or (target.is_file() and target.read_bytes() == item.read())):
+            elif not (item.once or self._holds(target, item.read())):
                 raise AssemblyError(
                     f"{target} exists and differs from {item.source}; nothing was written. Compare the two and remove "
                     "one, or use another -o (for other code: another --implementation)"
                 )
         return new
+
+    def _holds(self, target: Path, data: bytes) -> bool:
+        return self.tree.begin(target, len(data) + 1) == data and target.is_file()
 
     def _check_use(self) -> None:
         given = self.assembly
@@ -136,7 +143,7 @@ class Packing:
         given: the given logs as read, by hash.
         """
         path = self.root / name
-        data, _, sha256 = read_copy(path, redacted=False)
+        data, _, sha256 = read_copy(path, False, self.tree)
         recorded = self.earlier.files.get(name) if self.earlier else None
         if recorded is not None and recorded.sha256 != sha256:
             raise AssemblyError(f"{path} has changed since it was assembled (see {provenance.NAME}): restore it")
@@ -150,7 +157,7 @@ class Packing:
                 f"submission_platform is {', '.join(others)} in the logs, but the system is {self.system}"
             )
         path = self.assembly.system
-        return PackageFile(f"{SYSTEMS}/{self.system}.json", str(path), path.read_bytes)
+        return PackageFile(f"{SYSTEMS}/{self.system}.json", str(path), partial(ANYWHERE.read, path, MAX_FILE_BYTES))
 
     def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
         """Yield the logs, numbered: those in the package keep their numbers, new ones get the next."""
@@ -209,7 +216,8 @@ class Packing:
     def _configurations(self, code: Implementation, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
         """Yield config.yaml, and config_2.yaml etc. if the logs have several; existing files stay."""
         folder = system_folder(code.benchmark, self.system)
-        texts = {path.read_bytes(): path.name for path in sorted((self.root / folder).glob("config*.yaml"))}
+        existing = sorted((self.root / folder).glob("config*.yaml"))
+        texts = {self.tree.read(path, MAX_FILE_BYTES): path.name for path in existing}
         stated = {_yaml(log): log.path for log in logs if log.run.details.configuration is not None}
         for text, path in stated.items():
             names = ("config.yaml", *(f"config_{number}.yaml" for number in range(2, len(texts) + 3)))

@@ -18,9 +18,10 @@ import msgspec
 from tqdm import tqdm
 
 from common.datasets.manifest import ManifestEntry, ManifestError, describe_file
+from common.tree import Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.run import Run, RunDetails, read_run, text_of
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, discover
 from submission.assemble.implementation import suite_hash
 from submission.assemble.input_logs import files_below
 
@@ -75,7 +76,7 @@ def read_provenance(root: Path) -> Provenance | None:
     """Return provenance.json of a package, None if there is none; raise ManifestError if it is damaged."""
     path = root / NAME
     try:
-        return msgspec.convert(json.loads(path.read_bytes()), Provenance)
+        return msgspec.convert(json.loads(Tree.at(root).read(path, MAX_FILE_BYTES)), Provenance)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
@@ -117,10 +118,11 @@ def record_package(
 
 def _describe(root: Path) -> dict[str, ManifestEntry]:
     """Return size and hash of each file of a package."""
-    files = {path.relative_to(root).as_posix(): path for path in files_below(root)}
+    tree = Tree.at(root)
+    files = {path.relative_to(root).as_posix(): path for path in files_below(root, tree)}
     files.pop(NAME, None)
     bar = tqdm(sorted(files.items()), desc="hashing", unit=" files", disable=None, delay=2)
-    return {name: describe_file(path) for name, path in bar}
+    return {name: describe_file(path, tree) for name, path in bar}
 
 
 def _sources(root: Path) -> dict[str, str | None]:

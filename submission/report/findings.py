@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final
 
+from common.tree import ANYWHERE
 from compliance.formats.findings import Group, Shown, extent, grouped
 from compliance.formats.words import counted
+from compliance.logs.inflate import InflateError, Text
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.rule import RULES
 from submission.report.html import Html, disclosure, element, escaped, file_link, joined
@@ -144,18 +145,15 @@ def excerpt(path: str, line: int) -> list[tuple[int, str]]:
     if path == "-" or line < 1:
         return []
     try:
-        with open(path, "rb") as raw:
-            compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream: BinaryIO = gzip.GzipFile(fileobj=raw) if compressed else raw  # type: ignore[assignment]  # reads bytes
-            return [found for found in _first_lines(stream, line + CONTEXT_LINES) if found[0] >= line - CONTEXT_LINES]
-    except (OSError, EOFError, zlib.error):
+        with ANYWHERE.open(path) as raw:
+            text = io.TextIOWrapper(Text(raw), encoding="utf-8", errors="replace", newline=None)  # type: ignore[type-var]  # typeshed wants a buffer
+            return [found for found in _first_lines(text, line + CONTEXT_LINES) if found[0] >= line - CONTEXT_LINES]
+    except (OSError, EOFError, InflateError, zlib.error):
         return []
 
 
-def _first_lines(stream: BinaryIO, last: int) -> Iterator[tuple[int, str]]:
+def _first_lines(text: io.TextIOBase, last: int) -> Iterator[tuple[int, str]]:
     """Yield (number, first characters) of the lines up to `last`."""
-    text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=None)
     number, begin, read = 1, "", 0
     while number <= last and read < READ_CHARACTERS and (piece := text.readline(CHUNK)):
         read += len(piece)

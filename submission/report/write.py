@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from common.files import whole_file
+from common.tree import ANYWHERE
 from compliance.model.report import Report
 from submission.report.page import GENERATOR, render
 
@@ -30,5 +31,4 @@ def write_report(report: Report, output: Path, title: str = "") -> None:
 
 def _is_ours(path: Path) -> bool:
     """Return whether a file is a page of this command."""
-    with open(path, "rb") as file:
-        return GENERATOR.encode() in file.read(1024)
+    return GENERATOR.encode() in ANYWHERE.begin(path, 1024)

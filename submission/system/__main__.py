@@ -12,6 +12,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.files import whole_file
+from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text
 from compliance.engine import Options
@@ -92,7 +93,7 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 def _other(path: Path | None) -> Mapping[str, object]:
     if path is None:
         return {}
-    other = read_description(str(path))
+    other = read_description(str(path), NAMED)
     if other.problem:
         raise UsageError(f"--from {path}: {other.problem}")
     return {name: value for name, value in other.fields.items() if not is_placeholder(str(value))}

@@ -219,7 +219,7 @@ def test_a_gzip_bomb_is_read_in_pieces(tmp_path):
     path.write_bytes(gzip.compress(VALID + b"\n" * (100 << 20), 1))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     log = read_log(str(path))
-    assert log.record_count == VALID.count(b"\n") and log.line_count == log.record_count + (100 << 20)
+    assert log.record_count == VALID.count(b"\n") and log.line_count < 64 << 20 < log.line_count + (1 << 20)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 

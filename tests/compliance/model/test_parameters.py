@@ -116,4 +116,4 @@ def test_a_scaling_file_that_is_a_pipe_is_not_opened(tmp_path):
     folder = SamplePackage().write(tmp_path / "Example")
     os.mkfifo(f"{folder}/{SET}/scaling.json")
     (found,) = [f for f in check_paths([folder], Options()).findings if f.rule == "RCP07"]
-    assert "is not a regular file" in found.message
+    assert "is a pipe, not a file" in found.message

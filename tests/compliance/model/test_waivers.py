@@ -114,9 +114,9 @@ def test_what_is_not_a_file_of_text_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latin").write_bytes(b"\xff\xfe")
     for name, message in (
-        ("pipe", "regular file"),
+        ("pipe", "not a file"),
         ("latin", "not UTF-8"),
-        ("", "regular file"),
+        ("", "not a file"),
         ("no", "cannot read"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -175,11 +175,23 @@ REFUSED = {
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
         lambda place: (place.run(1), (place.folder / "runs/result_1.txt").symlink_to("nowhere")),
-        "cannot read .*not a file",
+        "cannot read .*(No such file|not a file)",
     ),
     "a link to nothing in the code": (
         lambda place: (place.run(1), (place.code / "link").symlink_to("nowhere")),
-        "cannot read .*not a file",
+        "cannot read .*(No such file|not a file)",
+    ),
+    "a link that leaves the code": (
+        lambda place: (place.run(1), (place.code / "passwd").symlink_to("/etc/passwd")),
+        "links lead out of .*published.*code/passwd",
+    ),
+    "a folder link that leaves the code": (
+        lambda place: (place.run(1), (place.code / "keys").symlink_to(place.folder / "systems")),
+        "links lead out of .*published.*code/keys",
+    ),
+    "a pipe in the code": (
+        lambda place: (place.run(1), os.mkfifo(place.code / "pipe")),
+        "cannot read .*pipe: not a file",
     ),
 }
 
@@ -256,13 +268,23 @@ def test_redacted_copies_keep_lines_and_are_recorded(place):
         place.make()
 
 
+def test_nothing_is_written_through_a_link_out_of_the_package(place):
+    place.run(1)
+    (place.folder / "elsewhere").mkdir()
+    place.root.mkdir(parents=True)
+    (place.root / "results").symlink_to(place.folder / "elsewhere")
+    with pytest.raises(AssemblyError, match=r"results/.* leads out of .* through a link"):
+        place.make()
+    assert not list((place.folder / "elsewhere").iterdir())
+
+
 def test_links_among_the_inputs_are_read_through(place):
     (place.folder / "scratch").mkdir()
     place.run(1, name="scratch")
     (place.folder / "runs").symlink_to(place.folder / "scratch")
     (place.folder / "scratch/loop").symlink_to(place.folder / "scratch")
-    (place.code / "train.py").rename(place.folder / "train.py")
-    (place.code / "train.py").symlink_to(place.folder / "train.py")
+    (place.code / "train.py").rename(place.code / "main.py")
+    (place.code / "train.py").symlink_to("main.py")
     place.make()
     assert list(place.logs()) == ["result_0.txt"]
     assert not [path for path in place.root.rglob("*") if path.is_symlink()]

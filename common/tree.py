@@ -1,0 +1,121 @@
+"""Read files that others wrote: regular files only, never through a link that leads out of their folder.
+
+A package comes from somebody else: a pipe in it would stop the reader for ever, a device or a link could hand it what
+is not part of the package. Everything that reads files of a package, of logs or of code to pack does it here. A file
+that the user names on the command line is the user's own: it may be a link, a pipe or a process substitution.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import Final
+
+
+class RefusedFileError(OSError):
+    """A file is not read; `reason` says why, as in "is a pipe, not a file"."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(None, reason, path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder whose files are read. root: its real path; "": links may lead anywhere."""
+
+    root: str = ""
+
+    @classmethod
+    def at(cls, folder: str | os.PathLike[str]) -> Tree:
+        """Return the tree below a folder, which may itself be a link."""
+        return cls(os.path.realpath(folder))
+
+    def open(self, path: str | os.PathLike[str]) -> BufferedReader:
+        """Open a file for reading; never blocks.
+
+        Raises RefusedFileError if it is not a regular file, or not inside the tree; other OSErrors as `open` does.
+        """
+        name = os.fspath(path)
+        _expect_regular(name, os.stat(name))  # before opening: even to open a device can do something
+        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _expect_regular(name, os.fstat(handle))  # again: it may have been replaced
+            if not self._holds(_real_path(handle, name)):
+                raise RefusedFileError(name, f"is a link that leads out of {self.root}: not followed")
+        except OSError:
+            os.close(handle)
+            raise
+        return open(handle, "rb")
+
+    def read(self, path: str | os.PathLike[str], most_bytes: int) -> bytes:
+        """Return the contents of a file. Raises as `open` does, and RefusedFileError for more bytes than that."""
+        with self.open(path) as file:
+            data = file.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise RefusedFileError(os.fspath(path), f"is larger than {size_text(most_bytes)}")
+        return data
+
+    def begin(self, path: str | os.PathLike[str], most_bytes: int) -> bytes:
+        """Return the first bytes of a file; b"" if it cannot be read."""
+        try:
+            with self.open(path) as file:
+                return file.read(most_bytes)
+        except OSError:
+            return b""
+
+    def leaves(self, path: str | os.PathLike[str]) -> bool:
+        """Tell whether a path leads out of the tree, through links or by its name."""
+        return not self._holds(os.path.realpath(path))
+
+    def _holds(self, real: str) -> bool:
+        return not self.root or real == self.root or real.startswith(os.path.join(self.root, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named(Tree):
+    def open(self, path: str | os.PathLike[str]) -> BufferedReader:
+        return open(path, "rb")
+
+
+ANYWHERE: Final = Tree()
+"""For folders outside any package: regular files, wherever links lead."""
+NAMED: Final = _Named()
+"""For a file that the user names: also a pipe, a process substitution or a device; waits for what writes to it."""
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in the largest unit that divides it: 4 MiB."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >> shift and not size % (1 << shift):
+            return f"{size >> shift} {unit}"
+    return f"{size:,} bytes"
+
+
+def _expect_regular(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedFileError(path, f"is {_kind(status.st_mode)}, not a file")
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
+    return next((name for test, name in kinds if test(mode)), "something else")
+
+
+def _real_path(handle: int, path: str) -> str:
+    """Return the real path of an open file; from the system, so that replacing a folder meanwhile changes nothing."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:  # not Linux
+        return os.path.realpath(path)

@@ -1,0 +1,64 @@
+"""Compressed logs inflate within limits: of one file, and of a package, whatever the number of processes."""
+
+import gzip
+import io
+import zlib
+
+import pytest
+
+from compliance import parallel
+from compliance.engine import Options, check_paths
+from compliance.logs import inflate
+from compliance.logs.inflate import InflateError, Text, pieces
+from compliance.logs.log import parse_log
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+
+
+def test_a_file_is_read_in_pieces_of_bounded_size():
+    data = bytes(range(256)) * 20_000
+    for file in (data, gzip.compress(data), gzip.compress(data[:99]) + b"\0" * 99 + gzip.compress(data[99:]) + b"\0"):
+        found = list(pieces(io.BytesIO(file))[1])
+        assert b"".join(found) == data and max(map(len, found)) <= inflate.PIECE_BYTES
+        assert io.BufferedReader(Text(io.BytesIO(file))).read() == data
+
+
+BEYOND = {
+    "size": (lambda: gzip.compress(bytes(range(256)) * 5), "more than 1 KiB of compressed text"),
+    "ratio": (lambda: gzip.compress(b"\n" * 900), "over 3 times its size"),
+    "members": (lambda: gzip.compress(b"x") * 4, "more than 3 gzip members"),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_what_is_beyond_a_limit_is_not_read(what, monkeypatch):
+    for name, limit in {"MAX_FILE_BYTES": 1024, "ANY_RATIO_BYTES": 500, "MAX_RATIO": 3, "MAX_MEMBERS": 3}.items():
+        monkeypatch.setattr(inflate, name, limit)
+    make, reason = BEYOND[what]
+    with pytest.raises(InflateError, match=reason):
+        list(pieces(io.BytesIO(make()))[1])
+
+
+def test_files_of_a_thousand_times_their_size_and_of_empty_members_cost_little():
+    """Count what is inflated, not the time."""
+    bomb = zlib.compressobj(wbits=31)
+    log = parse_log(bomb.compress(b"\n" * (64 << 20)) + bomb.flush())
+    assert [problem.kind for problem in log.problems] == ["compressed"] and log.inflated_bytes < 16 << 20
+    log = parse_log(gzip.compress(b"") * 500_000)
+    assert [problem.kind for problem in log.problems] == ["compressed"] and log.inflated_bytes == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_limit_of_a_package_is_the_same_for_any_number_of_processes(jobs, tmp_path, monkeypatch):
+    size = len(SampleLog().bytes())
+    monkeypatch.setattr(parallel, "MAX_PACKAGE_BYTES", 5 * size // 2)
+    monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
+    package = SamplePackage()
+    for number in range(1, 9):
+        name = f"{package.folder}/result_{number}.txt"
+        package.files[f"{name}.gz"] = package.files.pop(name).gzip()
+    report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0", jobs=jobs))
+    read = {run.path.rpartition("/")[2]: not run.findings for run in report.runs}
+    assert [name for name, whole in read.items() if not whole] == [f"result_{number}.txt.gz" for number in range(4, 9)]
+    found = [finding for run in report.runs for finding in run.findings if finding.severity == "error"]
+    assert {finding.rule for finding in found} == {"FRM09"} and "is not read" in found[0].message

@@ -1,0 +1,95 @@
+"""What others wrote is opened by `common.tree` alone: nothing else in the checker and around it opens files to read."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GUARDED = ("compliance", "submission")
+TREES = ("Tree", "tree", "ANYWHERE", "NAMED", "_tree")
+READS = ("open", "open_code", "fdopen", "GzipFile", "memmap", "mmap", "fromfile")
+METHODS = ("read_bytes", "read_text")
+COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
+OWN_FILES = {
+    "compliance/docs.py": "the docs of the suite",
+    "compliance/own_rules.py": "the rules, which the user names",
+    "compliance/rcp/table.py": "tables of the suite, or that the user names",
+    "submission/report/page.py": "the style of the page, installed with the suite",
+    "submission/round/make.py": "the configuration that an earlier call wrote",
+    "submission/round/processes.py": "the lock and the output of the round's own processes",
+    "submission/round/state.py": "the state that an earlier call wrote",
+    "submission/system/__main__.py": "the description that an earlier call wrote",
+    "submission/system/machine.py": "the system's own files in /proc and /sys",
+}
+"""Modules that open files of the user, and which."""
+
+
+def raw_opens(text):
+    """Return the lines that open a file to read, or copy one, other than through a tree."""
+    return sorted(node.lineno for node in ast.walk(ast.parse(text)) if is_method(node) or is_raw(node))
+
+
+def is_method(node):
+    """Tell whether it is `path.read_bytes`, called or handed on."""
+    return isinstance(node, ast.Attribute) and node.attr in METHODS
+
+
+def is_raw(call):
+    if not isinstance(call, ast.Call):
+        return False
+    if isinstance(call.func, ast.Name):
+        return call.func.id in READS and not writes(call.args[1:])
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner = name_of(call.func.value)
+    if call.func.attr in COPIES:
+        return owner == "shutil"
+    return call.func.attr in READS and owner not in TREES and not writes(call.args)
+
+
+def name_of(node):
+    """Return the last name of `tree`, `self.tree` or `self._tree(path)`."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def writes(arguments):
+    return any(isinstance(one, ast.Constant) and str(one.value)[:1] in ("w", "x", "a") for one in arguments)
+
+
+def modules():
+    return [path for package in GUARDED for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_files_of_others_are_opened_by_the_tree():
+    opens = {path.relative_to(ROOT).as_posix(): raw_opens(path.read_text()) for path in modules()}
+    assert len(opens) > 100
+    assert {name for name, lines in opens.items() if lines} == set(OWN_FILES), {
+        name: lines for name, lines in opens.items() if lines and name not in OWN_FILES
+    }
+
+
+RAW = [
+    "open(path)",
+    "open(path, 'rb')",
+    "path.open('rb')",
+    "os.open(path, os.O_RDONLY)",
+    "path.read_text()",
+    "data = Path(name).read_bytes()",
+    "gzip.open(path)",
+    "gzip.GzipFile(path)",
+    "shutil.copy(path, other)",
+    "with open(path) as file: pass",
+    "f(path.read_bytes)",
+]
+
+
+@pytest.mark.parametrize("text", RAW)
+def test_a_raw_open_is_found(text):
+    assert raw_opens(text) == [1]
+
+
+@pytest.mark.parametrize("text", ["tree.open(path)", "self._tree(path).read(path, 1)", "open(path, 'w')", "copy(x)"])
+def test_other_calls_are_not(text):
+    assert raw_opens(text) == []

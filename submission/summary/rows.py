@@ -99,10 +99,10 @@ class Row:
     @property
     def score_with_staging(self) -> float | None:
         """The score if all staging belonged to its time: the clock that all rounds have in common."""
-        if self.score is None or not self.minutes or not self.time_with_staging_minutes:
-            return self.score
-        longer = self.time_with_staging_minutes / self.minutes
-        return self.score / longer if self.scaling == WEAK else self.score * longer
+        score, time = self.score, self.time_with_staging_minutes
+        if score is None or self.contains_staging or not self.minutes or not time:
+            return score
+        return score * self.minutes / time if self.scaling == WEAK else score * time / self.minutes
 
 
 class NoResultsError(ValueError):

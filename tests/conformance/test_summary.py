@@ -57,6 +57,14 @@ def test_published_scores(report, shared):
             assert row.models_per_minute == near(entry["models_per_minute"]), name
 
 
+def test_clocks_and_instances_of_published_results(corpus):
+    found = rows(check_paths([corpus], Options()))
+    assert {row.staging_clock for row in found if row.round != "3.0"} == {"", "in"}
+    assert all(row.score_with_staging == row.score for row in found)
+    (whole,) = (row for row in found if row.states_whole_system)
+    assert (whole.organisation, whole.benchmark, whole.instance_scale) == ("NVIDIA", "oc20", 64)
+
+
 # -- the official summarizer ----------------------------------------------------------------------------------
 
 

@@ -82,6 +82,17 @@ def test_staging_inside_and_outside_the_run():
     assert inside == before == {"init": 1, "staging": 7, "train": 30, "eval": 0, "rest": 12}
 
 
+@pytest.mark.parametrize(("start", "outside_ms"), [(10, 0), (19, 7000), (15, 4000), (None, 0)])
+def test_only_what_lies_out_of_the_clock_is_staging_outside(start, outside_ms):
+    log = SampleLog()
+    times = {"run_start": start, "staging_start": 11, "staging_stop": 18, "run_stop": 60}
+    known = sorted((second, key) for key, second in times.items() if second is not None)
+    log.records = [log._record(key, None, 1_700_000_000_000 + 1000 * second, {}) for second, key in known]
+    found = parse_run(log.bytes(), "result_0.txt")
+    assert (found.staging_ms, found.staging_outside_ms) == (7000, outside_ms)
+    assert found.staging_inside_ms == 7000 - outside_ms
+
+
 def test_several_ranks_log_the_same_interval():
     epoch = [(10, "epoch_start", 1), (11, "epoch_start", 1), (30, "epoch_stop", 1), (31, "epoch_stop", 1)]
     found = of_times(

@@ -101,6 +101,16 @@ def test_convergence_and_times(packages, capsys):
     assert score["b"] / score["a"] == pytest.approx(30 / 25, rel=0.01)
 
 
+def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, capsys):
+    logs = [
+        write(tmp_path / f"{at}.txt", SampleLog(run=at, settings={"opt_base_learning_rate": rate}))
+        for at, rate in enumerate((0.0055, 0.005499999970197678))
+    ]
+    assert compared(*logs, capsys=capsys)[0]["changes"] == []
+    main([*map(str, logs)])
+    assert "differs" not in capsys.readouterr().out
+
+
 def test_times_of_different_clocks_have_no_ratio(tmp_path, capsys):
     a = SamplePackage(round_="2.0").staged("run_start", 30 * 60_000).write(tmp_path / "A")
     b = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "B")

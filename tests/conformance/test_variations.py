@@ -55,7 +55,7 @@ def _log(change, of, rng):
     if change in BYTES:
         data = change(base.data, rng)
     else:
-        log = LogText(base.data, base.benchmark)
+        log = LogText(base.data, base.benchmark, base.round)
         change(log, rng)
         data = log.bytes()
     return base.name, before, judge(base, data).findings

@@ -368,11 +368,14 @@ def all_with_the_same(logs: list[LogText], rng: random.Random) -> None:
 
 def very_regular(logs: list[LogText], rng: random.Random) -> None:
     """Let the epochs of all runs take nearly the same time, as on a machine without other users."""
-    model = [line.time - logs[0].first("epoch_start").time for line in logs[0].course]
-    for log in logs[1:]:
+    longest = max(logs, key=lambda log: len(log.course))
+    model = [(line.key, line.time - longest.course[0].time) for line in longest.course]
+    for log in logs:
         course = log.course
+        if log is longest or any(line.key != key for line, (key, _) in zip(course, model, strict=False)):
+            continue
         start = course[0].time
-        for line, offset in zip(course, model, strict=False):
+        for line, (_, offset) in zip(course, model, strict=False):
             line.time = start + offset * rng.uniform(0.9995, 1.0005)
         late = float("-inf")
         for line in log.timed:

@@ -130,7 +130,7 @@ def _attempt(make: Make, family: str, number: int, of: Stock) -> Forged:
 
 def _log(family: str, number: int, of: Stock, rng: random.Random) -> Forged:
     base, before = _accepted(of.source(rng))
-    log = LogText(base.data, base.benchmark)
+    log = LogText(base.data, base.benchmark, base.round)
     if rng.random() < VARIED_SHARE:
         rng.choice(VARIED)(log, rng)
     OF_LOGS[family](log, rng)

@@ -63,11 +63,11 @@ class Line:
 class LogText:
     """The lines of one log of a successful run."""
 
-    def __init__(self, data: bytes, benchmark: str) -> None:
+    def __init__(self, data: bytes, benchmark: str, round_: str) -> None:
         """Take the log apart; benchmark: whose target and metric it is about."""
         self.lines = [_line(line) for line in data.rstrip(b"\n").split(b"\n")]
         self.target = REFERENCES[benchmark].target
-        self.benchmark = benchmark
+        self.benchmark, self.round = benchmark, round_
 
     def bytes(self) -> bytes:
         """Return the file's contents."""

@@ -36,16 +36,16 @@ def evaluation_of_an_epoch_not_started(log: LogText, rng: random.Random) -> None
 
 def evaluation_soon_after_the_start(log: LogText, rng: random.Random) -> None:
     """Evaluate, with start and stop, an epoch a second after it has started, and stop."""
-    number = log.numbers[log.inner(rng)]
+    number = log.numbers[log.inner(rng, 2)]
     start, stop = log.first("epoch_start", number), log.first("epoch_stop", number)
-    if stop.time - start.time < 20_000:
-        raise Unsuitable("epochs of seconds")
+    if log.round == "0.7" or len(log.numbers) < 6 or stop.time - start.time < 20_000:
+        raise Unsuitable("evaluated within epochs, or epochs of seconds")
     stop_with(log, _evaluate(log, rng, start, number))
 
 
 def epoch_of_no_time_evaluated(log: LogText, rng: random.Random) -> None:
     """Write the next epoch, which takes a millisecond, and its evaluation, and stop."""
-    at = log.inner(rng)
+    at = log.inner(rng, 3)
     before, number = log.end_of(log.numbers[at - 1]), log.numbers[at]
     start = log.add(log.first("epoch_start"), before, 1, number=number)
     stop = log.add(log.first("epoch_stop"), start, 1, number=number)

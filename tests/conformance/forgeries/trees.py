@@ -46,7 +46,7 @@ class Result:
 
     def texts(self) -> list[LogText]:
         """Return the logs, each to be changed."""
-        return [LogText(log, self.benchmark) for log in self.logs]
+        return [LogText(log, self.benchmark, self.round) for log in self.logs]
 
 
 @dataclass

@@ -199,13 +199,13 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
         raise ConfigError(f"{source}: not text in UTF-8 (byte {error.start}); expected a YAML file") from error
     tree = _parse(text, source)
     if not isinstance(tree, dict):
-        what = "empty" if tree is None else f"contains {_shown(tree)}"
+        what = "empty" if tree is None else f"contains {shown(tree)}"
         raise ConfigError(f"{source}: {what}; expected lines such as `key: value`")
     base = tree.pop("base", None)
     if base is None:
         return [_Layer(source, tree)]
     if not isinstance(base, str):
-        raise ConfigError(f"{source}: base: expected the name of a YAML file; got {_shown(base)}")
+        raise ConfigError(f"{source}: base: expected the name of a YAML file; got {shown(base)}")
     return [*_read(path.parent / base, (*named_by, path)), _Layer(source, tree)]
 
 
@@ -276,7 +276,7 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
     known = {one.name: hints[one.name] for one in fields(cls)}
     if not isinstance(layer.value, dict):
         expected = f"a section with the keys {', '.join(known)}"
-        raise ConfigError(f"{layer.source}: {place}: expected {expected}; got {_shown(layer.value)}")
+        raise ConfigError(f"{layer.source}: {place}: expected {expected}; got {shown(layer.value)}")
     for name, value in layer.value.items():
         dotted = f"{place}.{name}" if place else str(name)
         if name not in known:
@@ -319,7 +319,7 @@ def _value(hint: Any, layer: _Layer, place: str) -> Any:
     try:
         return msgspec.convert(layer.value, hint, dec_hook=_path)
     except msgspec.ValidationError as error:
-        got = f"expected {_described(hint)}; got {_shown(layer.value)}"
+        got = f"expected {_described(hint)}; got {shown(layer.value)}"
         raise ConfigError(f"{layer.source}: {place}: {error.__cause__ or got}") from error
 
 
@@ -330,7 +330,7 @@ def _described(hint: Any) -> str:
         case origin if origin in (Union, UnionType):
             return " or ".join(map(_described, args))
         case origin if origin is Literal:
-            return "one of " + ", ".join(map(_shown, args))
+            return "one of " + ", ".join(map(shown, args))
         case origin if origin is tuple and args[-1] is ...:
             return f"a list, each {_described(args[0])}"
         case origin if origin is tuple:
@@ -340,7 +340,7 @@ def _described(hint: Any) -> str:
     return TYPE_NAMES.get(hint, str(hint))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as a message quotes it: its beginning, if it is long."""
     return textwrap.shorten(json.dumps(value, default=str), SHOWN, placeholder=" ...")
 
@@ -348,7 +348,7 @@ def _shown(value: Any) -> str:
 def _path(_type: Any, text: Any) -> Path:
     """Return the path in a text, expanded."""
     if not isinstance(text, str) or not text:
-        raise ValueError(f"expected a path; got {_shown(text)}")
+        raise ValueError(f"expected a path; got {shown(text)}")
     try:
         path = Path(Template(text).substitute(os.environ))
         return path.expanduser() if text.startswith("~") else path

@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-DISTRIBUTION: Final = "mlperf-hpc-suite"
+from common.version import DISTRIBUTION
+
 EXTRAS: Final = {"common": "[train]", "compliance": "", "submission": ""}
 """The extra that the commands of a package need; a benchmark's own has the name of its package."""
 

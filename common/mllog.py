@@ -59,7 +59,8 @@ class SubmissionConfig:
 class RunFacts:
     """The facts about a run, besides the hyperparameters, that each log states; field names are keys of the log.
 
-    accelerators_per_node: 0 on a system without accelerators.
+    accelerators_per_node: 0 on a system without accelerators. number_of_parameters: of the network, those that are
+    trained.
     """
 
     seed: int
@@ -68,6 +69,7 @@ class RunFacts:
     accelerators_per_node: int
     train_samples: int
     eval_samples: int
+    number_of_parameters: int
     dataset_variant: str = FULL
 
 

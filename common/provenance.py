@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from common.version import DISTRIBUTION, VERSION
+
 ROOT: Final = Path(__file__).parent.parent
 """The folder of the suite's packages."""
 
-DISTRIBUTIONS: Final = ("mlperf-hpc-suite", "torch", "numpy", "mlperf-logging")
+DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
 GIT_TIMEOUT_S: Final = 10.0
 
 
@@ -32,9 +34,15 @@ def provenance(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def versions(names: Sequence[str] = DISTRIBUTIONS) -> dict[str, str | None]:
-    """Return the versions of Python and of distributions, None for one that is not installed; imports none of them."""
+    """Return the versions of Python and of distributions, None for one that is not installed; imports none of them.
+
+    That of the suite is the one of these sources, installed or not.
+    """
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in names:
+        if name == DISTRIBUTION:
+            found[name] = VERSION
+            continue
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -6,7 +6,7 @@ A benchmark's `reference.py` fills them in; the trainer and the checker read the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from common.values import is_integer, is_number
@@ -187,13 +187,14 @@ class Closed:
     """What the closed division asks of one key of the trainer's configuration.
 
     key: dotted, such as model.width. allowed: its values, as a log's provenance has them; FREE: any.
-    cite: where the rules say so. rounds: those that it is about.
+    cite: where the rules say so. rounds: those that it is about. example: an allowed value, for example logs.
     """
 
     key: str
     allowed: Check
     cite: str
     rounds: tuple[str, ...] = ROUNDS
+    example: Any = None
 
 
 def free(cite: str, *keys: str) -> tuple[Closed, ...]:
@@ -203,7 +204,7 @@ def free(cite: str, *keys: str) -> tuple[Closed, ...]:
 
 def fixed(cite: str, values: Mapping[str, Any]) -> tuple[Closed, ...]:
     """Return the keys for which the closed division has one value each; a list also stands for a tuple."""
-    return tuple(Closed(key, same_as(value), cite) for key, value in values.items())
+    return tuple(Closed(key, same_as(value), cite, example=value) for key, value in values.items())
 
 
 def same_as(wanted: Any) -> Check:
@@ -251,6 +252,27 @@ CLOSED_READING: Final = free("training_rules.adoc#graph-execution", "data.worker
 """The same for the keys of how samples are read, see `common.data.split.Reading`."""
 
 
+Configuration = Callable[[str], Any]
+"""Gives the value of a dotted key of a run's configuration; raises LookupError if it lacks the key."""
+
+
+def of(key: str) -> Callable[[Configuration], Any]:
+    """Return the function that takes the value of a key from a configuration."""
+    return lambda config: config(key)
+
+
+LOGGED_RUN: Final[dict[str, Callable[[Configuration], Any]]] = {
+    **{f"submission_{what}": of(f"submission.{what}") for what in ("org", "status", "platform")},
+    "dataset_variant": of("variant"),
+    "seed": of("train.seed"),
+    "global_batch_size": of("train.global_batch_size"),
+    "train_samples": of("data.train_samples"),
+    "eval_samples": of("data.eval_samples"),
+    "opt_name": of("optim.name"),
+}
+"""Keys of a log that follow from the configuration in all benchmarks; a value of None is left open by it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExampleRun:
     """A run as the closed division wants it, from which sample logs are made.
@@ -274,6 +296,8 @@ class Reference:
     cite: where the rules say so.
     example: a run that follows the rules.
     closed: what the closed division asks of each key of the trainer's configuration; none: there is no trainer.
+    logged: keys of the trainer's log, each with how its value follows from the configuration.
+    parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", or "mini" for the facts of the benchmark's mini problem.
     """
@@ -289,6 +313,8 @@ class Reference:
     cite: str
     example: ExampleRun
     closed: tuple[Closed, ...] = ()
+    logged: Mapping[str, Callable[[Configuration], Any]] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict)
     staging: tuple[str, ...] = ()
     variant: str = FULL
 
@@ -322,6 +348,7 @@ def mini_of(reference: Reference, target: float, train_samples: int, eval_sample
         ),
         settings=stated,
         closed=(),
+        parameters={},
         cite="docs/reference/profiles.md (the mini round)",
         variant=MINI,
     )

@@ -13,7 +13,7 @@ On the command line it is `python -m compliance.check logs/`; from Python:
 from typing import Any
 
 from common.extras import explain_missing
-from compliance.version import VERSION as __version__
+from common.version import VERSION as __version__
 
 __all__ = ["__version__"]
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from common.command import CommandParser, UsageError, checked_output
 from common.reference import ROUNDS
+from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
     add_profile_option,
@@ -30,7 +31,6 @@ from compliance.formats import FORMATS, Style
 from compliance.model.report import Report
 from compliance.own_rules import load_rules
 from compliance.rule import RULES
-from compliance.version import VERSION
 
 EXAMPLES = """\
 examples:

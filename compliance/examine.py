@@ -31,6 +31,7 @@ class LogTask:
 
     division, benchmark: forced by the user. division_hint, benchmark_hint: of the folder or system
     description, used where the log does not say it. power: the power files of the run, if any.
+    suite_code: the code that the package names as its implementation is this suite.
     details: also keep what reports and packages need. tree: the folder that the log belongs to; a log that the user
     names belongs to none.
     """
@@ -44,6 +45,7 @@ class LogTask:
     benchmark_hint: str | None = None
     allow_mini: bool = False
     power: PowerPlace | None = None
+    suite_code: bool = False
     details: bool = False
     tree: Tree = NAMED
 
@@ -110,6 +112,7 @@ def case_of(log: Log, task: LogTask) -> Case:
         _settings(benchmark, variant, task.round, division),
         task.profile,
         task.allow_mini,
+        task.suite_code,
     )
 
 

@@ -16,6 +16,7 @@ from compliance.model.package_files import contents_of
 from compliance.model.parameters import ParameterFile, read_parameters
 from compliance.model.result_set import ResultSet
 from compliance.model.scaling import read_scaling
+from compliance.model.suite_code import SuiteCode
 from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, waiver_name
 from compliance.options import Options
@@ -83,7 +84,9 @@ def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[P
     files = read_parameters(place.root, package.contents, place.tree)
     package.bypasses = [bypass for file in files for bypass in file.asked]
     pairs = [(_open_set(found, package, options), found) for found in place.sets]
-    for results, _ in pairs:
+    code = SuiteCode(package.contents)
+    for results, found in pairs:
+        results.suite_code = code.made(found.benchmark, found.system)
         _note_bypasses(results, package, files)
     package.sets = [results for results, _ in pairs]
     return package, pairs
@@ -142,6 +145,7 @@ def _task(results: ResultSet, options: Options, tree: Tree) -> LogTask:
         division_hint=results.division,
         benchmark_hint=results.benchmark,
         allow_mini=options.allow_mini,
+        suite_code=results.suite_code,
         details=options.details,
         tree=tree,
     )

@@ -31,7 +31,8 @@ PROFILES: Final = (STRICT, OFFICIAL)
 class Case:
     """What a log is checked against.
 
-    division and benchmark are None if neither the log nor its surroundings state them.
+    division and benchmark are None if neither the log nor its surroundings state them. suite_code: the package says
+    that this suite made the log.
     """
 
     round: str
@@ -41,6 +42,7 @@ class Case:
     settings: tuple[Setting, ...]
     profile: str = STRICT
     allow_mini: bool = False
+    suite_code: bool = False
 
     @property
     def strict(self) -> bool:

@@ -144,7 +144,7 @@ class Synthesize(Synthesis):
             return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"
         if plan.variant == MINI:
             return f"python -m cosmoflow.train mini data.data_dir={folder}"
-        counts = "data.train_samples=null data.eval_samples=null"
+        counts = "data.train_samples=null data.eval_samples=null submission.division=open"
         return (
             f"python -m cosmoflow.train config data.data_dir={folder} {counts} "
             f"'data.sample_shape=[{', '.join(map(str, shape))}]'"

@@ -108,7 +108,13 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         return prediction.float()
 
 
-BENCHMARK = Benchmark(name="cosmoflow", config=Config, problem=CosmoFlow, make_mini=synthesize.SYNTHESIS.provide)
+BENCHMARK = Benchmark(
+    name="cosmoflow",
+    reference=REFERENCE,
+    config=Config,
+    problem=CosmoFlow,
+    make_mini=synthesize.SYNTHESIS.provide,
+)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

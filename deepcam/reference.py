@@ -4,6 +4,9 @@ Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc deepcam/, Ku
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from common.reference import (
     ABOVE_ZERO,
@@ -11,10 +14,12 @@ from common.reference import (
     CLOSED_READING,
     CLOSED_RUN,
     COUNT,
+    LOGGED_RUN,
     NOT_NEGATIVE,
     ROUNDS,
     Check,
     Closed,
+    Configuration,
     Dataset,
     ExampleRun,
     Reference,
@@ -30,6 +35,7 @@ from common.reference import (
     mini_of,
     null_or,
     number,
+    of,
     one_of,
     same_as,
     since,
@@ -145,6 +151,13 @@ CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.013274310722552
 """Shares of the pixels of the full dataset: background, tropical cyclones, atmospheric rivers (mlcommons/hpc)."""
 CLASS_WEIGHTS = tuple(frequency**-0.125 for frequency in CLASS_FREQUENCIES)
 """Of the classes in the loss: 1.00173, 2.61461, 1.71642."""
+SAME_WEIGHTS = Check(
+    str([round(weight, 5) for weight in CLASS_WEIGHTS]),
+    lambda value: (
+        len(value) == len(CLASS_WEIGHTS) and all(map(partial(math.isclose, rel_tol=1e-6), value, CLASS_WEIGHTS))
+    ),
+)
+"""Powers may differ in their last digit between machines."""
 
 CLOSED = (
     *CLOSED_RUN,
@@ -161,22 +174,47 @@ CLOSED = (
     *free("training_rules.adoc#graph-execution", "data.pipeline", "data.direct"),
     *fixed(
         "training_rules.adoc#graph-definition",
-        {"model.width": 1.0, "model.middle_blocks": 16, "model.output_stride": 16, "model.low_level": "after_relu"},
+        {"model.width": 1.0, "model.middle_blocks": 16, "model.output_stride": 16},
     ),
     Closed("model.aspp_rates", null_or(same_as([1, 6, 12, 18])), "training_rules.adoc#graph-definition"),
-    *fixed("training_rules.adoc#weight-and-bias-initialization", {"model.init": "reference"}),
-    *fixed("hpc_training_rules.adoc#closed-division", {"class_weights": list(CLASS_WEIGHTS)}),
-    Closed("batchnorm_group_size", COUNT, HYPERPARAMETERS),
-    Closed("optim.name", one_of("lamb", "adamw"), HYPERPARAMETERS, rounds=FIRST),
-    Closed("optim.name", one_of("adam", "adamw", "lamb"), HYPERPARAMETERS, rounds=LATER),
-    Closed("optim.eps", FIRST_EPSILONS, HYPERPARAMETERS, rounds=FIRST),
-    Closed("optim.eps", equals(1e-6), HYPERPARAMETERS, rounds=LATER),
-    Closed("optim.weight_decay", AMOUNT, HYPERPARAMETERS),
+    # The choices are those of the reference and of NVIDIA's closed results, which were accepted in rounds 1.0 to 3.0.
+    *free("deepcam/README.md", "model.low_level", "model.init"),
+    Closed("class_weights", SAME_WEIGHTS, "hpc_training_rules.adoc#closed-division", example=list(CLASS_WEIGHTS)),
+    Closed("batchnorm_group_size", COUNT, HYPERPARAMETERS, example=1),
+    Closed("optim.name", one_of("lamb", "adamw"), HYPERPARAMETERS, rounds=FIRST, example="lamb"),
+    Closed("optim.name", one_of("adam", "adamw", "lamb"), HYPERPARAMETERS, rounds=LATER, example="lamb"),
+    Closed("optim.eps", FIRST_EPSILONS, HYPERPARAMETERS, rounds=FIRST, example=1e-6),
+    Closed("optim.eps", equals(1e-6), HYPERPARAMETERS, rounds=LATER, example=1e-6),
+    Closed("optim.weight_decay", AMOUNT, HYPERPARAMETERS, example=0.01),
     *fixed(HYPERPARAMETERS, {"optim.max_grad_norm": 1.0}),
     *free(HYPERPARAMETERS, "optim.betas", "optim.momentum"),  # none of the allowed optimizers has a momentum
     *free(HYPERPARAMETERS, "schedule.base_lr", "schedule.warmup_steps", "schedule.warmup_factor", "schedule.kind"),
     *free(HYPERPARAMETERS, "schedule.milestones", "schedule.decay_rate", "schedule.t_max", "schedule.eta_min"),
 )
+PARAMETERS = dict.fromkeys(ROUNDS, 56_454_720)
+
+
+def if_moments(key: str) -> Callable[[Configuration], Any]:
+    """Return the function that takes a key of the optimizers with two moments, None of others."""
+    return lambda config: config(key) if config("optim.name") in ("adam", "adamw", "lamb") else None
+
+
+LOGGED = LOGGED_RUN | {
+    "gradient_accumulation_frequency": of("train.accumulation"),
+    "batchnorm_group_size": of("batchnorm_group_size"),
+    "opt_lr": of("schedule.base_lr"),
+    "opt_betas": if_moments("optim.betas"),
+    "opt_eps": if_moments("optim.eps"),
+    "opt_weight_decay": if_moments("optim.weight_decay"),
+    "opt_max_grad_norm": of("optim.max_grad_norm"),
+    "scheduler_type": of("schedule.kind"),
+    "scheduler_milestones": of("schedule.milestones"),
+    "scheduler_decay_rate": of("schedule.decay_rate"),
+    "scheduler_t_max": of("schedule.t_max"),
+    "scheduler_eta_min": of("schedule.eta_min"),
+    "scheduler_lr_warmup_steps": of("schedule.warmup_steps"),
+    "scheduler_lr_warmup_factor": of("schedule.warmup_factor"),
+}
 
 REFERENCE = Reference(
     name="deepcam",
@@ -194,6 +232,8 @@ REFERENCE = Reference(
     points="deepcam/rcps.yaml",
     cite=HYPERPARAMETERS,
     closed=CLOSED,
+    logged=LOGGED,
+    parameters=PARAMETERS,
     example=ExampleRun(epochs=9, settings={"0.7": FIRST_EXAMPLE, **dict.fromkeys(LATER, LATER_EXAMPLE)}),
     staging=("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
 )

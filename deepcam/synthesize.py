@@ -124,7 +124,7 @@ class Synthesize(Synthesis):
         if plan.variant == MINI:
             return f"python -m deepcam.train mini data.data_dir={folder}"
         height, width, _ = plan.facts["sample_shape"]
-        counts = "data.train_samples=null data.eval_samples=null"
+        counts = "data.train_samples=null data.eval_samples=null submission.division=open"
         return f"python -m deepcam.train config data.data_dir={folder} {counts} data.height={height} data.width={width}"
 
     def finish(self, recipe: Recipe, folder: Path) -> None:

@@ -142,7 +142,13 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
         )
 
 
-BENCHMARK = Benchmark(name="deepcam", config=Config, problem=DeepCam, make_mini=synthesize.SYNTHESIS.provide)
+BENCHMARK = Benchmark(
+    name="deepcam",
+    reference=REFERENCE,
+    config=Config,
+    problem=DeepCam,
+    make_mini=synthesize.SYNTHESIS.provide,
+)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

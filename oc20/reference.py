@@ -11,6 +11,7 @@ from common.reference import (
     CLOSED_READING,
     CLOSED_RUN,
     COUNT,
+    LOGGED_RUN,
     NOT_NEGATIVE,
     Closed,
     Dataset,
@@ -27,6 +28,7 @@ from common.reference import (
     mini_of,
     null_or,
     number,
+    of,
     one_of,
     since,
 )
@@ -89,9 +91,19 @@ CLOSED = (
     ),
     *free(HYPERPARAMETERS, "optim.momentum", "optim.max_grad_norm"),  # adamw has neither
     *free(HYPERPARAMETERS, "schedule.base_lr", "schedule.warmup_steps", "schedule.boundaries"),
-    Closed("schedule.warmup_factor", SHARE, HYPERPARAMETERS),
-    Closed("schedule.decay_factor", SHARE, HYPERPARAMETERS),
+    Closed("schedule.warmup_factor", SHARE, HYPERPARAMETERS, example=0.2),
+    Closed("schedule.decay_factor", SHARE, HYPERPARAMETERS, example=0.1),
 )
+PARAMETERS = dict.fromkeys(ROUNDS, 1_810_182)
+LOGGED = LOGGED_RUN | {
+    "gradient_accumulation_steps": of("train.accumulation"),
+    "opt_weight_decay": of("optim.weight_decay"),
+    "opt_base_learning_rate": of("schedule.base_lr"),
+    "opt_learning_rate_warmup_steps": of("schedule.warmup_steps"),
+    "opt_learning_rate_warmup_factor": of("schedule.warmup_factor"),
+    "opt_learning_rate_decay_boundary_steps": of("schedule.boundaries"),
+    "opt_learning_rate_decay_factor": of("schedule.decay_factor"),
+}
 
 REFERENCE = Reference(
     name="oc20",
@@ -117,6 +129,8 @@ REFERENCE = Reference(
     points="oc20/rcps.yaml",
     cite=HYPERPARAMETERS,
     closed=CLOSED,
+    logged=LOGGED,
+    parameters=PARAMETERS,
     example=ExampleRun(epochs=26, settings=dict.fromkeys(ROUNDS, EXAMPLE)),
     staging=("staging.mode=memory",),
 )

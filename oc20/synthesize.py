@@ -143,7 +143,8 @@ class Synthesize(Synthesis):
         read = f"data.data_dir={folder} data.format={FORMATS[form].read_as}"
         if plan.variant == MINI:
             return f"python -m oc20.train mini {read}"
-        return f"python -m oc20.train config {read} data.train_samples=null data.eval_samples=null"
+        counts = "data.train_samples=null data.eval_samples=null submission.division=open"
+        return f"python -m oc20.train config {read} {counts}"
 
 
 SYNTHESIS: Final = Synthesize()

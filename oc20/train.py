@@ -141,7 +141,7 @@ def make_mini(folder: Path) -> None:
     synthesize.SYNTHESIS.provide(folder)
 
 
-BENCHMARK = Benchmark(name="oc20", config=Config, problem=Oc20, make_mini=make_mini)
+BENCHMARK = Benchmark(name="oc20", reference=REFERENCE, config=Config, problem=Oc20, make_mini=make_mini)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

@@ -382,6 +382,7 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert case.synthesize.main(["data", "--preset", "full-size", *case.full.split()]) == 0
     few = "data.data_dir=data data.train_samples=2 data.eval_samples=1 train.epochs=1 output_dir=run".split()
+    few.append("submission.division=open")
     command = [sys.executable, "-m", f"{case.name}.train", str(ROOT / case.name / "config.yaml"), *few]
     done = subprocess.run(
         [*command, *case.closed],
@@ -392,11 +393,14 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
     )
     assert done.returncode == 1 and "NOT reached after 1 epochs" in done.stdout, done.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8 * GIB  # of the largest child so far
-    report = compliance.check(["run/result_0.txt"])
+    report = compliance.check(["run/result_0.txt"], division="closed")
     errors = {(found.rule, found.key) for found in report.findings if found.severity == "error"}
     assert errors == {
         ("QUA01", case.quality),
         ("QUA03", "run_stop"),
         ("SET05", "train_samples"),
         ("SET05", "eval_samples"),
+        ("SET11", "submission.division"),
+        ("SET11", "data.train_samples"),
+        ("SET11", "data.eval_samples"),
     }

@@ -306,6 +306,7 @@ class Benchmark:
     """What a benchmark gives to the commands `train` and `evaluate`.
 
     name: the name of its package, and its name in the log.
+    reference: its facts; runs of the closed division must have the configuration that it asks for.
     config: the class of its configuration.
     problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
         OSError that names the key or file at fault.
@@ -314,6 +315,7 @@ class Benchmark:
     """
 
     name: str
+    reference: Reference
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
     make_mini: Callable[[Path], None]

@@ -34,6 +34,7 @@ from common.staging.stage import Staged, StagingError
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem, RunConfig
 from common.training.checkpoint import FOLDER, CheckpointError, Checkpoints, Saved
+from common.training.division import check_division, check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.loop import Fit, Outcome, fit
 from common.training.precision import Precision
@@ -59,6 +60,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
             print(described_configs(benchmark.name))
             return 0
         config = load(benchmark.config, find_config(benchmark.name, given.config), given.override)
+        check_division(benchmark, config)
         if given.print_config:
             print(to_yaml(config), end="")
             return 0
@@ -176,6 +178,7 @@ class _Training:
         seed = self._seed(saved)
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
+        check_samples(self.benchmark, self.config, problem)
         self._say(problem.describe())
         run = self._fit(log, problem, seed)
         if saved:
@@ -221,6 +224,7 @@ class _Training:
             accelerators_per_node=accelerators,
             train_samples=problem.train_samples,
             eval_samples=problem.eval_samples,
+            number_of_parameters=sum(one.numel() for one in problem.model.parameters() if one.requires_grad),
             dataset_variant=problem.reference.variant,
         )
 

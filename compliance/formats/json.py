@@ -12,11 +12,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from common.values import is_number
+from common.version import VERSION
 from compliance.formats.findings import shown_verdict
 from compliance.formats.style import Style
 from compliance.formats.words import relative
 from compliance.model.finding import ERROR, Finding
-from compliance.version import VERSION
 
 if TYPE_CHECKING:
     from compliance.logs.run import Run

@@ -11,12 +11,12 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from common.version import VERSION
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.style import Style
 from compliance.formats.words import clean, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
-from compliance.version import VERSION
 
 if TYPE_CHECKING:
     from compliance.model.report import Report

@@ -54,13 +54,13 @@ STRUCTURE: Final = (
     "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
 ).split()
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
+SUITE_KEYS: Final = ("provenance", "dataset_variant", "number_of_parameters", "run_resumed")
+"""Keys that only this suite's logs have."""
 SETTINGS: Final = (
     *COMMON_SETTINGS,
     *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
 )
-KEYS: Final = frozenset(
-    (*STRUCTURE, *SUBMISSION, "seed", "dataset_variant", "provenance", *(setting.key for setting in SETTINGS))
-)
+KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", *SUITE_KEYS, *(setting.key for setting in SETTINGS)))
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
 
 

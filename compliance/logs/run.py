@@ -14,6 +14,7 @@ from typing import Any, Final
 from common.reference import FULL, MINI, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import is_number
+from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.power import RunPower
@@ -21,8 +22,6 @@ from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms, timeline_hash
 from compliance.model.finding import Finding, worst
 
-SUITE: Final = "mlperf-hpc-suite"
-"""The distribution that logs made by this suite name among their versions."""
 PER_RUN: Final = "output_dir and train.seed"
 """Keys in which the runs of one configuration differ; `RunDetails.configuration` lacks them."""
 SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
@@ -65,7 +64,7 @@ class RunDetails:
     def from_suite(self) -> bool:
         """Whether a program of this suite wrote the log."""
         versions = self.provenance.get("versions")
-        return isinstance(versions, dict) and SUITE in versions
+        return isinstance(versions, dict) and DISTRIBUTION in versions
 
     @property
     def source_sha256(self) -> str | None:

@@ -28,6 +28,7 @@ class ResultSet:
     variant: of most of its logs, "mini" or "full".
     loose: the folder is not part of a submission; the number of runs and the like are then only notes.
     power: the power files by result (result_1, …), None if no power was measured.
+    suite_code: the code that the package names as its implementation is this suite.
     scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
     bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
     officially_bypassed: the checks that the official tool leaves out on such a line; empty in the profile strict.
@@ -51,6 +52,7 @@ class ResultSet:
     loose: bool = False
     power: dict[str, PowerPlace] | None = None
     scaling_file: Scaling | None = None
+    suite_code: bool = False
     waiver: str = ""
     bypasses: list[Bypass] = field(default_factory=list)
     officially_bypassed: frozenset[str] = frozenset()

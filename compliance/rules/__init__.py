@@ -1,6 +1,7 @@
 """The rules. Importing this package registers all of them."""
 
 from compliance.rules import (
+    closed,
     convergence,
     epochs,
     form,
@@ -22,6 +23,7 @@ from compliance.rules import (
 )
 
 __all__ = [
+    "closed",
     "convergence",
     "epochs",
     "form",

@@ -26,7 +26,7 @@ class NoMini(LogRule):
     differs = UNKNOWN
     why = "The mini problems are for laptops and tests; their results are not MLPerf results."
     fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
-    good = (lambda log: log(), lambda log: log().add(KEY, FULL))
+    good = (lambda log: log(), lambda log: log().by_suite())
     bad = (lambda log: log(division="open", variant=MINI),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ class KnownVariant(LogRule):
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
     fix = "Log dataset_variant mini for the mini problem; for the full one log full, or nothing."
-    good = (lambda log: log(), lambda log: log().add(KEY, FULL), lambda log: log(division="open", variant=MINI))
+    good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(division="open", variant=MINI))
     bad = (
         lambda log: log().add(KEY, "tiny"),
         lambda log: log().add(KEY, None),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from common.reference import FULL, MINI
+from common.version import DISTRIBUTION, VERSION
 from compliance.benchmarks import MINIS, REFERENCES
 
 START_MS = {"0.7": 1_600_000_000_000, "1.0": 1_631_000_000_000, "2.0": 1_663_000_000_000, "3.0": 1_694_000_000_000}
@@ -247,6 +248,25 @@ class SampleLog:
         second = SampleLog(self.benchmark, self.round, self.division, self.run + 1, variant=self.reference.variant)
         self.records += second.records
         return self
+
+    # -- of this suite --------------------------------------------------------------------------------------
+
+    def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> Self:
+        """Add the records by which this suite's logs show what was trained; changes: of the configuration."""
+        config: dict[str, Any] = {}
+        rows = [(row.key, row.example) for row in self.reference.closed if self.round in row.rounds]
+        own = {"submission.division": self.division, "variant": self.reference.variant}
+        for key, value in ({**dict(rows), **own, **(changes or {})}).items():
+            *sections, name = key.split(".")
+            section = config
+            for part in sections:
+                section = section.setdefault(part, {})
+            section[name] = value
+        provenance = {"versions": {DISTRIBUTION: version}, "source_sha256": "5" * 64, "config": config}
+        self.add("provenance", provenance, before="submission_benchmark")
+        if self.round in self.reference.parameters:
+            self.add("number_of_parameters", self.reference.parameters[self.round])
+        return self.set("dataset_variant", self.reference.variant)
 
     # -- bytes ----------------------------------------------------------------------------------------------
 

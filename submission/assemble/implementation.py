@@ -10,10 +10,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from common.extras import DISTRIBUTION
 from common.provenance import ROOT, source_hash
 from common.reference import MINI
 from common.tree import ANYWHERE, Tree
+from common.version import DISTRIBUTION
 from compliance.logs.run import PER_RUN
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES
 from submission.assemble.input_logs import AssemblyError, files_below, listed

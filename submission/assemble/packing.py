@@ -13,6 +13,7 @@ from typing import Final, Literal
 from common.command import UsageError
 from common.config import to_yaml
 from common.tree import ANYWHERE, Tree
+from common.version import DISTRIBUTION
 from compliance.logs.run import PER_RUN, Run, parse_run
 from compliance.model.layout import MAX_FILE_BYTES, PRUNED, RESULTS, SYSTEMS, WEAK
 from compliance.model.system import read_description
@@ -30,7 +31,7 @@ from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, 
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
-IMPLEMENTATION: Final = "mlperf-hpc-suite"
+IMPLEMENTATION: Final = DISTRIBUTION
 """Default name of the folder of the code in a package."""
 
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Final
 
 from common.provenance import source_hash
+from common.version import VERSION
 from compliance.benchmarks import reference_of
 from compliance.formats.findings import all_shown, alone, inputs_by_round, lowered, result_sets, summary
 from compliance.formats.words import counted
@@ -19,7 +20,6 @@ from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.version import VERSION
 from submission.report.findings import Site, badge, findings
 from submission.report.html import Html, disclosure, element, joined
 from submission.report.provenance import package_provenance, provenance_of

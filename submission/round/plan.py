@@ -132,8 +132,9 @@ def resolve(series: Series) -> Setup:
 
 def _refusal(benchmark: str, done: subprocess.CompletedProcess[str]) -> ValueError:
     """Return the error that says why the train command of a benchmark has ended with an error."""
-    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    said = f"{benchmark}: {lines[-1].removeprefix('error: ').removesuffix(HELP_HINT)}"
+    # The error is the last thing printed; it may have several lines.
+    text = done.stderr.strip().rpartition("error: ")[2] or f"exit status {done.returncode}"
+    said = f"{benchmark}: {text.removesuffix(HELP_HINT)}"
     if done.returncode == WRONG_USE:
         return UsageError(said)
     if "ModuleNotFoundError" in said:

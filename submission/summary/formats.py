@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from common.version import VERSION
 from compliance.formats.json import finite
 from compliance.formats.markdown import escaped
 from compliance.formats.words import clean, matters, minutes, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
-from compliance.version import VERSION
 from submission.summary.rows import Difference, Row, rows
 from submission.text_table import TextTable, csv_text, markdown_text, plain_text
 

@@ -10,6 +10,7 @@ from common.reference import (
     CLOSED_READING,
     CLOSED_RUN,
     COUNT,
+    LOGGED_RUN,
     NOT_NEGATIVE,
     Closed,
     Dataset,
@@ -26,6 +27,7 @@ from common.reference import (
     mini_of,
     null_or,
     number,
+    of,
     one_of,
     since,
 )
@@ -62,6 +64,14 @@ CLOSED = (
 )
 """What the closed division asks of each key of the configuration: one value, a condition, or nothing."""
 
+PARAMETERS = dict.fromkeys(ROUNDS, 4_817)
+"""Trainable parameters of the closed division's network."""
+LOGGED = LOGGED_RUN | {
+    "gradient_accumulation_steps": of("train.accumulation"),
+    "opt_learning_rate_warmup_epochs": of("schedule.warmup_epochs"),
+}
+"""Keys of the log that follow from the configuration; the checker compares both."""
+
 REFERENCE = Reference(
     name="newbenchmark",
     rounds=ROUNDS,
@@ -86,6 +96,8 @@ REFERENCE = Reference(
     points="newbenchmark/rcps.yaml",
     cite=RULES,
     closed=CLOSED,
+    logged=LOGGED,
+    parameters=PARAMETERS,
     example=ExampleRun(epochs=10, settings=dict.fromkeys(ROUNDS, EXAMPLE)),
     staging=("staging.mode=memory",),
 )

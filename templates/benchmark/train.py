@@ -82,6 +82,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
 
 BENCHMARK = Benchmark(
     name="newbenchmark",
+    reference=REFERENCE,
     config=Config,
     problem=NewBenchmark,
     make_mini=synthesize.SYNTHESIS.provide,

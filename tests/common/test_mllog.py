@@ -19,7 +19,13 @@ from tests.conformance import official
 
 SUBMISSION = SubmissionConfig(org="Example University", platform="example_n1")
 FACTS = RunFacts(
-    seed=7, number_of_ranks=4, number_of_nodes=1, accelerators_per_node=4, train_samples=524_288, eval_samples=65_536
+    seed=7,
+    number_of_ranks=4,
+    number_of_nodes=1,
+    accelerators_per_node=4,
+    train_samples=524_288,
+    eval_samples=65_536,
+    number_of_parameters=8_907_556,
 )
 SETTINGS = {
     "global_batch_size": 64,

@@ -103,7 +103,7 @@ def test_a_mini_log_states_what_the_closed_division_asks_for(benchmark: str) -> 
         ),
         (SampleLog().add("dataset_variant", "tiny"), [("SET09", "dataset_variant")]),
         (SampleLog().add("dataset_variant", ["mini"]), [("SET09", "dataset_variant")]),
-        (SampleLog().add("dataset_variant", "full"), []),
+        (SampleLog().by_suite(), []),
     ],
 )
 def test_values_are_free_and_conditions_are_not(sample: SampleLog, expected: list[tuple[str, str]]) -> None:

@@ -1,0 +1,48 @@
+"""Refuse a run of the closed division whose configuration is not one of the closed division."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from common.closed import compare
+from common.config import ConfigError, shown, to_dict
+from common.provenance import shown_path
+from common.training.benchmark import Benchmark, Problem, RunConfig
+
+OPEN: Final = "or train in the open division: submission.division=open"
+
+
+def check_division(benchmark: Benchmark, config: RunConfig) -> None:
+    """Raise ConfigError, with all keys at fault, if a closed run departs from what the closed division asks for."""
+    if config.submission.division != "closed":
+        return
+    round_ = config.submission.round
+    refused = compare(to_dict(config, shown_path), benchmark.reference, round_).refused
+    if not refused:
+        return
+    lines = [f"  {row.key} is {shown(value)}; closed: {row.allowed.text} ({row.cite})" for row, value in refused]
+    raise ConfigError(
+        "\n".join(
+            (
+                f"submission.division is closed, but {benchmark.name} in round {round_} does not allow:",
+                *lines,
+                f"train with the values of the closed division, {OPEN}",
+            )
+        )
+    )
+
+
+def check_samples(benchmark: Benchmark, config: RunConfig, problem: Problem) -> None:
+    """Raise ConfigError if a closed run has found other numbers of samples than its dataset has."""
+    if config.submission.division != "closed":
+        return
+    dataset, round_ = benchmark.reference.dataset, config.submission.round
+    for name, found, counts in (
+        ("train_samples", problem.train_samples, dataset.train_samples.get(round_)),
+        ("eval_samples", problem.eval_samples, dataset.eval_samples.get(round_)),
+    ):
+        if counts is not None and found not in counts:
+            raise ConfigError(
+                f"data.{name}: {config.data.data_dir} has {found:,}, but the closed division trains on the whole "
+                f"dataset, {' or '.join(f'{count:,}' for count in counts)}: take all of it, {OPEN}"
+            )

@@ -1,0 +1,249 @@
+"""Rules about what logs of this suite state of themselves: configuration, provenance, size of the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from common.closed import Comparison, compare, value_of
+from common.reference import FREE, FULL
+from common.values import is_integer, is_stated, same
+from common.version import DISTRIBUTION, VERSION
+from compliance.logs.log import Log
+from compliance.logs.record import Record
+from compliance.logs.run import variant_of
+from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.rule import STRICT, Case, LogRule, show
+
+DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
+OURS = "docs/reference/profiles.md (logs of this suite)"
+UNKNOWN = "the official tool ignores the records of this suite"
+PROVENANCE = "provenance"
+PARAMETERS = "number_of_parameters"
+MARKS = (("dataset_variant", FULL), ("run_resumed", None))
+"""Records, key and value, that this suite writes; no published log has the keys."""
+WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/train_command.py")
+"""The files of this suite that write records, as their metadata name them."""
+WRITTEN = ("init_start", "run_start", "epoch_start")
+MOST_KEYS = 8
+VERSION_NAME = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\D.{0,40})?")
+
+
+class Configuration(LogRule):
+    """The configuration in a log of this suite is that of its division, and agrees with what the log states."""
+
+    id = "SET11"
+    cite = DIVISIONS
+    profiles = (STRICT,)
+    differs = UNKNOWN
+    why = "The closed division fixes network, data processing and optimizer; the configuration shows what was trained."
+    fix = "Submit the run to the open division, or train it with the closed division's configuration."
+    good = (
+        lambda log: log(),
+        lambda log: log().by_suite(),
+        lambda log: log(benchmark="deepcam").by_suite({"model.init": "nvidia", "train.epochs": 7}),
+        lambda log: log(division="open").by_suite({"model.conv_size": 4}),
+    )
+    bad = (
+        lambda log: log().by_suite({"model.conv_size": 4}),
+        lambda log: log().by_suite({"data.augment": "symmetries", "train.target": 0.6}),
+        lambda log: log().by_suite({"submission.division": "open"}),
+        lambda log: log(benchmark="deepcam").by_suite({"optim.name": "adam"}),
+        lambda log: log(benchmark="oc20").by_suite({"schedule.base_lr": 0.01}),
+        lambda log: log().by_suite({"train.seed": 7}),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for record in log[PROVENANCE]:
+            config = configuration(record.value)
+            if config is None or case.reference is None:
+                continue
+            if case.division == "closed":
+                yield from self._departures(log, record, compare(config, case.reference, case.round))
+            for key, stated in case.reference.logged.items():
+                if key in log.records:
+                    yield from self._contradiction(log, record, key, _stated(stated, config))
+
+    def _departures(self, log: Log, record: Record, found: Comparison) -> Iterator[Finding]:
+        for row, value in found.refused[:MOST_KEYS]:
+            message = f"the configuration of the run has {row.key} {show(value)}"
+            yield self.found(log.path, record.line, message, f"{row.allowed.text} in closed: {row.cite}", row.key)
+        others = [row.key for row, _ in found.refused[MOST_KEYS:]]
+        if others:
+            message = f"the configuration of the run departs from closed in {len(others)} more keys: {_listed(others)}"
+            yield self.found(log.path, record.line, message, "", PROVENANCE)
+
+    def _contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
+        if not is_stated(stated):
+            return
+        wrong = next((one for one in log[key] if not _agree(one.value, stated)), None)
+        if wrong is not None:
+            message = (
+                f"{key} is {show(wrong.value)}, but the configuration in line {record.line} makes it {show(stated)}"
+            )
+            yield self.found(log.path, wrong.line, message, "what the run was configured with", key)
+
+
+class Provenance(LogRule):
+    """A closed log of this suite has a provenance with versions, sources and configuration, and its network's size."""
+
+    id = "SET12"
+    cite = OURS
+    profiles = (STRICT,)
+    divisions = ("closed",)
+    differs = UNKNOWN
+    why = "What the suite records of itself is what shows that a run is closed; it does not get lost by itself."
+    fix = "Submit the log as the trainer wrote it."
+    good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(benchmark="oc20").by_suite())
+    bad = (
+        lambda log: log().by_suite().drop(PROVENANCE),
+        lambda log: log().by_suite().drop(PARAMETERS),
+        lambda log: log().by_suite().set(PROVENANCE, {"versions": {DISTRIBUTION: VERSION}}),
+        lambda log: log().by_suite().set(PROVENANCE, "edited"),
+        lambda log: log().by_suite(version="0.1.0").drop(PARAMETERS),
+        lambda log: log().by_suite({"model.new_key": 1}),
+        lambda log: log().meta("run_start", "file", WRITERS[0]),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        mark, line = _mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET10
+        if not mark:
+            return
+        record = log.first(PROVENANCE)
+        if record is None:
+            message = f"{mark}, so this suite made the log, but it has no provenance"
+            yield self.found(log.path, line, message, "the provenance that the trainer writes", PROVENANCE)
+            return
+        yield from self.exactly_once(log, PROVENANCE)
+        problem = _problem(record.value)
+        if problem:
+            expected = "the provenance that the trainer writes"
+            yield self.found(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
+            return
+        version = record.value["versions"][DISTRIBUTION]
+        if case.reference is not None and case.reference.closed:
+            found = compare(record.value["config"], case.reference, case.round)
+            yield from self._keys(log, record, found, case, version)
+        if PARAMETERS not in log.records:
+            severity = WARNING if _earlier(version) else ERROR
+            message = f"{PARAMETERS} is not logged, which this suite does since version 0.2"
+            yield self.found(log.path, record.line, message, "one record", PARAMETERS, severity)
+
+    def _keys(self, log: Log, record: Record, found: Comparison, case: Case, version: Any) -> Iterator[Finding]:
+        """Yield what is wrong with the keys of the configuration; those of another version may differ."""
+        assert case.reference is not None
+        asked = {row.key for row in case.reference.closed if row.allowed is not FREE}
+        severity = ERROR if version == VERSION or asked <= set(found.missing) else WARNING
+        said = f"(the log is of version {show(version)}, this is {VERSION})"
+        if found.missing:
+            message = f"the configuration lacks {_listed(found.missing)} {said}"
+            yield self.found(log.path, record.line, message, "all keys of the trainer", PROVENANCE, severity)
+        if found.unknown:
+            message = f"the configuration has keys that are not known here: {_listed(found.unknown)} {said}"
+            yield self.found(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
+
+
+class NetworkSize(LogRule):
+    """The network has as many parameters as that of the closed division."""
+
+    id = "SET13"
+    cite = "training_rules.adoc#graph-definition"
+    profiles = (STRICT,)
+    divisions = ("closed",)
+    differs = UNKNOWN
+    why = "A smaller network trains faster."
+    fix = "Train the network of the reference, or submit to the open division."
+    good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(round_="0.7").by_suite())
+    bad = (
+        lambda log: log().add(PARAMETERS, 207_472),
+        lambda log: log(benchmark="deepcam").by_suite().set(PARAMETERS, 2_051_224),
+        lambda log: log(benchmark="oc20").by_suite().set(PARAMETERS, "1810182"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        expected = case.reference.parameters.get(case.round) if case.reference is not None else None
+        if expected is None:
+            return
+        for record in log[PARAMETERS]:
+            if not is_integer(record.value) or record.value != expected:
+                message = f"the network has {show(record.value)} parameters"
+                yield self.found(log.path, record.line, message, f"{expected:,}", PARAMETERS)
+
+
+def configuration(provenance: Any) -> Mapping[str, Any] | None:
+    """Return the configuration in a provenance of this suite; None if it is not of this suite, or has none."""
+    if not isinstance(provenance, dict) or not _is_ours(provenance):
+        return None
+    config = provenance.get("config")
+    return config if isinstance(config, dict) else None
+
+
+def _is_ours(provenance: dict[str, Any]) -> bool:
+    versions = provenance.get("versions")
+    return isinstance(versions, dict) and DISTRIBUTION in versions
+
+
+def _mark(log: Log, case: Case) -> tuple[str, int]:
+    """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
+    for key, value in MARKS:
+        if key in log.records and log.value(key) == value:
+            return f"{key} is logged", log.records[key][0].line
+    for key in WRITTEN:
+        record = log.first(key)
+        if record is not None and record.meta("file") in WRITERS:
+            return f"{key} was written by {record.meta('file')}", record.line
+    for record in log[PROVENANCE]:
+        value = record.value
+        if isinstance(value, dict) and (_is_ours(value) or {"source_sha256", "config"} <= value.keys()):
+            return "there is a provenance", record.line
+    return ("the package has the code of this suite as its implementation", 0) if case.suite_code else ("", 0)
+
+
+def _problem(provenance: Any) -> str:
+    """Return what is wrong with the form of a provenance, "" if nothing is."""
+    if not isinstance(provenance, dict):
+        return f"is {show(provenance)}"
+    if not _is_ours(provenance):
+        return f"lacks the version of {DISTRIBUTION}"
+    version, digest = provenance["versions"][DISTRIBUTION], provenance.get("source_sha256")
+    if version is not None and not (isinstance(version, str) and VERSION_NAME.fullmatch(version)):
+        return f"has {show(version)} as version of {DISTRIBUTION}"
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        return f"has {show(digest)} as source_sha256"
+    return "" if configuration(provenance) is not None else "has no configuration"
+
+
+def _earlier(version: str | None) -> bool:
+    """Tell whether a version of the suite is earlier than this one; it is None in logs of a copy not installed."""
+    return version is None or _numbers(version) < _numbers(VERSION)
+
+
+def _numbers(version: str) -> list[int]:
+    found = VERSION_NAME.fullmatch(version)
+    return [int(number or 0) for number in found.groups()] if found else []
+
+
+def _stated(of: Any, config: Mapping[str, Any]) -> Any:
+    """Return the value that the configuration gives to a key of the log; None if it gives none."""
+    try:
+        return of(partial(value_of, config))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return None
+
+
+def _agree(logged: Any, stated: Any) -> bool:
+    """Tell whether a logged value is the one that was configured; a list of one value may be logged as the value."""
+    if isinstance(logged, str) and isinstance(stated, str):
+        return logged.strip().casefold() == stated.strip().casefold()
+    if isinstance(stated, list) and not isinstance(logged, list):
+        logged = [logged]
+    return same(logged, stated)
+
+
+def _listed(keys: Iterable[str]) -> str:
+    """Return the first keys as text, and how many more there are."""
+    names = [key if len(key) <= MOST_KEYS * 8 else f"{key[:60]}…" for key in keys]
+    rest = len(names) - MOST_KEYS
+    return ", ".join(names[:MOST_KEYS]) + (f" and {rest} more" if rest > 0 else "")

@@ -90,7 +90,7 @@ class SettingsStated(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         stated = {id(run): _stated(run) for run in results.runs}
-        keys = dict.fromkeys(key for found in stated.values() for key in found)
+        keys = sorted({key for found in stated.values() for key in found})
         for runs in _groups(results.runs, lambda run: stated[id(run)]):
             missing = [key for key in keys if key not in stated[id(runs[0])]]
             if missing:

@@ -17,7 +17,7 @@ from compliance.model.system import SystemDescription, read_description
 from compliance.opening import choose_round
 from compliance.options import Options
 from compliance.rule import PackageRule, SetRule, rules_of
-from compliance.rules.package import Described, DescriptionFields, DescriptionTypes, DescriptionValues
+from compliance.rules.package import Described, DescriptionFields, DescriptionTypes, DescriptionValues, OneMeaning
 from compliance.rules.system import (
     DescribedSystem,
     FitsSystem,
@@ -26,7 +26,15 @@ from compliance.rules.system import (
     SystemType,
 )
 
-ALONE = (Described, DescriptionFields, DescriptionTypes, DescriptionValues, NoPlaceholderInDescription, SystemType)
+ALONE = (
+    Described,
+    OneMeaning,
+    DescriptionFields,
+    DescriptionTypes,
+    DescriptionValues,
+    NoPlaceholderInDescription,
+    SystemType,
+)
 WITH_LOGS = (RightFolder, DescribedSystem, FitsSystem)
 
 

@@ -12,10 +12,11 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from common.reference import COMMON_SETTINGS
 from common.tree import NAMED, Tree
@@ -239,6 +240,9 @@ class LogReader:
             slot = slots.get(record.key)
             if slot is None:
                 others.add(record.key)
+                # As in _weight; such records often have an object of plain numbers as value.
+                if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
+                    self._find_in_other(record, text, line)
             else:
                 kept_bytes += self._weight(record, text, line)
                 record.line = line
@@ -255,7 +259,7 @@ class LogReader:
         """Return about how many bytes a kept record takes; report a repeated field."""
         # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
         # nested field, or a colon in a string.
-        if record.event_type is msgspec.UNSET or text.count(b":") != 6 + len(record.metadata):
+        if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
             self._find_repeated_field(text, line_number)
         return len(text) if self._kept_bytes < UNWEIGHED_BYTES else memory_bytes(text)
 
@@ -283,6 +287,15 @@ class LogReader:
             self.log.problem("long record", line_number)
         else:
             if name:
+                self.log.problem("repeated field", line_number, name)
+
+    def _find_in_other(self, record: Record, text: bytes, line_number: int) -> None:
+        """Report a repeated field in a record that no rule needs; one with too many fields to compare is fine."""
+        usual = record.event_type is not UNSET and isinstance(record.value, dict)
+        if usual and text.count(b":") == 6 + len(record.metadata) + len(record.value):
+            return
+        with suppress(ValueError):
+            if name := repeated_field(text):
                 self.log.problem("repeated field", line_number, name)
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:
@@ -315,7 +328,7 @@ class LogReader:
             key = ""
         if not isinstance(metadata, dict):
             log.problem("field type", line_number, f"metadata is {shown(metadata)}")
-        return Record(time_ms, key, value, metadata, None, msgspec.UNSET)
+        return Record(time_ms, key, value, metadata, None, UNSET)
 
     def _time(self, raw: Any, line_number: int) -> float | None:
         if type(raw) in (int, float):

@@ -6,12 +6,14 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import is_number
 
 MAX_DESCRIPTION_BYTES = 4 << 20
+MOST_REPEATED = 20
 OPEN = "TO BE FILLED IN"
 """Start of a value that must still be filled in by hand."""
 STATUSES = {
@@ -46,6 +48,14 @@ def is_blank(text: str) -> bool:
     return not any(sign.isalnum() and sign not in FILLERS for sign in text)
 
 
+class RepeatedMember(NamedTuple):
+    """A member that an object names again. line: of the last time, which counts. same: the values are equal."""
+
+    name: str
+    line: int
+    same: bool
+
+
 @dataclass(slots=True)
 class SystemDescription:
     """A file systems/<system>.json. `problem` says why it could not be read; then `fields` is empty."""
@@ -55,6 +65,7 @@ class SystemDescription:
     fields: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
     line: int = 0
+    repeated: list[RepeatedMember] = field(default_factory=list)
 
     @property
     def division(self) -> str | None:
@@ -100,7 +111,8 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     description = SystemDescription(path, name)
     try:
         data = tree.read(path, MAX_DESCRIPTION_BYTES)
-        fields = json.loads(data.decode("utf-8-sig", "replace"))
+        text = data.decode("utf-8-sig", "replace")
+        fields = json.loads(text, object_pairs_hook=partial(_object, text, description.repeated))
         if not isinstance(fields, dict):
             raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
@@ -111,3 +123,14 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except (OSError, ValueError, RecursionError) as error:
         description.problem = str(error)
     return description
+
+
+def _object(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object with these members, the last of each name as every reader takes it; note those named again."""
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members and len(repeated) < MOST_REPEATED:
+            line = text.count("\n", 0, text.rfind(f'"{name}"')) + 1
+            repeated.append(RepeatedMember(name, line, members[name] == value))
+        members[name] = value
+    return members

@@ -136,7 +136,11 @@ class NoRepeatedMember(LogRule):
     why = "mllog never repeats a field; readers differ in which one they take."
     fix = "Submit the log as the run wrote it."
     good = (lambda log: log().set("submission_platform", "a:b"),)
-    bad = (lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),)
+    bad = (
+        lambda log: log().raw("eval_error", lambda line: line.replace(b'"value": ', b'"value": 1, "value": ')),
+        lambda log: log().raw("run_stop", lambda line: line.replace(b'"value": ', b'"key": "notice", "value": ')),
+        lambda log: log().raw("seed", lambda line: line + b"\n" + line.replace(b'"seed"', b'"a", "key": "b"')),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "repeated field")[:SHOWN]:

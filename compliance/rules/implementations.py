@@ -216,6 +216,10 @@ class LinkedImplementation(PackageRule):
         if description.problem:
             yield self.found(link.path, description.line, f"the file {description.problem}", "a JSON object")
             return
+        for member in description.repeated:
+            yield self.found(
+                link.path, member.line, f"names {show(member.name)} twice", "each member once", member.name
+            )
         said = description.fields.get("implementation")
         if said != link.implementation:
             message = "does not name its implementation" if said is None else f"names the implementation {show(said)}"

@@ -151,6 +151,30 @@ class Described(PackageRule):
                 yield self.found(description.path, 0, message, "results of this system", severity=WARNING)
 
 
+class OneMeaning(PackageRule):
+    """No object in a system description names a member twice."""
+
+    id = "PKG35"
+    cite = "RFC 8259 section 4 (names within an object should be unique)"
+    profiles = (STRICT,)
+    differs = "the official tool silently takes the last of repeated members"
+    why = "Readers differ in which one they take, so that a system would be of both divisions, or of two sizes."
+    fix = "Keep the one that is right."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().system(**{"division": "open"}).again("division", "closed"),
+        lambda package: package().again("cooling", "some"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        for description in readable(package):
+            for member in description.repeated:
+                values = "the same value" if member.same else "two values"
+                message = f"the system json names {show(member.name)} twice, with {values}"
+                severity = WARNING if member.same else ERROR
+                yield self.found(description.path, member.line, message, "each member once", member.name, severity)
+
+
 class DescriptionFields(PackageRule):
     """A system description has all 33 fields."""
 

@@ -140,6 +140,12 @@ class SamplePackage:
         self.files[f"systems/{SYSTEM}.json"] = json.dumps(self.fields, indent=1).encode()
         return self
 
+    def again(self, name: str, value: Any) -> Self:
+        """Name a field of the system description once more, at its end."""
+        path = f"systems/{SYSTEM}.json"
+        text = json.dumps(self.fields, indent=1)[:-2]
+        return self.replace(path, f"{text},\n {json.dumps(name)}: {json.dumps(value)}\n}}".encode())
+
     def rename_folder(self, name: str) -> Self:
         """Give the result folder another benchmark's name."""
         return self.move(self.folder, posixpath.join(posixpath.dirname(self.folder), name))

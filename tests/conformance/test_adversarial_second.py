@@ -26,9 +26,7 @@ OPEN = {
         "e09_epochs_from_minus5.txt",
         "e14_openfold_samples_inflated.txt",
     },
-    "json": {"j02_dup_unkept_record.txt"},
     "power": {"p01_readings_of_other_run"},
-    "system": {"y03_dup_division"},
     "time": {
         "t08_run_start_after_epoch5.txt",
         "t10_run_start_after_epoch1_oc20.txt",

@@ -1,0 +1,123 @@
+"""What logs of this suite state of themselves: which logs are its own, what they must have, and no crash on any."""
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.version import DISTRIBUTION, VERSION
+from compliance.engine import Options, check_paths
+from compliance.examine import LogTask, digest
+from compliance.logs.log import parse_log
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+
+CODE = f"benchmarks/cosmoflow/implementations/{DISTRIBUTION}"
+
+
+def found_in(log: SampleLog) -> list[tuple[str, str, str]]:
+    """Return the findings of SET11 to SET13 as (rule, severity, key)."""
+    run = digest(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", log.round))
+    assert not [finding for finding in run.findings if "itself failed" in finding.message]
+    ours = [found for found in run.findings if found.rule in ("SET11", "SET12", "SET13")]
+    return [(found.rule, found.severity, found.key) for found in ours]
+
+
+def changed(log: SampleLog, **fields: Any) -> SampleLog:
+    """Change fields of the provenance; None removes one."""
+    provenance = log.records_of("provenance")[0]["value"] | fields
+    return log.set("provenance", {key: value for key, value in provenance.items() if value is not None})
+
+
+MISSING = ("SET12", "error", "provenance")
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (SampleLog(), []),
+        (SampleLog().by_suite(), []),
+        (SampleLog().add("provenance", {"author": "somebody else"}), []),
+        (SampleLog().add("dataset_variant", "full"), [MISSING]),
+        (SampleLog().by_suite().drop("provenance").drop("dataset_variant"), []),
+        (SampleLog().meta("epoch_start", "file", "common/training/loop.py"), [MISSING]),
+        (changed(SampleLog().by_suite().drop("dataset_variant"), versions={"torch": "2"}), [MISSING]),
+        (changed(SampleLog().by_suite(), source_sha256="5"), [MISSING]),
+        (changed(SampleLog().by_suite(), config=[]), [MISSING]),
+        (changed(SampleLog().by_suite(), config={}), [MISSING]),
+        (SampleLog().by_suite(version="newest"), [MISSING]),
+        (SampleLog().by_suite().double("provenance", value=1), [MISSING]),
+        (SampleLog().by_suite().drop("number_of_parameters"), [("SET12", "error", "number_of_parameters")]),
+        (SampleLog(division="open").by_suite().drop("provenance"), []),
+    ],
+)
+def test_a_closed_log_of_the_suite_shows_what_was_trained(log: SampleLog, expected: list[Any]) -> None:
+    assert found_in(log) == expected
+
+
+@pytest.mark.parametrize("version", ["0.1.0", None])
+def test_logs_of_an_earlier_version_may_lack_what_it_did_not_write(version: str | None) -> None:
+    log = SampleLog().by_suite(version=version).drop("number_of_parameters")
+    del log.records_of("provenance")[0]["value"]["config"]["model"]["conv_size"]
+    assert found_in(log) == [("SET12", "warning", "provenance"), ("SET12", "warning", "number_of_parameters")]
+    assert ("SET11", "error", "model.fc1") in found_in(SampleLog().by_suite({"model.fc1": 4}, version))
+
+
+def test_a_key_that_this_version_writes_is_there() -> None:
+    log = SampleLog().by_suite()
+    del log.records_of("provenance")[0]["value"]["config"]["model"]["conv_size"]
+    assert found_in(log) == [MISSING]
+    assert found_in(SampleLog().by_suite({"model.new": 1}, "0.3.0")) == [("SET12", "warning", "provenance")]
+    hidden = SampleLog().by_suite({"model.conv_size": 4})
+    hidden.records_of("provenance")[0]["value"]["config"]["model.conv_size"] = 32
+    assert ("SET11", "error", "model.conv_size") in found_in(hidden)
+
+
+def test_many_departures_are_few_findings() -> None:
+    keys = [row.key for row in SampleLog().reference.closed]
+    found = found_in(SampleLog().by_suite(dict.fromkeys(keys, "other")))
+    assert len([one for one in found if one[0] == "SET11"]) < 30
+
+
+def rules_of(package: SamplePackage, folder: Path) -> set[str]:
+    report = check_paths([package.write(folder / "Example")], Options())
+    return {finding.rule for run in report.runs for finding in run.findings if finding.severity == "error"}
+
+
+def test_a_package_that_names_the_suite_has_its_records_in_every_log(tmp_path: Path) -> None:
+    named = SamplePackage().code(DISTRIBUTION)
+    assert rules_of(named, tmp_path / "named") == {"SET12"}
+    assert rules_of(SamplePackage().code(), tmp_path / "other") == set()
+    files = SamplePackage().code().replace("benchmarks/cosmoflow/implementations/torch/common/provenance.py", b"x")
+    assert rules_of(files, tmp_path / "half") == set()
+    files.replace("benchmarks/cosmoflow/implementations/torch/cosmoflow/train.py", b"x")
+    assert rules_of(files, tmp_path / "files") == {"SET12"}
+    alone = SamplePackage().replace(f"{CODE}/train.py", b"x")
+    assert rules_of(alone, tmp_path / "alone") == {"SET12"}
+    for number in range(1, 11):
+        named.edit(number, lambda log: log.by_suite())
+    assert rules_of(named, tmp_path / "whole") == set()
+
+
+def test_no_provenance_makes_a_rule_fail() -> None:
+    rng = random.Random(7)
+    deep: Any = 1
+    for _ in range(350):
+        deep = [deep]
+    values = [None, True, -1, 10**400, 1e308, float("nan"), "", "9" * 5000, [], {}, [{}], {"a": {}}, deep]
+    for _ in range(300):
+        log = SampleLog(rng.choice(("cosmoflow", "deepcam", "oc20"))).by_suite(version=VERSION)
+        provenance = log.records_of("provenance")[0]["value"]
+        for _ in range(rng.randint(1, 4)):
+            branch = provenance
+            while True:
+                name = rng.choice(sorted(branch))
+                if not isinstance(branch[name], dict) or not branch[name] or rng.random() < 0.2:
+                    break
+                branch = branch[name]
+            branch[name] = copy.deepcopy(rng.choice(values))
+        if rng.random() < 0.5:
+            log.set(rng.choice(("number_of_parameters", "seed", "opt_name", "provenance")), rng.choice(values))
+        found_in(log)

@@ -61,6 +61,8 @@ SETTINGS: Final = (
     *COMMON_SETTINGS,
     *(setting for ref in REFERENCES.values() for setting in (*ref.dataset.settings(), *ref.settings)),
 )
+RATES: Final = frozenset(("throughput", "tracked_stats"))
+"""Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
 KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", *SUITE_KEYS, *(setting.key for setting in SETTINGS)))
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
 

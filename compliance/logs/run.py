@@ -18,6 +18,7 @@ from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.power import RunPower
+from compliance.logs.rate import samples_per_second
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms, timeline_hash
 from compliance.model.finding import Finding, worst
@@ -95,6 +96,7 @@ class Run:
     it that does not lie between run_start and run_stop, which round 3.0 allows: the score does not contain it.
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
     converged: that evaluation meets the target and the run stopped with success.
+    samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division requires, as logged first.
@@ -125,6 +127,7 @@ class Run:
     convergence: Any = None
     converged: bool = False
     official_convergence: float | None = None
+    samples_per_s: float | None = None
     timeline: int = 0
     event_count: int = 0
     variant: str = FULL
@@ -229,6 +232,7 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
     run.official_convergence = official_convergence(log)
     if reference:
         run.convergence, run.converged = _convergence(log, reference)
+        run.samples_per_s = samples_per_second(log, reference)
     if details:
         run.detailed = _details(log, reference)
     return run

@@ -12,6 +12,7 @@ from compliance.logs.personal_data import HOME, MAIL, personal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import finding_rates
+import published_rates
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 
@@ -72,6 +73,14 @@ def test_the_page_of_finding_rates_is_what_the_checker_finds(report, corpus):
     assert text == (PAGE.parent / "finding-rates.md").read_text()
     warnings = sum(finding.severity == "warning" for finding in report.findings)
     assert 0 < warnings <= len(report.sets)
+
+
+def test_the_table_of_published_rates_is_that_of_the_published_logs(corpus):
+    assert published_rates.table(corpus) == published_rates.TABLE.read_text()
+
+
+def test_no_published_result_has_a_note_on_its_speed(report):
+    assert not [finding for finding in report.findings if finding.rule in ("ORD19", "RUN18", "SET14")]
 
 
 def test_valid_rejected_runs_of_a_result_are_tolerated(report):

@@ -1,0 +1,87 @@
+"""Find the fastest training among the published results, in samples per second: in total and per accelerator.
+
+    python bench/published_rates.py                                      checks ../shared/corpus, shows the table
+    python bench/published_rates.py -o compliance/published_rates.py     writes it
+
+The plausibility notes (SET14, ORD19) compare with this table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from checker import ROOT, extract
+
+from common.reference import FULL
+from common.values import is_number
+from compliance.benchmarks import REFERENCES, reference_of
+from compliance.logs.log import read_log
+from compliance.logs.rate import own_rates, samples_per_second
+from compliance.logs.run import benchmark_of
+
+MARK = "\n\nPUBLISHED: Final"
+TABLE = ROOT / "compliance" / "published_rates.py"
+Rate = tuple[float, str]
+
+
+def main() -> int:
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="default: %(default)s")
+    parser.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = given.corpus
+        if any(folder.glob("published_v*.tar.xz")):
+            folder = Path(made)
+            extract(given.corpus, folder)
+        text = table(folder)
+    if given.output:
+        given.output.write_text(text)
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def table(folder: Path) -> str:
+    """Return the module with the table of the results below a folder."""
+    found: dict[str, list[tuple[Rate, Rate, float]]] = defaultdict(list)
+    for benchmark, *rates in measured(folder):
+        found[benchmark].append(tuple(rates))
+    head = TABLE.read_text().partition(MARK)[0].rstrip()
+    lines = [f"{head}{MARK}[dict[str, PublishedRate]] = {{"]
+    for benchmark in REFERENCES:
+        if benchmark not in found:
+            continue
+        total, each, own = (max(column) for column in zip(*found[benchmark], strict=True))
+        lines.append(f'    "{benchmark}": PublishedRate(')
+        lines += [f"        {value:.4g}," for value in (total[0], each[0], max(own, 1.0))]
+        lines += [f'        "{name}",' for name in (total[1], each[1])]
+        lines.append("    ),")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate, float]]:
+    """Yield of each log its benchmark, rate, rate per accelerator, and its ratio to the throughput that it logs."""
+    for path in sorted(folder.rglob("result_*.txt*")):
+        log = read_log(os.fspath(path))
+        benchmark = benchmark_of(log)
+        reference = reference_of(benchmark, FULL)
+        rate = samples_per_second(log, reference) if reference else None
+        if benchmark is None or rate is None:
+            continue
+        result = "/".join(part for part in path.relative_to(folder).parent.parts if part != "results")
+        nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
+        scale = nodes * each if is_number(nodes) and is_number(each) else 0
+        own = max((stated for stated, _ in own_rates(log)), default=0)
+        yield benchmark, (rate, result), (rate / scale if scale else 0, result), rate / own if own else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""How fast a run trains, by its epochs, blocks or samples, and by what it records of itself."""
+
+import math
+
+import pytest
+
+from compliance.logs.log import parse_log
+from compliance.logs.rate import own_rates, samples_per_second
+from compliance.samples.log import SampleLog
+
+
+def rate_of(log):
+    return samples_per_second(parse_log(log.bytes()), log.reference)
+
+
+def test_the_rate_counts_each_epoch_once_from_the_first_start_to_the_last_stop():
+    log = SampleLog(epochs=2)
+    first, last = log.records_of("epoch_start")[0]["time_ms"], log.records_of("epoch_stop")[-1]["time_ms"]
+    expected = pytest.approx(2 * 524_288 / ((last - first) / 1000))
+    assert rate_of(log) == expected
+    assert rate_of(SampleLog(epochs=2).blocks().meta("block_start", "epoch_count", 1)) == expected
+    assert rate_of(SampleLog(epochs=2).double("epoch_start")) < rate_of(log), "without its stop it lasts to run_stop"
+
+
+def test_an_epoch_without_its_stop_lasts_to_the_end_of_the_run():
+    log = SampleLog(epochs=2)
+    first, last = log.records_of("epoch_start")[0]["time_ms"], log.records_of("run_stop")[-1]["time_ms"]
+    assert rate_of(log.drop("epoch_stop", -1)) == pytest.approx(2 * 524_288 / ((last - first) / 1000))
+
+
+def test_where_epochs_are_samples_the_last_evaluation_counts_them():
+    log = SampleLog("openfold", epochs=2)
+    samples = log.records_of("eval_accuracy")[-1]["metadata"]["epoch_num"]
+    seconds = (log.records_of("epoch_stop")[-1]["time_ms"] - log.records_of("epoch_start")[0]["time_ms"]) / 1000
+    assert rate_of(log) == pytest.approx(samples / seconds)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: log.drop("epoch_start"),
+        lambda log: log.drop("train_samples"),
+        lambda log: log.set("train_samples", "many"),
+        lambda log: log.set("train_samples", 0),
+        lambda log: log.drop("epoch_stop").drop("run_stop"),
+        lambda log: log.times(lambda ms: -ms),
+        lambda log: log.times(lambda ms: math.nan),
+    ],
+)
+def test_a_log_that_does_not_tell_has_no_rate(change):
+    assert rate_of(change(SampleLog())) is None
+
+
+def test_no_time_at_all_is_taken_for_a_millisecond():
+    assert rate_of(SampleLog(epochs=1).times(lambda ms: 1_690_000_000_000)) == 524_288 * 1000
+
+
+def test_throughput_is_read_from_both_kinds_of_records():
+    log = SampleLog().add("throughput", 5.5, before="run_stop").add("tracked_stats", {"throughput": 7}, "run_stop")
+    log.add("throughput", "fast", "run_stop").add("tracked_stats", {"loss": 1}, "run_stop").add("throughput", -1)
+    found = parse_log(log.bytes())
+    assert sorted(rate for rate, _ in own_rates(found)) == [5.5, 7]

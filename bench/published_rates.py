@@ -22,10 +22,10 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import read_log
-from compliance.logs.rate import own_rates, samples_per_second
+from compliance.logs.rate import samples_per_second
 from compliance.logs.run import benchmark_of
 
-MARK = "\n\nPUBLISHED: Final"
+MARK = "\n\n\nPUBLISHED: Final"
 TABLE = ROOT / "compliance" / "published_rates.py"
 Rate = tuple[float, str]
 
@@ -61,7 +61,7 @@ def table(folder: Path) -> str:
             continue
         total, each, own = (max(column) for column in zip(*found[benchmark], strict=True))
         lines.append(f'    "{benchmark}": PublishedRate(')
-        lines += [f"        {value:.4g}," for value in (total[0], each[0], max(own, 1.0))]
+        lines += [f"        {float(f'{value:.4g}')}," for value in (total[0], each[0], max(own, 1.0))]
         lines += [f'        "{name}",' for name in (total[1], each[1])]
         lines.append("    ),")
     return "\n".join([*lines, "}"]) + "\n"
@@ -79,7 +79,7 @@ def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate, float]]:
         result = "/".join(part for part in path.relative_to(folder).parent.parts if part != "results")
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
         scale = nodes * each if is_number(nodes) and is_number(each) else 0
-        own = max((stated for stated, _ in own_rates(log)), default=0)
+        own = log.rates[-1][0] if log.rates else 0
         yield benchmark, (rate, result), (rate / scale if scale else 0, result), rate / own if own else 0
 
 

@@ -22,21 +22,21 @@ class PublishedRate(NamedTuple):
 
 PUBLISHED: Final[dict[str, PublishedRate]] = {
     "cosmoflow": PublishedRate(
-        5.693e04,
+        56930.0,
         124.3,
-        1,
+        1.0,
         "v2.0/NVIDIA/dgxa100_n64_pytorch/strong/cosmoflow",
         "v2.0/NVIDIA/dgxa100_n512_pytorch/weak/cosmoflow",
     ),
     "deepcam": PublishedRate(
-        3.407e04,
+        34070.0,
         37.54,
-        1,
+        1.0,
         "v2.0/NVIDIA/dgxa100_n256_pytorch/strong/deepcam",
         "v2.0/NVIDIA/dgxa100_n512_pytorch/weak/deepcam",
     ),
     "oc20": PublishedRate(
-        5.208e04,
+        52080.0,
         101.7,
         13.22,
         "v2.0/NVIDIA/dgxa100_n64_pytorch/strong/oc20",
@@ -45,7 +45,7 @@ PUBLISHED: Final[dict[str, PublishedRate]] = {
     "openfold": PublishedRate(
         11.51,
         0.1671,
-        1,
+        1.0,
         "v3.0/TACC/lonestar6-pytorch/strong/openfold",
         "v3.0/Clemson/18xR750-2xA100-PCIe-80GB/strong/openfold",
     ),

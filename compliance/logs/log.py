@@ -78,7 +78,8 @@ class FormProblem(NamedTuple):
 class Log:
     """The contents of a log file: records by key, in file order, and the problems found in its form.
 
-    personal: the first mail addresses and home directories in any line, record or not.
+    personal: the first mail addresses and home directories in any line, record or not. rates: the lowest and the
+    highest speed that the run records of itself, each with its line; empty if it records none.
     inflated_bytes: of a compressed log, what was read of it.
     """
 
@@ -88,6 +89,7 @@ class Log:
         self.problems: list[FormProblem] = []
         self.personal: list[Mention] = []
         self.other_keys: set[str] = set()
+        self.rates: tuple[tuple[float, int], ...] = ()
         self.inflated_bytes = 0
         self.record_count = 0
         self.line_count = 0
@@ -191,6 +193,7 @@ class LogReader:
         log = Log(self.log.path)
         log.records = {key: list(found) for key, found in self._slots.items() if found}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
+        log.rates = self.log.rates
         log.personal = list(self.log.personal)
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
@@ -245,6 +248,8 @@ class LogReader:
                 # As in _weight; such records often have an object of plain numbers as value.
                 if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
                     self._find_in_other(record, text, line)
+                if record.key in RATES:
+                    self._take_rate(record.value, line)
             else:
                 kept_bytes += self._weight(record, text, line)
                 record.line = line
@@ -256,6 +261,13 @@ class LogReader:
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._weigh(kept_bytes)
+
+    def _take_rate(self, value: Any, line_number: int) -> None:
+        """Keep the lowest and the highest speed: some logs have a record for each step."""
+        rate: Any = value.get("throughput") if isinstance(value, dict) else value
+        if is_number(rate) and rate > 0:
+            found = (*self.log.rates, (rate, line_number))
+            self.log.rates = (min(found), max(found))
 
     def _weight(self, record: Record, text: bytes, line_number: int) -> int:
         """Return about how many bytes a kept record takes; report a repeated field."""

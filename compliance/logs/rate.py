@@ -1,13 +1,12 @@
-"""How fast a run trains, by the times of its epochs and by what it logs of its own speed, in samples per second."""
+"""How fast a run trains, in samples per second, by the times of its epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from common.reference import Reference
 from common.values import is_number
-from compliance.logs.log import RATES, Log
+from compliance.logs.log import Log
 from compliance.logs.timeline import clock
 
 SHORTEST_S: Final = 0.001
@@ -24,15 +23,6 @@ def samples_per_second(log: Log, reference: Reference) -> float | None:
         return None
     seconds = (end_ms - starts[0].time_ms) / 1000
     return samples / max(seconds, SHORTEST_S) if is_number(seconds) and seconds >= 0 else None
-
-
-def own_rates(log: Log) -> Iterator[tuple[float, int]]:
-    """Yield each speed that the run logs of itself, and its line."""
-    for record in log.in_order(*RATES):
-        value = record.value
-        rate: Any = value.get(RATES[0]) if isinstance(value, dict) else value
-        if is_number(rate) and rate > 0:
-            yield rate, record.line
 
 
 def _samples(log: Log, reference: Reference, kind: str) -> float | None:

@@ -1,6 +1,6 @@
 """Notes on how plausible the speed of a run is: against its own records, its siblings and published systems.
 
-None of them is an error: a faster system is no broken rule. They tell a reviewer where to look.
+None of them is an error: a faster system breaks no rule. They tell a reviewer where to look.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from common.reference import MINI
 from common.values import is_number
 from compliance.logs.log import Log
-from compliance.logs.rate import own_rates, samples_per_second
+from compliance.logs.rate import samples_per_second
 from compliance.model.finding import NOTE, Finding
 from compliance.model.result_set import ResultSet
 from compliance.published_rates import PUBLISHED
@@ -49,13 +49,12 @@ class OwnThroughput(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        own = list(own_rates(log))
-        if not own or case.reference is None or case.reference.variant == MINI:
+        if not log.rates or case.reference is None or case.reference.variant == MINI:
             return
         rate = samples_per_second(log, case.reference)
         if rate is None:
             return
-        (lowest, _), (highest, line) = min(own), max(own)
+        (lowest, _), (highest, line) = log.rates
         published = PUBLISHED.get(case.reference.name)
         usual = published.to_own_records if published else 1
         if rate > FASTER_THAN_OWN_RECORDS * usual * highest or rate * SLOWER_THAN_OWN_RECORDS < lowest:

@@ -1,11 +1,11 @@
-"""How fast a run trains, by its epochs, blocks or samples, and by what it records of itself."""
+"""How fast a run trains, by its epochs, blocks or samples, and what it records of itself."""
 
 import math
 
 import pytest
 
 from compliance.logs.log import parse_log
-from compliance.logs.rate import own_rates, samples_per_second
+from compliance.logs.rate import samples_per_second
 from compliance.samples.log import SampleLog
 
 
@@ -58,5 +58,7 @@ def test_no_time_at_all_is_taken_for_a_millisecond():
 def test_throughput_is_read_from_both_kinds_of_records():
     log = SampleLog().add("throughput", 5.5, before="run_stop").add("tracked_stats", {"throughput": 7}, "run_stop")
     log.add("throughput", "fast", "run_stop").add("tracked_stats", {"loss": 1}, "run_stop").add("throughput", -1)
+    log.add("throughput", 6, "run_stop")
     found = parse_log(log.bytes())
-    assert sorted(rate for rate, _ in own_rates(found)) == [5.5, 7]
+    assert [rate for rate, _ in found.rates] == [5.5, 7], "the lowest and the highest"
+    assert found.rates[0][1] == log.records.index(log.records_of("throughput")[1]) + 1

@@ -9,7 +9,7 @@ FAMILIES: Final = {
     "ORD": "The course of a run: its events, epochs and evaluations, their order and their times",
     "PKG": "A submission folder: layout, names, system descriptions, implementations, and its place in a repository",
     "POW": "Power files: measuring is optional, but covers all runs of a result and all nodes of a run",
-    "PRV": "Personal data: mail addresses and home directories",
+    "PRV": "Personal data and secrets: mail addresses, home directories, private keys, tokens",
     "QUA": "The quality that a run reached",
     "RCP": "Convergence: the comparison with the reference convergence points (RCP), and the resulting factors",
     "RUN": "The runs of one result: their number, what they share, where they differ, how they fit the system",

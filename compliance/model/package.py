@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from common.tree import ANYWHERE, Tree
+from compliance.logs.personal_data import Mention
 from compliance.model.finding import Finding, worst
 from compliance.model.package_files import PackageEntry
 from compliance.model.parameters import Bypass
@@ -22,6 +23,7 @@ class Package:
     flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
     expected there. contents: every file, folder and link below the root. bypasses: lines of its parameter files that
     ask to leave checks out. tree: reads its files.
+    mentions: personal data and secrets in its texts, by path; None before they are searched.
     """
 
     root: str
@@ -36,6 +38,7 @@ class Package:
     contents: list[PackageEntry] = field(default_factory=list)
     bypasses: list[Bypass] = field(default_factory=list)
     tree: Tree = ANYWHERE
+    mentions: dict[str, list[Mention]] | None = None
     findings: list[Finding] = field(default_factory=list)
 
     def path(self, entry: PackageEntry) -> str:

@@ -1,4 +1,4 @@
-"""Rules about personal data: mail addresses and home directories, found by `compliance.logs.personal_data`.
+"""Rules about personal data and secrets, found by `compliance.logs.personal_data` and `compliance.logs.secrets`.
 
 Of the 1,545 published logs, 60 name a home directory (45 of round 0.7, 15 of 1.0), each in the source files of its
 records. The only mail addresses, in 809 logs, are those of the contact, for which mlperf-logging has a key.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from common.tree import Tree
 from compliance.logs.log import Log
-from compliance.logs.personal_data import Mention, Watch
+from compliance.logs.personal_data import KINDS, Mention, Watch
+from compliance.logs.secrets import secrets
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding
 from compliance.model.layout import RESULTS
 from compliance.model.package import Package
@@ -23,6 +23,8 @@ PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"
 LARGEST_TEXT = 256 << 10
 MOST_BYTES = 32 << 20
+LETTERS = bytes(range(82, 64, -1))
+"""The body of a token, for examples."""
 CREDITS = re.compile(
     r"(licen[cs]e|copying|copyright|legal|notice|patents|third.?party|authors|maintainers|contributors|citation|credits"
     r"|acknowledg)",
@@ -95,22 +97,67 @@ class NoPersonalDataInFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        texts = [entry for entry in package.contents if _is_small_text(entry)]
-        read = 0
-        for at, entry in enumerate(texts):
-            read += entry.size
-            if read > MOST_BYTES:
-                reason = f"personal data in the last {len(texts) - at} files: {MOST_BYTES >> 20} MiB were read"
-                yield self.found(package.root, 0, reason, severity=SKIPPED)
-                texts = texts[:at]
-                break
-        yield from few(self._mentioned(package, texts))
+        texts, left_out = _texts(package)
+        if left_out:
+            reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
+            yield self.found(package.root, 0, reason, severity=SKIPPED)
+        yield from few(self._mentioned(_searched(package, texts)))
 
-    def _mentioned(self, package: Package, texts: list[PackageEntry]) -> Iterator[Finding]:
-        for entry in texts:
-            path = package.path(entry)
-            for mention in _mentions(path, package.tree):
-                yield self.found(path, mention.line, _told(mention), "no personal data")
+    def _mentioned(self, mentions: dict[str, list[Mention]]) -> Iterator[Finding]:
+        for path, found in mentions.items():
+            for mention in found:
+                if mention.kind in KINDS:
+                    yield self.found(path, mention.line, _told(mention), "no personal data")
+
+
+class NoSecretsInFiles(PackageRule):
+    """System descriptions, code and other files contain neither a private key nor a token of a service."""
+
+    id = "PRV03"
+    cite = PRIVACY
+    profiles = (STRICT,)
+    differs = "no official tool looks for secrets"
+    why = "The folder is published for good, and whoever reads a key or token can use it."
+    fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."
+    good = (
+        lambda package: package().code().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),
+        lambda package: package().code().replace("benchmarks/cosmoflow/a.md", b"AKIAIOSFODNN7EXAMPLE\n"),
+    )
+    bad = (
+        lambda package: package().code().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
+        lambda package: (
+            package().code().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n")
+        ),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._mentioned(_searched(package, _texts(package)[0])))
+
+    def _mentioned(self, mentions: dict[str, list[Mention]]) -> Iterator[Finding]:
+        for path, found in mentions.items():
+            for mention in found:
+                if mention.kind not in KINDS:
+                    message = f"a secret: a {mention.kind}, starting with {mention.text}"
+                    yield self.found(path, mention.line, message, "no secrets")
+
+
+def _texts(package: Package) -> tuple[list[PackageEntry], int]:
+    """Return the texts to search, and how many are left out because there is too much of them."""
+    texts = [entry for entry in package.contents if _is_small_text(entry)]
+    read = 0
+    for at, entry in enumerate(texts):
+        read += entry.size
+        if read > MOST_BYTES:
+            return texts[:at], len(texts) - at
+    return texts, 0
+
+
+def _searched(package: Package, texts: list[PackageEntry]) -> dict[str, list[Mention]]:
+    """Return personal data and secrets in the texts, which are read once."""
+    if package.mentions is None:
+        found = {package.path(entry): _mentions(entry, package) for entry in texts}
+        package.mentions = {path: mentions for path, mentions in found.items() if mentions}
+    return package.mentions
 
 
 def _told(mention: Mention) -> str:
@@ -119,15 +166,16 @@ def _told(mention: Mention) -> str:
 
 def _is_small_text(entry: PackageEntry) -> bool:
     """Tell whether it may be a text to search; logs are searched when they are read."""
-    named = entry.path.startswith(f"{RESULTS}/") or CREDITS.match(entry.name)
-    return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not named
+    return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not entry.path.startswith(f"{RESULTS}/")
 
 
-def _mentions(path: str, tree: Tree) -> list[Mention]:
+def _mentions(entry: PackageEntry, package: Package) -> list[Mention]:
     mentions: list[Mention] = []
-    text = tree.begin(path, LARGEST_TEXT)
+    text = package.tree.begin(package.path(entry), LARGEST_TEXT)
     if b"\0" not in text[:1024]:
-        Watch(mentions).look(_without_credits(text), 1)
+        if not CREDITS.match(entry.name):
+            Watch(mentions).look(_without_credits(text), 1)
+        mentions += secrets(text)
     return mentions
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.files import whole_file
+from compliance.logs.secrets import secrets
 from submission.assemble import provenance
-from submission.assemble.input_logs import files_below
+from submission.assemble.implementation import PackageFile
+from submission.assemble.input_logs import AssemblyError, files_below, listed
 from submission.assemble.packing import Assembly, Packing
 
 
@@ -38,6 +41,7 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     """
     packing = Packing(assembly)
     new = packing.files_to_write()
+    _refuse_secrets(new)
     root = packing.root
     written = [root / item.name for item in new]
     record = root / provenance.NAME
@@ -53,6 +57,20 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     unchanged = sorted({*files_below(root, packing.tree)} - {*written})
     incomplete = provenance.incomplete({*packing.present, *packing.redactions})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
+
+
+def _refuse_secrets(items: Sequence[PackageFile]) -> None:
+    """Raise AssemblyError if a file to write contains a secret; the message names where each comes from."""
+    found = [
+        f"{item.source}:{mention.line} ({mention.kind}, {mention.text})"
+        for item in tqdm(items, desc="searching", unit=" files", disable=None, delay=2)
+        for mention in secrets(item.read())
+    ]
+    if found:
+        raise AssemblyError(
+            f"secrets would be published: {listed(found)}. Revoke them, take them from variables or files outside the "
+            "code, and assemble again; nothing was written"
+        )
 
 
 def _write(target: Path, data: bytes, executable: bool = False) -> None:

@@ -134,8 +134,8 @@ def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
         _check_one(f"platforms (submission_platform) for {benchmark}", found)
 
 
-def listed(paths: Sequence[Path]) -> str:
-    """Return the first paths, and the number of further ones."""
+def listed(paths: Sequence[object]) -> str:
+    """Return the first paths, or other things, and the number of further ones."""
     more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
     return ", ".join(map(str, paths[:LISTED])) + more
 

@@ -146,6 +146,7 @@ def damaged(change):
     return lambda place: place.run(2, change(SampleLog(run=2)))
 
 
+TOKEN = "RQPONMLKJIHGFEDCBA" * 2
 REFUSED = {
     "no logs": (lambda place: (place.folder / "runs").mkdir(), "no logs"),
     "the same twice": (lambda place: (place.run(1), place.run(2, SampleLog(run=1))), "are the same log"),
@@ -188,6 +189,14 @@ REFUSED = {
     "a folder link that leaves the code": (
         lambda place: (place.run(1), (place.code / "keys").symlink_to(place.folder / "systems")),
         "links lead out of .*published.*code/keys",
+    ),
+    "a token in the code": (
+        lambda place: (place.run(1), (place.code / "run.sh").write_text(f"ls\nexport TOKEN=ghp_{TOKEN}\n")),
+        r"secrets would be published: .*code/run.sh:2 \(token of GitHub, ghp_…\)",
+    ),
+    "a token in a log": (
+        damaged(lambda log: log.add("notice", f"hf_{TOKEN[:34]}")),
+        "secrets would be published: .*result_0.txt:.*token of Hugging Face",
     ),
     "a pipe in the code": (
         lambda place: (place.run(1), os.mkfifo(place.code / "pipe")),

@@ -246,10 +246,8 @@ class LogReader:
             if slot is None:
                 others.add(record.key)
                 # As in _weight; such records often have an object of plain numbers as value.
-                if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
-                    self._find_in_other(record, text, line)
-                if record.key in RATES:
-                    self._take_rate(record.value, line)
+                if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata) or record.key in RATES:
+                    self._look_at_other(record, text, line)
             else:
                 kept_bytes += self._weight(record, text, line)
                 record.line = line
@@ -303,10 +301,15 @@ class LogReader:
             if name:
                 self.log.problem("repeated field", line_number, name)
 
-    def _find_in_other(self, record: Record, text: bytes, line_number: int) -> None:
-        """Report a repeated field in a record that no rule needs; one with too many fields to compare is fine."""
-        usual = record.event_type is not UNSET and isinstance(record.value, dict)
-        if usual and text.count(b":") == 6 + len(record.metadata) + len(record.value):
+    def _look_at_other(self, record: Record, text: bytes, line_number: int) -> None:
+        """Take the speed from a record that no rule needs, and report a repeated field.
+
+        One with too many fields to compare is fine.
+        """
+        if record.key in RATES:
+            self._take_rate(record.value, line_number)
+        members = len(record.value) if isinstance(record.value, dict) else 0
+        if record.event_type is not UNSET and text.count(b":") == 6 + len(record.metadata) + members:
             return
         with suppress(ValueError):
             if name := repeated_field(text):

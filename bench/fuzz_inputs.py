@@ -82,11 +82,23 @@ def sample(rng: random.Random) -> SampleLog:
     log = SampleLog(
         benchmark, rng.choice(rounds), rng.choice(("closed", "open")), rng.randrange(3), rng.choice((None, 1, 3))
     )
+    if rng.random() < 0.3:
+        log.by_suite()
+        _change_provenance(rng, log.records_of("provenance")[0]["value"])
     for _ in range(rng.choice((0, 1, 1, 2, 5, 30))):
         rng.choice(RECORD_CHANGES)(rng, log.records)
         if not log.records:
             break
     return log
+
+
+def _change_provenance(rng: random.Random, provenance: dict[str, Any]) -> None:
+    """Change a few values, at any depth, of what a log of this suite says of itself."""
+    for _ in range(rng.choice((0, 1, 3))):
+        branch = provenance
+        while isinstance(inner := branch[name := rng.choice(sorted(branch))], dict) and inner and rng.random() < 0.8:
+            branch = inner
+        branch[name] = value(rng)
 
 
 def _set_member(rng: random.Random, records: list[dict[str, Any]]) -> None:

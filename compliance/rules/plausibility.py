@@ -6,7 +6,6 @@ None of them is an error: a faster system breaks no rule. They tell a reviewer w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 from typing import Final
 
 from common.reference import MINI
@@ -124,7 +123,7 @@ class FasterThanSiblings(SetRule):
         rated = [run for run in results.runs if run.samples_per_s is not None and not run.mini]
         if len(rated) < ENOUGH_RUNS:
             return
-        usual = median(run.samples_per_s or 0 for run in rated)
+        usual = sorted(run.samples_per_s or 0 for run in rated)[len(rated) // 2]
         fast = [run for run in rated if (run.samples_per_s or 0) > FASTER_THAN_SIBLINGS * usual]
         if fast:
             most = max(run.samples_per_s or 0 for run in fast)

@@ -250,8 +250,7 @@ class LogReader:
                     self._look_at_other(record, text, line)
             else:
                 kept_bytes += self._weight(record, text, line)
-                record.line = line
-                record.order = order
+                record.line, record.order = line, order
                 slot.append(record)
             order += 1
         log.line_count += len(lines) - 1

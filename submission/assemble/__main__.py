@@ -14,7 +14,7 @@ from compliance.formats.words import clean
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.assemble import assemble
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import IMPLEMENTATION, Assembly
+from submission.assemble.packing import Assembly
 
 DESCRIPTION: Final = """\
 Make a submission, in the layout of rounds 1.0 and later, from result logs, a system description and the code:
@@ -98,9 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="instances of a throughput result that do not count",
     )
-    add("--implementation", default=IMPLEMENTATION, metavar="ID", help="folder of the code (default: %(default)s)")
+    add("--implementation", metavar="ID", help="folder of the code (default: that of --sources, or mlperf-hpc-suite)")
     add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
-    add("--redact", action="store_true", help="remove mail addresses and home directories from the copies")
+    add(
+        "--redact",
+        action="store_true",
+        help="remove mail addresses and home directories from the copied logs; code stays as it is",
+    )
     add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
     add("--dry-run", action="store_true", help="list what would be written, and write nothing")
     return parser

@@ -23,6 +23,7 @@ from submission.assemble.implementation import (
     Implementation,
     PackageFile,
     code_of,
+    suite_at,
     suite_hash,
     system_folder,
     system_items,
@@ -32,7 +33,7 @@ from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
 IMPLEMENTATION: Final = DISTRIBUTION
-"""Default name of the folder of the code in a package."""
+"""Name of the folder of this suite's code in a package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class Assembly:
     runs: logs, or folders with result_*.txt at any depth. output: parent of the organisation's folder.
     system: the description, named after the system. organisation: the folder's name; None: from the logs.
     pruned: instances of a throughput result that do not count. sources: the code; None: this suite.
+    implementation: name of the folder of the code; None: this suite, or the name of the folder `sources`.
     redact: remove personal data from the copies. unfinished: accept logs without run_stop.
     known: logs that were read before, by path; they are not read again.
     """
@@ -52,7 +54,7 @@ class Assembly:
     organisation: str | None = None
     scaling: Literal["strong", "weak"] = "strong"
     pruned: tuple[Path, ...] = ()
-    implementation: str = IMPLEMENTATION
+    implementation: str | None = None
     sources: Path | None = None
     redact: bool = False
     unfinished: bool = False
@@ -124,9 +126,10 @@ class Packing:
             if not path.exists():
                 raise UsageError(f"no such file or folder: {path}")
         _check_outside(given.output, (*given.runs, *given.pruned))
-        if not FOLDER_NAME.fullmatch(given.implementation):
+        if given.implementation is not None and not FOLDER_NAME.fullmatch(given.implementation):
             raise UsageError(f"--implementation {given.implementation}: expected letters, digits and . _ + & @ ( ) -")
-        problem = read_description(str(given.system)).problem
+        self.description = read_description(str(given.system))
+        problem = self.description.problem
         if problem:
             raise AssemblyError(
                 f"the system description {given.system} {problem}; `python -m submission.system` writes one"
@@ -152,13 +155,21 @@ class Packing:
         return sha256
 
     def _system_item(self, platforms: set[str | None]) -> PackageFile:
-        others = sorted(show(platform) for platform in platforms - {self.system})
+        others = sorted(show(platform) for platform in platforms if not self._is_called(platform))
         if others:
             self.warnings.append(
                 f"submission_platform is {', '.join(others)} in the logs, but the system is {self.system}"
             )
         path = self.assembly.system
         return PackageFile(f"{SYSTEMS}/{self.system}.json", str(path), partial(ANYWHERE.read, path, MAX_FILE_BYTES))
+
+    def _is_called(self, platform: str | None) -> bool:
+        """Tell whether a platform, as in 256xNVIDIA DGX H100, is the system's name or one that its description has."""
+        name = _letters_and_digits(re.sub(r"^\d+x", "", platform or ""))
+        models = (f"{what}_model_name" for what in ("host_processor", "accelerator"))
+        stated = [self.system, *map(self.description.fields.get, ("system_name", *models))]
+        known = any(name in _letters_and_digits(text) for text in stated if isinstance(text, str))
+        return platform == self.system or (len(name) > 2 and known)
 
     def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
         """Yield the logs, numbered: those in the package keep their numbers, new ones get the next."""
@@ -198,7 +209,8 @@ class Packing:
         if given.sources is None and not any(log.run.details.from_suite for log in logs):
             self.warnings.append(f"the {benchmark} logs are not from this suite: name their code with --sources DIR")
             return
-        code = code_of(benchmark, given.implementation, given.sources)
+        name = given.implementation or _implementation_name(given.sources, benchmark)
+        code = code_of(benchmark, name, given.sources)
         if all(log.sha256 in self.hashes for log in logs) and (self.root / code.folder).is_dir():
             return  # no new runs; the code may have changed since
         _check_outside(given.output, code.folders)
@@ -224,6 +236,17 @@ class Packing:
             names = ("config.yaml", *(f"config_{number}.yaml" for number in range(2, len(texts) + 3)))
             name = texts.setdefault(text, next(name for name in names if name not in texts.values()))
             yield PackageFile(f"{folder}/{name}", str(path), partial(bytes, text))
+
+
+def _implementation_name(sources: Path | None, benchmark: str) -> str:
+    """Return the name of the folder of the code: that of the suite, or for other code that of its folder."""
+    if sources is None or suite_at(sources, benchmark):
+        return IMPLEMENTATION
+    return _folder_name(sources.resolve().name, "--sources: the folder's name", "use --implementation ID")
+
+
+def _letters_and_digits(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def _copy(path: Path, redacted: bool) -> bytes:

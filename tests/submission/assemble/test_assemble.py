@@ -405,3 +405,20 @@ def test_paths_may_be_relative(place, monkeypatch):
     monkeypatch.chdir(place.folder)
     made = assemble(Assembly(runs=(Path("runs"),), output=Path("out"), system=Path(place.system.name)))
     assert made.root == Path("out") / ORGANISATION and verify(made.root) == []
+
+
+def test_code_of_others_is_named_after_its_folder(place):
+    place.run(1)
+    place.make(implementation=None)
+    folder = place.root / "benchmarks" / "cosmoflow"
+    assert [path.name for path in (folder / "implementations").iterdir()] == ["code"]
+    assert "implementations/code/" in (folder / SYSTEM / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("platform", "warned"), [("256xNVIDIA DGX H100", False), (SYSTEM, False), ("512xNVIDIA DGX A100", True)]
+)
+def test_a_platform_is_warned_about_unless_the_description_has_its_name(place, platform, warned):
+    place.describe(system_name="NVIDIA DGX-H100 SuperPOD")
+    place.run(1, SampleLog(run=1).set("submission_platform", platform))
+    assert any("submission_platform" in warning for warning in place.make().warnings) == warned

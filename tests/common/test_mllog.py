@@ -79,7 +79,8 @@ def stops(path):
 
 def assert_passes(path, epochs):
     report = compliance.check([path])
-    assert report.verdict == "PASS" and not report.findings, report.findings
+    assert report.verdict == "PASS", report.findings
+    assert {found.rule for found in report.findings} <= {"SET14"}, "only that epochs of a few seconds are implausible"
     with official.official_tool():
         assert official.check(str(path), "3.0").valid
     assert read_submission_file(str(path), "3.0.0", False) == (0, epochs, 64, "cosmoflow")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
 from compliance.apply import apply_each
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
-from compliance.model.layout import WEAK
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
 from compliance.model.parameters import RCP_BYPASS
 from compliance.model.report import Report
@@ -25,6 +25,9 @@ from compliance.options import Options
 from compliance.own_rules import load_rules, own_rules
 from compliance.parallel import examine_all
 from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+
+if TYPE_CHECKING:
+    from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 __all__ = ["Options", "apply_rules", "check_paths"]
 
@@ -74,6 +77,10 @@ def _report_once(results: ResultSet) -> None:
 def _judge(report: Report, options: Options) -> None:
     for results in report.sets:
         _complete(results)
+        if results.unchecked:
+            reason = "the official tool does not look into this folder"
+            results.findings.append(Finding("RUN01", SKIPPED, results.folder, 0, reason))
+            continue
         _judge_convergence(results)
         rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
         results.findings += apply_rules(rules, results, report, options)
@@ -133,9 +140,32 @@ def _judge_convergence(results: ResultSet) -> None:
     ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
     theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
     results.convergence = judge.judge(points, size, ours, reference.runs, "envelope")
-    results.official_convergence = judge.judge(points, size, theirs, reference.runs, "official")
+    if results.strict:
+        results.official_convergence = judge.judge(points, size, theirs, reference.runs, "official")
+    else:
+        results.official_convergence = _official_convergence(results, theirs)
     if RCP_BYPASS in results.officially_bypassed and results.official_convergence.may_be_bypassed:
         results.waiver = results.waiver or f"package_checker_params says {RCP_BYPASS}"
+
+
+def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
+    """Return what the official RCP checker says: it goes by what the logs say, not by their folder."""
+    from compliance.rcp import judge
+
+    readings = [(run.path, run.official) for run in results.runs if run.official is not None]
+    _, first = readings[0]
+    if os.path.isdir(os.path.join(results.folder, SCALING_FILE)):
+        return judge.no_verdict(f"{SCALING_FILE} is a folder")
+    for path, reading in readings:
+        if reading.rcp_crash:
+            return judge.no_verdict(f"{os.path.basename(path)}, {reading.rcp_crash}")
+        if reading.batch_size != first.batch_size or reading.benchmark != first.benchmark:
+            return judge.no_verdict(f"batch size or benchmark of {os.path.basename(path)} differ from the first log")
+    reference = reference_of(first.benchmark, FULL) if isinstance(first.benchmark, str) else None
+    if reference is None or results.round not in reference.rounds:
+        return judge.no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")
+    points = judge.load_points(reference.name, results.round, reference.runs)
+    return judge.judge(points, first.batch_size, epochs, reference.runs, "official")
 
 
 def _score(results: ResultSet) -> None:

@@ -13,6 +13,7 @@ from common.tree import NAMED, Tree
 from compliance.apply import apply_each
 from compliance.benchmarks import benchmarks_of, reference_of
 from compliance.logs.log import Log, read_log
+from compliance.logs.official import read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, run_of, variant_of
 from compliance.model.finding import SKIPPED, Finding
@@ -149,5 +150,7 @@ def _settings(benchmark: str | None, variant: str, round_: str, division: str | 
 def _run(log: Log, case: Case, findings: list[Finding], details: bool) -> Run:
     run = run_of(log, case.reference, case.settings, details)
     run.round, run.benchmark, run.division, run.findings = case.round, case.benchmark, case.division, findings
+    if not case.strict:
+        run.official = read_officially(log, case.round)
     run.parsed_clean = not any(finding.rule == "FRM04" for finding in findings)
     return run

@@ -11,6 +11,7 @@ from common.tree import Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.examine import LogTask
 from compliance.model.layout import PackagePlace, SetPlace, discover, result_name, round_of_path
+from compliance.model.official_package import crashes, unreadable
 from compliance.model.package import Package
 from compliance.model.package_files import contents_of
 from compliance.model.parameters import ParameterFile, read_parameters
@@ -78,7 +79,12 @@ def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
 def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[Package, list[OpenedSet]]:
     package = Package(place.root, place.organisation, round_, options.profile, place.flat, tree=place.tree)
     package.unexpected, package.missing, package.contents = place.unexpected, place.missing, contents_of(place.root)
+    package.crashes = list(
+        unreadable(place.root, place.tree) if package.strict else crashes(place.root, round_, place.tree)
+    )
     for path in place.systems:
+        if not package.strict and os.path.basename(path).startswith("."):
+            continue  # the official tool does not see it
         description = read_description(path, place.tree)
         package.descriptions[description.name] = description
     files = read_parameters(place.root, package.contents, place.tree)
@@ -102,6 +108,8 @@ def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
     if description is not None:
         official = "closed" if description.official_closed else "open"
         results.division = description.division if options.profile == STRICT else official
+    if options.profile != STRICT:
+        results.unchecked = results.benchmark is None or (package.flat and package.round != ROUNDS[0])
     results.division = options.division or results.division
     results.scaling_file = read_scaling(place.scaling_file, results.strict, place.tree)
     waiver = options.waivers.get(waiver_name(results))

@@ -17,6 +17,7 @@ from common.values import is_number
 from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
+from compliance.logs.official import OfficialReading, official_convergence
 from compliance.logs.power import RunPower
 from compliance.logs.rate import samples_per_second
 from compliance.logs.record import FILE_ORDER, Record
@@ -98,6 +99,7 @@ class Run:
     converged: that evaluation meets the target and the run stopped with success.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
+    official: what else the official tools read; None in the profile strict.
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division requires, as logged first.
     variant: "mini" or "full", as the log says (in either profile).
@@ -127,6 +129,7 @@ class Run:
     convergence: Any = None
     converged: bool = False
     official_convergence: float | None = None
+    official: OfficialReading | None = None
     samples_per_s: float | None = None
     timeline: int = 0
     event_count: int = 0
@@ -316,19 +319,3 @@ def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     met = reference.target.met(last.value) and bool(log["run_stop"])
     status = log["run_stop"][-1].meta("status") if log["run_stop"] else None
     return (epoch if is_number(epoch) else None), met and status in ("success", None)
-
-
-def official_convergence(log: Log) -> float | None:
-    """Return the convergence that the official RCP checker reads: None for a run that it takes as not converged.
-
-    It takes the last evaluation before the last run_stop, whatever its value, if that says "success".
-    """
-    if not log["run_stop"]:
-        return None
-    stop = log["run_stop"][-1]
-    if stop.meta("status") != "success":
-        return None
-    evaluations = [r for key in ("eval_error", "eval_accuracy") for r in log[key] if r.order < stop.order]
-    last = max(evaluations, key=FILE_ORDER, default=None)
-    epoch = last.meta("epoch_num") if last else None
-    return float(round(epoch, 3)) if epoch is not None and is_number(epoch) else None

@@ -22,7 +22,8 @@ class Package:
 
     flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
     expected there. contents: every file, folder and link below the root. bypasses: lines of its parameter files that
-    ask to leave checks out. tree: reads its files.
+    ask to leave checks out. crashes: paths on which the official tool ends with a traceback, and why; in the profile
+    strict only those of files beside the logs. tree: reads its files.
     mentions: personal data and secrets in its texts, by path; None before they are searched.
     """
 
@@ -37,6 +38,7 @@ class Package:
     missing: list[str] = field(default_factory=list)
     contents: list[PackageEntry] = field(default_factory=list)
     bypasses: list[Bypass] = field(default_factory=list)
+    crashes: list[tuple[str, str]] = field(default_factory=list)
     tree: Tree = ANYWHERE
     mentions: dict[str, list[Mention]] | None = None
     findings: list[Finding] = field(default_factory=list)

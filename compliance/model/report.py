@@ -51,7 +51,7 @@ class Report:
     def tolerated(self) -> set[str]:
         """Paths of tolerated failing runs: one per time-to-train result.
 
-        The official tool also allows one per throughput result, and never reads pruned logs.
+        The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
         """
         paths = set()
         for results in self.sets:
@@ -59,6 +59,8 @@ class Report:
                 paths.add(results.failing[0].path)
             if not results.strict:
                 paths.update(run.path for run in results.pruned)
+            if results.unchecked:
+                paths.update(run.path for run in results.runs)
         return paths
 
     def counts(self) -> Counter[str]:

@@ -27,6 +27,7 @@ class ResultSet:
     benchmark, division: decide which rules apply; from folder and system description, else from the logs.
     variant: of most of its logs, "mini" or "full".
     loose: the folder is not part of a submission; the number of runs and the like are then only notes.
+    unchecked: the official tool does not look into the folder.
     power: the power files by result (result_1, …), None if no power was measured.
     suite_code: the code that the package names as its implementation is this suite.
     scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
@@ -50,6 +51,7 @@ class ResultSet:
     other_files: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
     loose: bool = False
+    unchecked: bool = False
     power: dict[str, PowerPlace] | None = None
     scaling_file: Scaling | None = None
     suite_code: bool = False

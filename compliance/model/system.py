@@ -58,7 +58,10 @@ class RepeatedMember(NamedTuple):
 
 @dataclass(slots=True)
 class SystemDescription:
-    """A file systems/<system>.json. `problem` says why it could not be read; then `fields` is empty."""
+    """A file systems/<system>.json.
+
+    problem: why it could not be read; then `fields` is empty. encoding: why the official tool cannot read it.
+    """
 
     path: str
     name: str
@@ -66,6 +69,7 @@ class SystemDescription:
     problem: str = ""
     line: int = 0
     repeated: list[RepeatedMember] = field(default_factory=list)
+    encoding: str = ""
 
     @property
     def division(self) -> str | None:
@@ -111,6 +115,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     description = SystemDescription(path, name)
     try:
         data = tree.read(path, MAX_DESCRIPTION_BYTES)
+        description.encoding = _foreign(data)
         text = data.decode("utf-8-sig", "replace")
         fields = json.loads(text, object_pairs_hook=partial(_object, text, description.repeated))
         if not isinstance(fields, dict):
@@ -134,3 +139,14 @@ def _object(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, An
             repeated.append(RepeatedMember(name, line, members[name] == value))
         members[name] = value
     return members
+
+
+def _foreign(data: bytes) -> str:
+    """Return why these bytes are not plain UTF-8, "" if they are."""
+    if data.startswith(b"\xef\xbb\xbf"):
+        return "begins with a byte order mark"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"has a byte that is not UTF-8 at position {error.start}"
+    return ""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from common.values import is_integer, is_number
 from compliance.rcp.points import (
@@ -41,6 +41,7 @@ __all__ = [
     "load_points",
     "load_points_from",
     "min_acceptable_mean",
+    "no_verdict",
     "olympic_mean",
     "prune",
     "t_quantile",
@@ -55,6 +56,7 @@ VerdictCase = Literal[
     "no batch size",
     "insufficient convergence",
     "too few runs",
+    "no verdict",
 ]
 NOT_CONVERGED: Final = 1e9
 """The official tool's number for a run that did not converge."""
@@ -113,8 +115,21 @@ def _match(points: Sequence[ReferencePoint], batch_size: int, required_runs: int
     return _Match("interpolated", interpolate(low, high, batch_size, required_runs, mode), text)
 
 
-def _converged(value: float) -> bool:
-    return is_number(value) and value < NOT_CONVERGED
+def _converged(value: float, mode: Mode) -> bool:
+    """Tell whether a run converged; the official tool goes by the status, and takes any epoch."""
+    return value != NOT_CONVERGED if mode == "official" else is_number(value) and value < NOT_CONVERGED
+
+
+def _is_size(value: Any, mode: Mode) -> bool:
+    if mode == "official":
+        return isinstance(value, (int, float)) and value > 0
+    return is_integer(value) and value >= 1
+
+
+def no_verdict(reason: str) -> Verdict:
+    """Return the verdict for logs on which the official RCP checker ends with a traceback."""
+    text = f"The official RCP checker ends with a traceback: {reason}."
+    return Verdict(False, "no verdict", "traceback", text)
 
 
 def _missing(batch_size: int) -> str:
@@ -137,10 +152,10 @@ def judge(
     if not points:
         text = "There are no reference points to compare with."
         return Verdict(False, "no table", "Cannot find any RCPs", text)
-    if not is_integer(batch_size) or batch_size is None or batch_size < 1:
+    if batch_size is None or not _is_size(batch_size, mode):
         text = "The batch size is unknown: every log of a result must state the same global_batch_size."
         return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
-    failed = sum(not _converged(value) for value in epochs)
+    failed = sum(not _converged(value, mode) for value in epochs)
     if failed > 1:
         text = f"{failed} of {len(epochs)} runs did not reach the quality target; at most one may fail."
         return Verdict(False, "insufficient convergence", "Insufficient convergence", text)
@@ -160,7 +175,7 @@ def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode
     """Return the verdict for a result whose reference is known."""
     point, accepted = match.point, match.point.accepts_from(mode)
     phrase = "RCP found" if match.case == "exact" else "RCP Interpolation"
-    mean = olympic_mean(value if _converged(value) else math.inf for value in epochs)
+    mean = olympic_mean(value if _converged(value, mode) else math.inf for value in epochs)
     if mean is None:
         text = f"{len(epochs)} runs; at least 3 are needed, because the mean leaves out the fastest and the slowest."
         return Verdict(False, "too few runs", phrase, text, point)

@@ -44,7 +44,10 @@ class Layout(PackageRule):
     cite = STRUCTURE
     why = "The official tool crashes on an unexpected folder, or checks nothing in it and reports success."
     fix = "Arrange results/<system>/{strong,weak}/<benchmark>/result_<i>.txt (round 0.7: no strong/weak) and systems/."
-    differs = "the official tool accepts a flat layout in any round without checking it"
+    differs = (
+        "the official tool accepts a flat layout in any round without checking it; it crashes on folders with the name"
+        " of a log, a system description or a parameter file (strict: a warning)"
+    )
     good = (lambda package: package(), lambda package: package(round_="0.7"))
     bad = (
         lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/medium/cosmoflow"),
@@ -54,13 +57,19 @@ class Layout(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
+        for path, why in package.crashes:
+            message = f"the official tool ends with a traceback: {os.path.basename(path)} {why}"
+            severity = WARNING if package.strict else ERROR
+            yield self.found(path, 0, message, "a file in UTF-8, and no folder of that name", severity=severity)
         for folder in package.missing:
             name = os.path.basename(folder)
             results = name == "results"
+            if not results and not package.strict:
+                continue  # it misses single descriptions: PKG04
             more = ": the number of runs is 0" if results else ""
             found = self.found(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
             yield found._replace(incomplete=results and package.strict)
-        for folder, expected in package.unexpected:
+        for folder, expected in package.unexpected if package.strict else ():
             message = f"layout: unexpected folder {os.path.basename(folder)!r}"
             yield self.found(folder, 0, message, expected)
         if not package.strict:
@@ -114,7 +123,8 @@ class FileNames(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
             for path in results.other_files[:20]:
-                yield self.found(path, 0, f"file names: unexpected {os.path.basename(path)!r}", "result_<i>.txt")
+                what = "unexpected folder" if os.path.isdir(path) else "unexpected"
+                yield self.found(path, 0, f"file names: {what} {os.path.basename(path)!r}", "result_<i>.txt")
             if len(results.other_files) > 20:
                 message = f"file names: {len(results.other_files) - 20} more unexpected files"
                 yield self.found(results.folder, 0, message, "result_<i>.txt")
@@ -127,17 +137,21 @@ class Described(PackageRule):
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
     fix = "Write systems/<system>.json with the folder's name; check it with `python -m json.tool`."
-    differs = "strict also warns about descriptions without results"
+    differs = (
+        "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
+        " bytes that are not UTF-8 (strict: a warning)"
+    )
     good = (lambda package: package(),)
     bad = (
         lambda package: package().remove("systems/example_n64.json"),
         lambda package: package().replace("systems/example_n64.json", b'{"division" "closed"}'),
         lambda package: package().replace("systems/example_n64.json", b"[1, 2]"),
         lambda package: package().replace("systems/left_over.json", b"{}"),
+        lambda package: package().change("systems/example_n64.json", lambda text: b"\xef\xbb\xbf" + text),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        used = dict.fromkeys(results.system for results in package.sets)
+        used = dict.fromkeys(r.system for r in package.sets if package.strict or not r.unchecked or not package.flat)
         for system in used:
             if system not in package.descriptions:
                 path = os.path.join(package.root, "systems", f"{system}.json")
@@ -146,6 +160,10 @@ class Described(PackageRule):
             if description.problem:
                 message = f"system json {description.problem}"
                 yield self.found(description.path, description.line, message, "a JSON object")
+            elif description.encoding:
+                message = f"system json {description.encoding}: the official tool cannot read it"
+                severity = WARNING if package.strict else ERROR
+                yield self.found(description.path, 1, message, "UTF-8 without a byte order mark", severity=severity)
             elif package.strict and name not in used and package.sets:
                 message = "system description without results"
                 yield self.found(description.path, 0, message, "results of this system", severity=WARNING)

@@ -75,7 +75,10 @@ class FailingRuns(SetRule):
     cite = RESULTS
     why = "Olympic scoring drops the slowest run, so one run may fail in its place; throughput drops none."
     fix = "Repeat the series; move failing instances of a throughput result to pruned_results."
-    differs = "the official tool also allows one failing run for throughput"
+    differs = (
+        "the official tool also allows one failing run for throughput; where it ends with a traceback on a log, the"
+        " whole package fails"
+    )
     good = (lambda package: package().edit(1, lambda log: log.last_evaluation(0.2)),)
     bad = (
         lambda package: (
@@ -85,6 +88,7 @@ class FailingRuns(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
+        yield from self._crashing(results)
         failing = results.failing
         names = ", ".join(os.path.basename(run.path) for run in failing[:5]) + (" …" if len(failing) > 5 else "")
         if results.loose:
@@ -98,6 +102,12 @@ class FailingRuns(SetRule):
         elif failing:
             message = f"one log fails and counts as the slowest run: {names}"
             yield self.found(failing[0].path, 0, message, "", severity=WARNING)
+
+    def _crashing(self, results: ResultSet) -> Iterator[Finding]:
+        for run in results.runs:
+            if run.official is not None and run.official.log_crash and not results.loose and results.round != "0.7":
+                message = f"the official tool ends with a traceback: {run.official.log_crash}"
+                yield self.found(run.path, 0, message, "a log that it can read")
 
 
 class NoCopies(SetRule):

@@ -30,11 +30,11 @@ class SameBatchSize(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.strict:
             runs = [run for run in results.runs if is_stated(run.batch_size)]
+            groups = _groups(runs, lambda run: identity(run.batch_size))
         elif results.round != "0.7" and results.division == "closed":
-            runs = results.runs
+            groups = _officially_different(results.runs)
         else:
             return
-        groups = _groups(runs, lambda run: identity(run.batch_size))
         if len(groups) > 1:
             odd = min(groups, key=len)[0]
             line = odd.lines.get(BATCH_SIZE, 0)
@@ -114,6 +114,13 @@ def _groups(runs: Iterable[Run], identify: Callable[[Run], Hashable]) -> list[li
     for run in runs:
         groups[identify(run)].append(run)
     return list(groups.values())
+
+
+def _officially_different(runs: list[Run]) -> list[list[Run]]:
+    """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
+    sizes = [run.official.batch_size for run in runs if run.official is not None]
+    differing = [run for run, size in zip(runs, sizes, strict=False) if size != sizes[0]]
+    return [group for group in ([run for run in runs if run not in differing], differing) if group]
 
 
 def _listed(groups: Iterable[list[Run]], value: Callable[[Run], Any]) -> str:

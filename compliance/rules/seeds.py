@@ -31,7 +31,7 @@ class SeedsLogged(SetRule):
     fix = "Draw a seed for each run from system randomness and log it with key seed."
     differs = (
         "strict only warns about missing seeds in rounds 1.0 and 2.0, which did not require them; the official tool"
-        " applies it backwards, and also asks for source file and line of the record"
+        " applies it backwards, and also asks for source file and line of the record (strict: a warning)"
     )
     good = (lambda package: package(), lambda package: package().edit(1, lambda log: log.set("seed", "77")))
     bad = (
@@ -52,13 +52,20 @@ class SeedsLogged(SetRule):
             yield self.found(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
         severity = NOTE if results.loose else ERROR
         for run in results.runs:
-            for line, file, source_line, value in run.seeds:
-                problem = seed_problem(value) if results.strict else _official_problem(file, source_line, value)
-                if problem:
-                    yield self.found(run.path, line, problem, "a whole number", "seed", severity)
-                    break
+            yield from self._first_problem(run, results.strict, severity)
             if not results.strict and not run.parsed_clean:
                 yield self.found(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
+
+    def _first_problem(self, run: Run, strict: bool, severity: str) -> Iterator[Finding]:
+        for line, file, source_line, value in run.seeds:
+            official = _official_problem(file, source_line, value)
+            problem = seed_problem(value) if strict else official
+            if problem:
+                yield self.found(run.path, line, problem, "a whole number", "seed", severity)
+                return
+            if official and severity == ERROR:
+                yield self.found(run.path, line, official, "as mllog writes it", "seed", WARNING)
+                return
 
 
 class SeedsUnique(SetRule):

@@ -185,6 +185,11 @@ class SamplePackage:
         self.files[path] = content
         return self
 
+    def change(self, path: str, edit: Callable[[bytes], bytes]) -> Self:
+        """Change the bytes of a file, relative to the package."""
+        content = self.files[path]
+        return self.replace(path, edit(content if isinstance(content, bytes) else content.bytes()))
+
     def move(self, old: str, new: str) -> Self:
         """Move a file or folder."""
         moved = {}

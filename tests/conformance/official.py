@@ -1,4 +1,4 @@
-"""Runs the official compliance checker (mlperf-logging, a development dependency) inside this process.
+"""Runs the official checkers of logs and packages (mlperf-logging, a development dependency) inside this process.
 
 The tool reads its YAML rules again for every log; here they are read once, which saves most of its time. Rules,
 parser and engine are untouched.
@@ -7,19 +7,26 @@ parser and engine are untouched.
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import re
+import warnings
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import yaml
 from mlperf_logging.compliance_checker import mlp_compliance
+from mlperf_logging.package_checker import package_checker
+from mlperf_logging.rcp_checker import rcp_checker
 
 LONGEST_QUEUE = 50
 """A benchmark named `common` makes the tool enqueue one file for ever; valid logs enqueue five at most."""
+
+
+REAL_RCP_CHECKER = rcp_checker.RCP_Checker
 
 
 class Outcome(NamedTuple):
@@ -36,10 +43,11 @@ class _Queue(list[str]):
     """The queue of rule files, with an end."""
 
     appended = 0
+    most = LONGEST_QUEUE
 
     def append(self, config: str) -> None:
         self.appended += 1
-        if self.appended > LONGEST_QUEUE:
+        if self.appended > self.most:
             raise RuntimeError("the queue of rule files does not end")
         super().append(config)
 
@@ -75,6 +83,51 @@ def check(path: str, round_: str) -> Outcome:
     if queue.appended > LONGEST_QUEUE:
         return Outcome(False, None)
     return Outcome(bool(valid), frozenset(checker.overwritable) | _keys(checker.not_overwritable))
+
+
+def check_package(root: Path, round_: str) -> bool:
+    """Return whether the official tool accepts a package; a traceback does not. It writes into the package.
+
+    The tool reads logs in the order in which the file system lists them, and its verdict may depend on it: it accepts a
+    package if it does so in either order.
+    """
+    module: Any = rcp_checker
+    real = module.glob, module.RCP_Checker
+    module.RCP_Checker = _rcp_checker  # its tables are the same each time
+    try:
+        for backwards in (False, True):
+            listed = partial(_listed, backwards=backwards)
+            module.glob = SimpleNamespace(glob=listed)
+            if not _accepts(root, f"{round_}.0"):
+                return False
+    finally:
+        module.glob, module.RCP_Checker = real
+    return True
+
+
+@cache
+def _rcp_checker(*arguments: Any) -> Any:
+    return REAL_RCP_CHECKER(*arguments)
+
+
+def _listed(pattern: str, recursive: bool, backwards: bool) -> list[str]:
+    return sorted(glob.glob(pattern, recursive=recursive), reverse=backwards)
+
+
+def _accepts(root: Path, ruleset: str) -> bool:
+    """Return the verdict of `package_checker.check_training_package`, which only prints it."""
+    module: Any = mlp_compliance
+    module.enqueued_configs = _Queue()
+    module.enqueued_configs.most = 10 * LONGEST_QUEUE
+    options = {"quiet": False, "werror": False, "rcp_bypass": False, "rcp_bert_train_samples": False}
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            described = package_checker.check_systems(str(root), "hpc", ruleset)
+            return described & package_checker.check_training_result_files(
+                str(root), "hpc", ruleset, seed_checker_bypass=False, **options
+            )
+    except Exception:  # a traceback of the tool, whatever it is: the package did not pass
+        return False
 
 
 def _keys(messages: list[str]) -> frozenset[str]:

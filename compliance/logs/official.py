@@ -1,0 +1,115 @@
+"""What the official package checker (mlperf-logging 4.1.68) reads in a log beside its rules, and where it crashes.
+
+A traceback on one log leaves the whole package without a verdict, so that the profile official counts it as failed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from compliance.benchmarks import REFERENCES, benchmarks_of
+from compliance.logs.log import Log
+from compliance.logs.record import FILE_ORDER
+
+METRICS: Final = ("eval_error", "eval_accuracy")
+NO_BATCH_SIZE: Final = -1
+"""What the RCP checker takes for the batch size of a log that states none."""
+SCHEDULES: Final = ("multistep", "cosine_annealing", "lamb")
+OPTION_FILES: Final = tuple(f"deepcam_{name}" for name in SCHEDULES)
+"""Files of rules for the closed division beside those of the benchmarks."""
+NULL: Final = "NoneType"
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialReading:
+    """What the official tools read in a log.
+
+    batch_size, benchmark: of the last record, as the RCP checker takes them. log_crash, rcp_crash: why the log checker
+    or the RCP checker ends with a traceback; "" if it does not.
+    """
+
+    batch_size: Any
+    benchmark: Any
+    log_crash: str
+    rcp_crash: str
+
+
+def read_officially(log: Log, round_: str) -> OfficialReading:
+    """Return what the official tools read in a log of this round."""
+    size, benchmark = log.last("global_batch_size"), log.last("submission_benchmark")
+    return OfficialReading(
+        size.value if size else NO_BATCH_SIZE,
+        benchmark.value if benchmark else None,
+        _log_crash(log, round_),
+        _rcp_crash(log),
+    )
+
+
+def official_convergence(log: Log) -> float | None:
+    """Return the convergence that the official RCP checker reads: None for a run that it takes as not converged.
+
+    It takes the last evaluation before the last run_stop, whatever its value, if that says "success".
+    """
+    if not log["run_stop"]:
+        return None
+    stop = log["run_stop"][-1]
+    if stop.meta("status") != "success":
+        return None
+    evaluations = [r for key in METRICS for r in log[key] if r.order < stop.order]
+    last = max(evaluations, key=FILE_ORDER, default=None)
+    return _rounded(last.meta("epoch_num")) if last else None
+
+
+def _rounded(epoch: Any) -> float | None:
+    try:
+        return float(round(epoch, 3))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _rcp_crash(log: Log) -> str:
+    for record in log.in_order(*METRICS):
+        if _rounded(record.meta("epoch_num")) is None:
+            return f"line {record.line}: the epoch_num of {record.key} is not a number"
+    for stop in log["run_stop"]:
+        if not isinstance(stop.metadata, dict) or "status" not in stop.metadata:
+            return f"line {stop.line}: run_stop has no status"
+        if stop.meta("status") == "success" and not any(r.order < stop.order for key in METRICS for r in log[key]):
+            return f"line {stop.line}: run_stop says success, and there is no evaluation before it"
+    if math.isnan(official_convergence(log) or 0):  # the mean then depends on the order of the files
+        return "the last epoch_num is NaN"
+    return ""
+
+
+def _log_crash(log: Log, round_: str) -> str:
+    for problem in log.problems:
+        if problem.kind in ("missing field", "time type", "deep") or (
+            problem.kind == "no object" and problem.detail != NULL
+        ):
+            return f"line {problem.line}: a record of another form"
+    division = log.first("submission_division")
+    if division is None:
+        return ""
+    if str(division.value) not in ("closed", "open"):
+        return f"line {division.line}: there are no rules of this division"
+    return _benchmark_crash(log, round_, str(division.value))
+
+
+def _benchmark_crash(log: Log, round_: str, division: str) -> str:
+    named = log.first("submission_benchmark")
+    if named is None:
+        return ""
+    benchmark = str(named.value)
+    if benchmark not in benchmarks_of(round_):
+        known = division == "closed" and benchmark in OPTION_FILES
+        return "" if known else f"line {named.line}: there are no rules of this benchmark"
+    for record in log[REFERENCES[benchmark].target.key]:
+        if not isinstance(record.value, (int, float)):
+            return f"line {record.line}: {record.key} is not a number"
+    if division == "closed" and benchmark == "deepcam":
+        for record in log["scheduler_type"]:
+            if isinstance(record.value, str) and record.value.lower() not in SCHEDULES:
+                return f"line {record.line}: there are no rules of this schedule"
+    return ""

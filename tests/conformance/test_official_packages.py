@@ -18,6 +18,7 @@ from tests.conformance.package_mutations import PLAIN, Case, cases, mutations
 
 official = pytest.importorskip("tests.conformance.official", reason="mlperf-logging is not installed")
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 STRIDE = 12
 SHOWN = 20
 ONE_RUN_FAILS = "one run of a result may fail; the official tool ends with a traceback on its log, or cannot read seeds"
@@ -124,6 +125,8 @@ def test_there_are_hundreds_of_cases_with_names_of_their_own():
     found = [case.name for case in cases(published=True)]
     assert len(found) == len(set(found)) > 600
     assert [case.name for case in cases(published=True)] == found
+    for page in ("guide/check.md", "reference/profiles.md"):
+        assert f"{len(found)} damaged packages" in (DOCS / page).read_text()
 
 
 def test_a_difference_is_noticed(monkeypatch, tmp_path):

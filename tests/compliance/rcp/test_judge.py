@@ -10,7 +10,7 @@ import pytest
 
 from compliance.benchmarks import REFERENCES
 from compliance.logs.log import read_log
-from compliance.logs.run import official_convergence
+from compliance.logs.official import official_convergence
 from compliance.rcp import judge as rcp
 from compliance.rcp.judge import judge, load_points
 from compliance.rcp.points import interpolate

@@ -149,6 +149,12 @@ def test_the_official_tool_crashes_on_some(sample):
     assert 0.02 < share < 0.2
 
 
+def test_the_profile_knows_on_which_logs_the_official_tool_crashes(sample):
+    for case, theirs, _ in (found for group in sample.values() for found in group):
+        run = digest(parse_log(case.data), LogTask(case.id, case.base.round, OFFICIAL))
+        assert bool(run.official.log_crash) is (theirs.keys is None), case.id
+
+
 def test_strict_allows_more_for_a_few_keys_only(sample):
     allowed: set[str] = set()
     for case, theirs, _ in (found for group in sample.values() for found in group):

@@ -43,7 +43,7 @@ def test_an_unchanged_package_matches(package, capsys):
 
 def test_differences_are_listed(package, capsys):
     (package / LOG).write_bytes((package / LOG).read_bytes().replace(b"0", b"1"))
-    (package / "benchmarks/cosmoflow/implementations/mlperf-hpc-suite/main.c").unlink()
+    (package / "benchmarks/cosmoflow/implementations/code/main.c").unlink()
     (package / "results/laptop/strong/cosmoflow/notes.txt").touch()
     (package / "other").mkdir()
     (package / "other/x\x1b[2J").touch()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from common.tree import NAMED
 from compliance.examine import LogTask, case_of, digest
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
-from compliance.logs.run import Run, counted_evaluations
+from compliance.logs.run import Run
 from compliance.model.finding import ERROR, Finding
 from compliance.model.layout import round_of_path
 from compliance.options import Options
@@ -94,7 +94,8 @@ def _look(one: _Watched, options: Options) -> bool:
 
 def _tell(one: _Watched, log: Log, findings: list[Finding], finished: bool) -> None:
     for finding in findings:
-        mark = (finding.rule, finding.line, finding.message)
+        # What is in brackets may count: it grows with the log.
+        mark = (finding.rule, finding.line, finding.message.partition(" (")[0])
         if mark not in one.told and (finished or _certain(finding, log)):
             one.told.add(mark)
             soon = "" if finished or finding.severity != ERROR else "will fail: "
@@ -121,7 +122,7 @@ def _progress(log: Log, task: LogTask) -> str:
     start = log.first("run_start")
     if start is None or reference is None:
         return f"initialising, {log.record_count} records"
-    evaluations = counted_evaluations(log, reference.target)
+    evaluations = log.course(reference.target.key).counted
     last = max((records[-1] for records in log.records.values()), key=lambda record: record.order)
     minutes = (last.time_ms - start.time_ms) / 60_000
     text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"

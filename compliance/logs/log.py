@@ -20,8 +20,9 @@ from msgspec import UNSET
 
 from common.reference import COMMON_SETTINGS
 from common.tree import NAMED, Tree
-from common.values import is_number
+from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES
+from compliance.logs.course import Course
 from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.personal_data import Mention, Watch
 from compliance.logs.record import (
@@ -96,6 +97,7 @@ class Log:
         self._problem_counts: Counter[str] = Counter()
         self._events: list[Record] | None = None
         self._numbered: dict[tuple[str, str], list[tuple[float, Record]]] = {}
+        self._courses: dict[str, Course] = {}
 
     def __getitem__(self, key: str) -> list[Record]:
         return self.records.get(key, [])
@@ -132,8 +134,14 @@ class Log:
         """Yield (number, record) for each record of a key with a finite number in that metadata field."""
         found = self._numbered.get((key, field))
         if found is None:
-            found = [(number, record) for record in self[key] if is_number(number := record.meta(field))]
-            self._numbered[key, field] = found
+            found = self._numbered[key, field] = _numbered(self[key], field)
+        return found
+
+    def course(self, metric: str) -> Course:
+        """Return what the run trained and evaluated. metric: the key of its results, such as eval_error."""
+        found = self._courses.get(metric)
+        if found is None:
+            found = self._courses[metric] = Course(self, metric)
         return found
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:
@@ -141,6 +149,16 @@ class Log:
         self._problem_counts[kind] += 1
         if self._problem_counts[kind] <= PROBLEMS_KEPT:
             self.problems.append(FormProblem(kind, line, detail))
+
+
+def _numbered(records: list[Record], field: str) -> list[tuple[float, Record]]:
+    try:
+        numbers: list[Any] = [record.metadata.get(field) for record in records]
+    except AttributeError:  # metadata of another type
+        numbers = []
+    if set(map(type, numbers)) == {int} and min(numbers) >= -LARGEST and max(numbers) <= LARGEST:
+        return list(zip(numbers, records, strict=True))
+    return [(number, record) for record in records if is_number(number := record.meta(field))]
 
 
 class LogReader:

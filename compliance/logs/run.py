@@ -6,7 +6,6 @@ down. It is small and can be sent to another process. The checker adds what it j
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,7 +19,6 @@ from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import OfficialReading, official_convergence
 from compliance.logs.power import RunPower
 from compliance.logs.rate import samples_per_second
-from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms, timeline_hash
 from compliance.model.finding import Finding, worst
 
@@ -292,18 +290,8 @@ def _details(log: Log, reference: Reference | None) -> RunDetails:
 # -- convergence -------------------------------------------------------------------------------------------
 
 
-def counted_evaluations(log: Log, target: Target) -> list[Record]:
-    """Return the evaluations that count: after the first epoch or block starts and before the run stops."""
-    starts = [record.order for key in ("epoch_start", "block_start") for record in log[key][:1]]
-    stop = log.first("run_stop")
-    first = min(starts, default=-1)
-    last = stop.order if stop else log.record_count
-    found = log[target.key]
-    return found[bisect_right(found, first, key=FILE_ORDER) : bisect_left(found, last, key=FILE_ORDER)]
-
-
 def _evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
-    for record in counted_evaluations(log, target):
+    for record in log.course(target.key).counted:
         if is_number(record.value) and is_number(record.time_ms):
             epoch = record.meta("epoch_num")
             yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
@@ -311,7 +299,7 @@ def _evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
 
 def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
-    counted = counted_evaluations(log, reference.target)
+    counted = log.course(reference.target.key).counted
     if not counted:
         return None, False
     last = counted[-1]

@@ -14,7 +14,6 @@ from common.tree import ANYWHERE
 from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
-from compliance.logs.run import counted_evaluations
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, TableError, is_digest, read_table, write_table
 
@@ -75,7 +74,7 @@ def _convergence(log: Log, target: Target) -> float | None:
         raise ValueError("no run_stop: the run is not finished or was interrupted")
     if stop.meta("status") != "success":
         return None
-    evaluations = counted_evaluations(log, target)
+    evaluations = log.course(target.key).counted
     epoch: Any = evaluations[-1].meta("epoch_num") if evaluations else None
     if not is_number(epoch) or epoch <= 0:
         raise ValueError(f"success, but no {target.key} with an epoch_num between epoch_start and run_stop")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator, Sized
+from itertools import pairwise
 
-from common.values import is_number
+from common.reference import since
+from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES
+from compliance.logs.course import Block, Course, Numbered, by_number, until
 from compliance.logs.log import Log
-from compliance.logs.record import Record
-from compliance.model.finding import Finding
+from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.finding import WARNING, Finding
 from compliance.rule import STRICT, Case, LogRule, show
-from compliance.rules.order import LOGGING, before, has_field
+from compliance.rules.order import LOGGING, TIMING, before, has_field
 
 
 class Blocks(LogRule):
@@ -84,12 +87,12 @@ class Epochs(LogRule):
             return
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
-            message = f"epoch_num missing in the metadata of {key}{_count(missing)}"
+            message = f"epoch_num missing in the metadata of {key}{more(missing, 'records')}"
             yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
         told = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
         wrong = [record for record in told if not is_number(record.meta("epoch_num"))]
         if wrong:
-            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{_count(wrong)}"
+            message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, 'records')}"
             yield self.found(log.path, wrong[0].line, message, "a number", key)
 
 
@@ -110,31 +113,50 @@ class EpochOrder(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        facts = REFERENCES.get(case.benchmark or "")
-        if facts is not None and facts.epoch_unit != "epochs":
+        if counts_samples(case):
             return
-        stop = log.first("run_stop")
-        end = stop.order if stop else log.record_count
-        for key in ("epoch_start", "epoch_stop", "eval_start"):
-            step: Any = None
-            last: Any = None
-            for number, record in log.numbered(key):
-                if record.order > end:
-                    break
-                if key == "eval_start":
-                    # There may be none or several evaluations in an epoch, but they do not go back.
-                    wrong = last is not None and number < last
-                    expected = f"epoch {last} or later"
-                else:
-                    wrong = last is not None and number != last + 1
-                    expected = f"epoch {last} + 1"
-                if wrong:
-                    step = record if step is None else step
-                    what = "repeats" if number == last else "goes back to" if number < last else "skips to"
-                    message = f"epoch order: {key} {what} epoch {number} after epoch {last}"
-                    yield self.found(log.path, record.line, message, expected, key)
-                    break
-                last = number
+        course = course_of(log, case)
+        if misnumbered(course):
+            return  # ORD14 says so
+        found = [
+            *self._breaks(log, "epoch_start", course.epochs),
+            *self._breaks(log, "epoch_stop", course.epoch_stops),
+            *self._returns(log, course.evaluations),
+            *self._block_breaks(log, course.blocks),
+        ]
+        if found:
+            # One lost or swapped epoch shows in several keys.
+            yield min(found, key=lambda finding: finding.line)
+
+    def _breaks(self, log: Log, key: str, numbered: list[Numbered]) -> Iterator[Finding]:
+        """Yield the first epoch that does not follow the one before it; several ranks may log the same stop."""
+        numbers = [number for number, _ in numbered]
+        if not numbers or numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
+            return
+        for (last, _), (number, record) in pairwise(numbered):
+            if number != last + 1 and (number != last or key == "epoch_start"):
+                what = "repeats" if number == last else "goes back to" if number < last else "skips to"
+                message = f"epoch order: {key} {what} epoch {number} after epoch {last}"
+                yield self.found(log.path, record.line, message, f"epoch {last} + 1", key)
+                return
+
+    def _returns(self, log: Log, evaluations: list[Numbered]) -> Iterator[Finding]:
+        """Yield the first evaluation that goes back: there may be none or several in an epoch."""
+        numbers = [number for number, _ in evaluations]
+        if numbers == sorted(numbers):
+            return
+        for (last, _), (number, record) in pairwise(evaluations):
+            if number < last:
+                message = f"epoch order: eval_start goes back to epoch {number} after epoch {last}"
+                yield self.found(log.path, record.line, message, f"epoch {last} or later", "eval_start")
+                return
+
+    def _block_breaks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:
+        for before_, block in pairwise(blocks):
+            if block.first != before_.last + 1:
+                message = f"epoch order: a block starts with epoch {block.first} after epoch {before_.last}"
+                yield self.found(log.path, block.start.line, message, f"epoch {before_.last} + 1", "block_start")
+                return
 
 
 class EpochPairs(LogRule):
@@ -158,30 +180,186 @@ class EpochPairs(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        stop = log.first("run_stop")
-        end = stop.order if stop else log.record_count
+        end = course_of(log, case).end
         for name, field in (("epoch", "epoch_num"), ("eval", "epoch_num"), ("block", "first_epoch_num")):
-            starts = _by_number(log.numbered(f"{name}_start", field), end)
-            stops = _by_number(log.numbered(f"{name}_stop", field), end)
-            ended = max(stops, default=float("-inf"))
-            for number, records in starts.items():
-                if len(records) > len(stops.get(number, ())) and number < ended:
-                    message = f"{name}_start of epoch {number} has no {name}_stop"
-                    yield self.found(log.path, records[-1].line, message, f"a {name}_stop", f"{name}_stop")
-            for number, records in stops.items():
-                if len(records) > len(starts.get(number, ())):
-                    message = f"{name}_stop of epoch {number} without {name}_start"
-                    yield self.found(log.path, records[-1].line, message, f"a {name}_start", f"{name}_start")
+            starts = until(end, log.numbered(f"{name}_start", field))
+            stops = until(end, log.numbered(f"{name}_stop", field))
+            if [number for number, _ in starts] != [number for number, _ in stops]:
+                yield from self._unpaired(log, name, by_number(starts), by_number(stops))
+
+    def _unpaired(
+        self, log: Log, name: str, starts: dict[float, list[Record]], stops: dict[float, list[Record]]
+    ) -> Iterator[Finding]:
+        ended = max(stops, default=float("-inf"))
+        open_ = [n for n, found in starts.items() if len(found) > len(stops.get(n, ())) and n < ended]
+        if open_:
+            message = f"{name}_start of epoch {show(open_[0])} has no {name}_stop{more(open_, 'records')}"
+            yield self.found(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
+        # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
+        lost = [n for n in stops if n not in starts]
+        if lost and len(lost) != len(open_):
+            message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
+            yield self.found(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
 
 
-def _count(records: list[Record]) -> str:
-    return f" ({len(records)} such records)" if len(records) > 1 else ""
+class TrainingTimed(LogRule):
+    """Training and evaluation start after run_start."""
+
+    id = "ORD13"
+    cite = TIMING
+    profiles = (STRICT,)
+    differs = "the official tool asks it of blocks only"
+    why = "Epochs before run_start are training that nobody times: the score would be too short."
+    fix = "Log run_start before the first training data are touched; never move it."
+    good = (lambda log: log(), lambda log: log(benchmark="openfold"))
+    bad = (
+        lambda log: log().move("run_start", after="epoch_start"),
+        lambda log: log().move("init_stop", after="eval_error").move("run_start", after="init_stop"),
+        lambda log: log(benchmark="openfold").move("run_start", after="eval_accuracy"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        start = log.first("run_start")
+        if start is None:
+            return
+        untimed = [r for key in ("epoch_start", "eval_start") for r in log[key][:1] if r.order < start.order]
+        if untimed:
+            first = min(untimed, key=FILE_ORDER)
+            epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
+            what = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
+            message = f"{what} before run_start of line {start.line}: they are not timed"
+            yield self.found(log.path, first.line, message, "after run_start", first.key)
 
 
-def _by_number(numbered: list[tuple[float, Record]], end: int) -> dict[float, list[Record]]:
-    """Return the records before `end` by their epoch number."""
-    found: dict[float, list[Record]] = {}
+class FirstEpoch(LogRule):
+    """The first epoch has the number 0 or 1."""
+
+    id = "ORD14"
+    cite = LOGGING
+    profiles = (STRICT,)
+    differs = "the official tool believes any epoch_num"
+    why = "Convergence is read from epoch_num: counted from a higher number, a run that is too fast looks slow enough."
+    fix = "Number the epochs of a run from 0 or 1; put all epochs of a run that was resumed into one log."
+    good = (lambda log: log(), lambda log: log().renumber(first=0), lambda log: log().blocks())
+    bad = (
+        lambda log: log().renumber(first=14),
+        lambda log: log().renumber(first=-5),
+        lambda log: log().renumber(first=2).blocks(),
+        lambda log: log().numbers(lambda number: number / 2),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if counts_samples(case):
+            return
+        course = course_of(log, case)
+        if misnumbered(course):
+            first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
+            record = course.training(first)
+            message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
+            yield self.found(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
+
+
+class Samples(LogRule):
+    """Where epoch_num counts samples, it grows by val_every_iters times global_batch_size."""
+
+    id = "ORD15"
+    cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer (val_every_iters)"
+    profiles = (STRICT,)
+    rounds = since("3.0")
+    differs = "the official tool believes any epoch_num"
+    why = "Convergence is read from epoch_num: with larger numbers, a run that is too fast looks slow enough."
+    fix = "Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations."
+    good = (lambda log: log(benchmark="openfold"),)
+    bad = (
+        lambda log: log(benchmark="openfold").numbers(lambda number: 2 * number),
+        lambda log: log(benchmark="openfold").numbers(lambda number: number + 40 * 256),
+        lambda log: log(benchmark="openfold").drop_epoch(4 * 40 * 256),
+        lambda log: log(benchmark="openfold").swap_epochs(3 * 40 * 256, 4 * 40 * 256),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        step, course = samples_per_epoch(log, case), course_of(log, case)
+        if step:
+            found = wrong_samples(course.epochs, step)
+            if found is None and not course.untrained:  # ORD16 says so
+                found = wrong_samples(course.evaluations, step)
+            if found:
+                record, last, number = found
+                message = f"{record.key} has {show(number)} samples after {show(last)}"
+                expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
+                yield self.found(log.path, record.line, message, expected, record.key)
+
+
+class StopNumber(LogRule):
+    """The epoch that run_stop names is the last that was trained or evaluated."""
+
+    id = "ORD17"
+    severity = WARNING
+    cite = LOGGING
+    profiles = (STRICT,)
+    differs = "the official tool does not read it"
+    why = "A run that stops at another epoch than its records show has lost or gained some of them."
+    fix = "Log the number of the last epoch with run_stop, or none."
+    good = (
+        lambda log: log(),
+        lambda log: log(epochs=23).meta("run_stop", "epoch_num", 23),
+        lambda log: log(epochs=23).meta("run_stop", "epoch", 22),
+    )
+    bad = (
+        lambda log: log(epochs=23).meta("run_stop", "epoch_num", 30),
+        lambda log: log(epochs=23).meta("run_stop", "epoch", 12),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        stop, course = log.first("run_stop"), course_of(log, case)
+        if stop is None or len(log["run_stop"]) > 1 or counts_samples(case) or not course.epochs or not course.results:
+            return
+        evaluated, trained = course.results[-1][0], course.epochs[-1][0]
+        for field in ("epoch_num", "epoch"):
+            number = stop.meta(field)
+            # The number may count epochs from 0 or from 1.
+            if is_number(number) and not min(evaluated, trained) - 1 <= number <= max(evaluated, trained) + 1:
+                message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
+                yield self.found(log.path, stop.line, message, show(trained), "run_stop")
+                return
+
+
+def course_of(log: Log, case: Case) -> Course:
+    """Return the course of the run with the results that its benchmark has."""
+    return log.course(case.reference.target.key if case.reference else "")
+
+
+def counts_samples(case: Case) -> bool:
+    """Tell whether the benchmark counts samples in epoch_num."""
+    facts = REFERENCES.get(case.benchmark or "")
+    return facts is not None and facts.epoch_unit != "epochs"
+
+
+def samples_per_epoch(log: Log, case: Case) -> int:
+    """Return by how many samples epoch_num grows, 0 if the benchmark counts epochs or the log does not say it."""
+    factors = [log.value(key) for key in ("val_every_iters", "global_batch_size")]
+    known = counts_samples(case) and all(is_integer(factor) and factor > 0 for factor in factors)
+    return int(factors[0]) * int(factors[1]) if known else 0
+
+
+def misnumbered(course: Course) -> bool:
+    """Tell whether the numbers of epochs start neither with 0 nor with 1."""
+    return bool(course.numbers) and course.numbers[0] not in (0, 1) and min(course.numbers) not in (0, 1)
+
+
+def wrong_samples(numbered: list[Numbered], step: int) -> tuple[Record, float, float] | None:
+    """Return the first record whose number of samples is not the next, the number before it and its own.
+
+    Several ranks may log the same record. OpenFold may evaluate the network that it starts from.
+    """
+    last: float = 0
     for number, record in numbered:
-        if record.order < end:
-            found.setdefault(number, []).append(record)
-    return found
+        if number not in (last, last + step) or (number == 0 and record.key == "epoch_start"):
+            return record, last, number
+        last = number
+    return None
+
+
+def more(found: Sized, what: str) -> str:
+    """Return how many there are, for the end of a message about the first; "" if it is the only one."""
+    return f" ({len(found)} such {what})" if len(found) > 1 else ""

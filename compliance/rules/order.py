@@ -98,13 +98,14 @@ class Staging(LogRule):
     cite = "hpc_training_rules.adoc#timing (data staging; outside the clock since v3.0)"
     why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported separately."
     fix = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
-    differs = "strict also requires a stop for each start, and none after run_stop"
+    differs = "strict also requires a stop for each start, none after run_stop, and warns of staging during training"
     good = (lambda log: log().stage(after="run_start"), lambda log: log(round_="3.0").stage(after="init_start"))
     bad = (
         lambda log: log().stage(after="run_start").drop("staging_stop"),
         lambda log: log().stage(after="run_start").drop("staging_start"),
         lambda log: log().stage(after="run_stop"),
         lambda log: log(round_="2.0").stage(after="init_start"),
+        lambda log: log().stage(after="epoch_stop"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -132,6 +133,11 @@ class Staging(LogRule):
         if open_since is not None:
             message = "staging pair is open: staging_start has no staging_stop"
             yield self.found(log.path, open_since.line, message, "a staging_stop", "staging_stop")
+        training = log.first("epoch_start")
+        late = next((stop for stop in stops if training and stop.order > training.order), None)
+        if training and late:
+            message = f"staging goes on while training does (since line {training.line}): its time is training time"
+            yield self.found(log.path, late.line, message, "staging before the first epoch", late.key, WARNING)
 
 
 class RunStart(LogRule):

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from common.values import is_number
+from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
-from compliance.logs.record import Record
+from compliance.logs.record import FILE_ORDER
 from compliance.model.finding import WARNING, Finding
-from compliance.rule import STRICT, Case, LogRule
+from compliance.rule import STRICT, Case, LogRule, show
+from compliance.rules.epochs import course_of, more
 
 SHORTEST_SHARE: Final = 0.1
 """Of the time of a slow epoch; in the 1,410 published logs since round 1.0 each takes at least 0.79 of the median."""
-SLOW_SHARE: Final = 0.9
-"""An epoch is compared with one that is slower than this share of all: epochs put in do not make themselves usual."""
 FEWEST: Final = 3
-
-Span = tuple[float, Record, float]
+"""Epochs, of which one can be unlike the others."""
 
 
 class EpochTakesTime(LogRule):
@@ -32,42 +30,40 @@ class EpochTakesTime(LogRule):
         "An epoch trains on all samples; one that takes a tenth of the time of others did not, or its record is wrong."
     )
     fix = "Log epoch_start when the epoch begins to train and eval_start when that training is done."
-    good = (lambda log: log(), lambda log: log().drop("epoch_stop", -1))
+    good = (
+        lambda log: log(),
+        lambda log: log().drop("epoch_stop", -1),
+        lambda log: (
+            log(benchmark="deepcam", epochs=12).steps().shorten(12, 200).meta("eval_accuracy", "step_num", 1100, -1)
+        ),
+    )
     bad = (
         lambda log: log().move("eval_start", after="epoch_start").move("epoch_stop", after="epoch_start"),
         lambda log: log(epochs=4).move("epoch_stop", after="epoch_start"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        # In round 0.7 some evaluated within an epoch, after numbers of steps.
-        spans = _spans(log, ("epoch_stop",) if case.round == "0.7" else ("epoch_stop", "eval_start"))
-        if len(spans) < FEWEST:
-            return
-        slow = sorted(took for took, _, _ in spans)[int(SLOW_SHARE * (len(spans) - 1))]
-        short = [span for span in spans if span[0] < SHORTEST_SHARE * slow]
+        course = course_of(log, case)
+        slow, times = course.usual_ms, course.training_ms
+        if len(times) < FEWEST or min(times.values()) >= SHORTEST_SHARE * slow or course.untrained:
+            return  # the usual case, or ORD16 says so
+        short = [number for number in times if times[number] < SHORTEST_SHARE * slow * _part(course, number)]
         if short:
-            took, end, number = short[0]
-            more = f" ({len(short)} such epochs)" if len(short) > 1 else ""
-            message = f"{end.key} of epoch {number} {took / 1000:.1f} s after its epoch_start{more}"
+            number = min(short, key=lambda one: course.started[one].order)
+            start = course.started[number]
+            ends = [*course.evaluations, *course.epoch_stops]
+            end = min((r for one, r in ends if one == number and r.order > start.order), key=FILE_ORDER, default=start)
+            took = f"{times[number] / 1000:.1f} s after its epoch_start"
+            message = f"{end.key} of epoch {show(number)} {took}{more(short, 'epochs')}"
             expected = f"about {slow / 1000:.1f} s, the time of other epochs"
             yield self.found(log.path, end.line, message, expected, end.key)
 
 
-def _spans(log: Log, end_keys: tuple[str, ...]) -> list[Span]:
-    """Return how long each epoch trains until the first of these keys, the record that says so, its number."""
-    starts: dict[float, Record] = {}
-    for number, record in log.numbered("epoch_start"):
-        starts.setdefault(number, record)
-    ends: dict[float, Record] = {}
-    for key in end_keys:
-        for number, record in log.numbered(key):
-            start = starts.get(number)
-            if start is not None and record.order > start.order:
-                known = ends.get(number)
-                if known is None or record.order < known.order:
-                    ends[number] = record
-    return [
-        (end.time_ms - starts[number].time_ms, end, number)
-        for number, end in ends.items()
-        if is_number(end.time_ms) and is_number(starts[number].time_ms)
-    ]
+def _part(course: Course, number: float) -> float:
+    """Return which part of an epoch was trained before its first evaluation or its end: all of it without step_num."""
+    starts, stops, results = steps(course.epochs), steps(course.epoch_stops), steps(reversed(course.results))
+    whole = sorted(stops[one] - starts[one] for one in starts if one in stops)
+    end = results.get(number, stops.get(number))
+    if not whole or end is None or number not in starts or (usual := whole[len(whole) // 2]) <= 0:
+        return 1.0
+    return max(0.0, min(1.0, (end - starts[number]) / usual))

@@ -9,9 +9,9 @@ from common.reference import Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import counted_evaluations
-from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.model.finding import NOTE, Finding
 from compliance.rule import STRICT, Case, LogRule, show
+from compliance.rules.epochs import more
 from compliance.rules.order import has_field
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
@@ -52,7 +52,7 @@ class TargetReached(LogRule):
                 message = f"no {target.key} reaches the quality target"
                 yield self.found(log.path, evaluations[-1].line, message, target.range_text, target.key)
         else:
-            counted = counted_evaluations(log, target)
+            counted = log.course(target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
                 yield self._missed(log, target, evaluations, counted)
 
@@ -98,16 +98,19 @@ class EvaluationValues(LogRule):
         if case.reference is None or not TargetReached._known(case):
             return
         key = case.reference.target.key
-        for record in log[key]:
-            if not has_field(record, "epoch_num"):
-                message = f"epoch_num missing in the metadata of {key}"
-                yield self.found(log.path, record.line, message, '"epoch_num": n', key)
-            elif case.strict and not is_number(record.meta("epoch_num")):
-                message = f"epoch_num of {key} is {show(record.meta('epoch_num'))}: value type is not a number"
-                yield self.found(log.path, record.line, message, "a number", key)
-            if not is_number(record.value) and (case.strict or not _comparable(record.value)):
-                message = f"{key} is {show(record.value)}: value type is not a finite number"
-                yield self.found(log.path, record.line, message, "a number", key)
+        missing = [record for record in log[key] if not has_field(record, "epoch_num")]
+        if missing:
+            message = f"epoch_num missing in the metadata of {key}{more(missing, 'results')}"
+            yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
+        if case.strict and len(log.numbered(key)) + len(missing) < len(log[key]):
+            wrong = [r for r in log[key] if has_field(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
+            number = show(wrong[0].meta("epoch_num"))
+            message = f"epoch_num of {key} is {number}: value type is not a number{more(wrong, 'results')}"
+            yield self.found(log.path, wrong[0].line, message, "a number", key)
+        values = [r for r in log[key] if not is_number(r.value) and (case.strict or not _comparable(r.value))]
+        if values:
+            message = f"{key} is {show(values[0].value)}: value type is not a finite number{more(values, 'results')}"
+            yield self.found(log.path, values[0].line, message, "a number", key)
 
 
 class StatusSuccess(LogRule):
@@ -146,7 +149,7 @@ class LastMeetsTarget(LogRule):
         if case.reference is None:
             return
         target = case.reference.target
-        counted = counted_evaluations(log, target)
+        counted = log.course(target.key).counted
         if not counted or target.met(counted[-1].value):
             return
         met = [record for record in counted if target.met(record.value)]
@@ -176,7 +179,7 @@ class StopsAtTarget(LogRule):
         if case.reference is None:
             return
         target = case.reference.target
-        counted = counted_evaluations(log, target)
+        counted = log.course(target.key).counted
         first = next((record for record in counted if target.met(record.value)), None)
         if first is not None and first is not counted[-1] and target.met(counted[-1].value):
             unit = case.reference.epoch_unit
@@ -185,62 +188,6 @@ class StopsAtTarget(LogRule):
                 f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
             )
             yield self.found(log.path, first.line, message, "run_stop after this evaluation", target.key)
-
-
-class EvaluationsReport(LogRule):
-    """Every evaluation that starts reports its result."""
-
-    id = "QUA06"
-    severity = WARNING
-    cite = CONVERGENCE
-    profiles = (STRICT,)
-    differs = "the official tool requires one result per file"
-    why = "An evaluation without a result means that a record was lost or removed."
-    fix = "Log the metric of every evaluation."
-    good = (lambda log: log(), lambda log: log().move("eval_error", after="epoch_stop"))
-    bad = (lambda log: log().drop("eval_error", 4),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        key = case.reference.target.key
-        if not log[key]:
-            return  # QUA01 says so
-        known = {epoch for epoch, _ in log.numbered(key)}
-        stop = log.first("run_stop")
-        end = stop.order if stop else log.record_count
-        for epoch, stopped in log.numbered("eval_stop"):
-            if stopped.order < end and epoch not in known:
-                message = f"eval without result: no {key} for epoch {epoch}"
-                yield self.found(log.path, stopped.line, message, f"a {key} record with epoch_num {epoch}", key)
-
-
-class Uncounted(LogRule):
-    """Evaluations lie between the first epoch_start and run_stop."""
-
-    id = "QUA07"
-    severity = NOTE
-    cite = CONVERGENCE
-    profiles = (STRICT,)
-    differs = "the official tool counts every evaluation in the file"
-    why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
-    fix = "Nothing to fix if the run reached its target without them."
-    good = (lambda log: log(),)
-    bad = (
-        lambda log: log().add_evaluation(0.2, after="run_stop"),
-        lambda log: log().add_evaluation(0.2, after="run_start"),
-    )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
-            return
-        target = case.reference.target
-        uncounted = len(log[target.key]) - len(counted_evaluations(log, target))
-        if uncounted:
-            inside = {record.order for record in counted_evaluations(log, target)}
-            first = next(record for record in log[target.key] if record.order not in inside)
-            message = f"{uncounted} evaluations before the first epoch_start or after run_stop do not count"
-            yield self.found(log.path, first.line, message, "evaluations inside the run", target.key)
 
 
 def _official_met(target: Target, value: Any) -> bool:

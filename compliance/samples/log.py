@@ -225,9 +225,43 @@ class SampleLog:
 
     def renumber(self, first: int) -> Self:
         """Start counting epochs at another number."""
+        return self.numbers(lambda number: number + first - 1)
+
+    def numbers(self, change: Callable[[float], float], *keys: str) -> Self:
+        """Change every epoch_num, or that of some keys."""
         for record in self.records:
-            if "epoch_num" in record["metadata"]:
-                record["metadata"]["epoch_num"] += first - 1
+            metadata = record["metadata"]
+            if "epoch_num" in metadata and (not keys or record["key"] in keys):
+                metadata["epoch_num"] = change(metadata["epoch_num"])
+        return self
+
+    def steps(self, per_epoch: int = 100) -> Self:
+        """Log step_num, the number of training steps so far, with epochs and results."""
+        for record in self.records:
+            epoch = record["metadata"].get("epoch_num")
+            if record["key"] in ("epoch_start", "epoch_stop", self.reference.target.key):
+                record["metadata"]["step_num"] = (epoch - (record["key"] == "epoch_start")) * per_epoch
+        return self
+
+    def shorten(self, epoch: int, time_ms: int) -> Self:
+        """Let an epoch (from 1) take another time; all that follows comes earlier."""
+        start, stop = self._index("epoch_start", epoch - 1), self._index("epoch_stop", epoch - 1)
+        earlier = self.records[stop]["time_ms"] - self.records[start]["time_ms"] - time_ms
+        for record in self.records[stop:]:
+            record["time_ms"] -= earlier
+        return self
+
+    def evaluate_again(self, epoch: int, value: Any, later_ms: int = 0) -> Self:
+        """Repeat an epoch's evaluation (from 1), so much after its result, with another one."""
+        keys = ("eval_start", "eval_stop", self.reference.target.key)
+        at = self._index(self.reference.target.key, epoch - 1)
+        again = [r for r in self.records if r["key"] in keys and r["metadata"]["epoch_num"] == epoch]
+        self.records[at + 1 : at + 1] = json.loads(json.dumps(again))
+        for record in self.records[at + 1 : at + 1 + len(again)]:
+            record["time_ms"] = self.records[at]["time_ms"]
+            record["value"] = value if record["key"] == keys[-1] else None
+        for record in self.records[at + 1 :]:
+            record["time_ms"] += later_ms
         return self
 
     def drop_epoch(self, epoch: int) -> Self:

@@ -1,0 +1,205 @@
+"""The course of a run: the epochs it trained, its evaluations, and the results that they gave.
+
+One model for all rules about epochs and evaluations, made once from the records of a log. Events belong together by
+their numbers, not by their places: an epoch may start before the one before it stops, and a result may follow
+eval_stop and epoch_stop. What comes after run_stop is not part of the run. Several ranks may log the same event.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final, NamedTuple, Protocol
+
+from common.values import is_number
+from compliance.logs.record import FILE_ORDER, Record
+
+Numbered = tuple[float, Record]
+"""A record with its epoch_num; openfold counts samples there."""
+SLOW_SHARE: Final = 0.9
+"""A slow epoch takes longer than this share of all."""
+
+
+class Records(Protocol):
+    """What the course is made of: `compliance.logs.log.Log`."""
+
+    record_count: int
+
+    def __getitem__(self, key: str) -> list[Record]: ...
+
+    def first(self, key: str) -> Record | None: ...
+
+    def numbered(self, key: str, field: str = "epoch_num") -> list[Numbered]: ...
+
+
+class Block(NamedTuple):
+    """Several epochs that are logged as one: the numbers of the first and the last, and block_start."""
+
+    first: float
+    last: float
+    start: Record
+
+
+class Course:
+    """What a run trained and evaluated up to run_stop, in file order.
+
+    end: place of run_stop among the records. epochs, epoch_stops, evaluations, evaluation_stops: number and record of
+    each epoch_start, epoch_stop, eval_start and eval_stop. counted: the results that count, after the first epoch or
+    block starts; results: those of them that have a number.
+    """
+
+    def __init__(self, log: Records, metric: str) -> None:
+        stop = log.first("run_stop")
+        self.end: Final = stop.order if stop else log.record_count
+        self.epochs: Final = until(self.end, log.numbered("epoch_start"))
+        self.epoch_stops: Final = until(self.end, log.numbered("epoch_stop"))
+        self.evaluations: Final = until(self.end, log.numbered("eval_start"))
+        blocks = until(self.end, log.numbered("block_start", "first_epoch_num"))
+        self.blocks: Final = [_block(*found) for found in blocks]
+        self.evaluation_stops: Final = until(self.end, log.numbered("eval_stop"))
+        starts = [record.order for key in ("epoch_start", "block_start") for record in log[key][:1]]
+        begin = self.training_starts = min(starts, default=-1)
+        found, results = log[metric], log.numbered(metric)
+        first, last = bisect_right(found, begin, key=FILE_ORDER), bisect_left(found, self.end, key=FILE_ORDER)
+        self.counted: Final = found[first:last]
+        self.results: Final = until(self.end, results[bisect_right(results, begin, key=_place) :])
+
+    @cached_property
+    def started(self) -> dict[float, Record]:
+        """The first epoch_start of each number."""
+        return dict(reversed(self.epochs))
+
+    @cached_property
+    def evaluated(self) -> dict[float, Record]:
+        """The first eval_start of each number."""
+        return dict(reversed(self.evaluations))
+
+    @cached_property
+    def numbers(self) -> list[float]:
+        """The numbers of all epochs, of blocks those of their first."""
+        return [*self.started, *(block.first for block in self.blocks)]
+
+    def training(self, number: float) -> Record | None:
+        """Return the epoch_start or block_start with which the epoch began; None if it never did."""
+        found = self.started.get(number)
+        if found is None and self.blocks:
+            place = bisect_right(self._ascending, number, key=_first)
+            block = self._ascending[place - 1] if place else None
+            found = block.start if block and number <= block.last else None
+        return found
+
+    @cached_property
+    def _ascending(self) -> list[Block]:
+        return sorted(self.blocks, key=_first)
+
+    @cached_property
+    def untrained(self) -> list[Numbered]:
+        """The evaluations of epochs that had not started: number and eval_start.
+
+        An evaluation before the first epoch, of a smaller number, is one of the network as it was initialised. An
+        epoch that stops without a start has lost its record: it counts as trained here.
+        """
+        suspects = _not_after(self.started, self.evaluations)
+        return [one for one in suspects if not self._has_a_network(*one)]
+
+    def _has_a_network(self, number: float, evaluation: Record) -> bool:
+        start = self.training(number)
+        if start is None:
+            initial = evaluation.order < self.training_starts and 0 <= number < min(self.numbers, default=number)
+            return initial or number in self._stopped
+        return start.order < evaluation.order
+
+    @cached_property
+    def _stopped(self) -> set[float]:
+        return {number for number, _ in self.epoch_stops}
+
+    @cached_property
+    def misplaced(self) -> list[Numbered]:
+        """The results without an evaluation of their epoch before them.
+
+        In a log of blocks without evaluations, those without a block that covers their epoch. An evaluation that stops
+        without a start has lost its record: it counts as an evaluation here.
+        """
+        suspects = _not_after(self.evaluated, self.results)
+        if not suspects:
+            return suspects
+        if self.blocks and not self.evaluations:
+            starts = [(self.training(number), number, record) for number, record in suspects]
+            return [(number, record) for start, number, record in starts if start is None or start.order > record.order]
+        lost = {number for number, _ in self.evaluation_stops}.difference(self.evaluated)
+        return [one for one in suspects if one[0] not in lost]
+
+    def evaluation_before(self, record: Record) -> Numbered | None:
+        """Return the last evaluation that starts before this record, of whatever epoch."""
+        place = bisect_left(self.evaluations, record.order, key=_place)
+        return self.evaluations[place - 1] if place else None
+
+    @cached_property
+    def evaluations_of(self) -> dict[float, list[Record]]:
+        """The eval_start records of each number."""
+        return by_number(self.evaluations)
+
+    @cached_property
+    def repeated(self) -> dict[float, list[Record]]:
+        """The results of each epoch that has several."""
+        if len({number for number, _ in self.results}) == len(self.results):
+            return {}
+        return {number: found for number, found in by_number(self.results).items() if len(found) > 1}
+
+    @cached_property
+    def training_ms(self) -> dict[float, float]:
+        """How long each epoch was trained: from epoch_start to eval_start or epoch_stop, whichever comes first."""
+        begins = {number: start.time_ms for number, start in reversed(self.epochs)}
+        ends = {number: stop.time_ms for number, stop in reversed(self.epoch_stops)}
+        for number, evaluation in reversed(self.evaluations):
+            if number not in ends or evaluation.time_ms < ends[number]:
+                ends[number] = evaluation.time_ms
+        return {number: ends[number] - begin for number, begin in begins.items() if number in ends}
+
+    @cached_property
+    def usual_ms(self) -> float:
+        """How long a slow epoch of this run is trained; 0 if that is not known.
+
+        Slower than most, so that epochs of no time do not make themselves usual.
+        """
+        found = sorted(self.training_ms.values())
+        return found[int(SLOW_SHARE * (len(found) - 1))] if found else 0
+
+
+def until(end: int, found: list[Numbered]) -> list[Numbered]:
+    """Return those before this place in the file."""
+    if not found or found[-1][1].order < end:
+        return found
+    return found[: bisect_left(found, end, key=_place)]
+
+
+def steps(numbered: Iterable[Numbered]) -> dict[float, float]:
+    """Return step_num of each epoch that states it."""
+    return {number: step for number, record in numbered if is_number(step := record.meta("step_num"))}
+
+
+def by_number(found: Iterable[Numbered]) -> dict[float, list[Record]]:
+    """Return the records of each number."""
+    records: dict[float, list[Record]] = {}
+    for number, record in found:
+        records.setdefault(number, []).append(record)
+    return records
+
+
+def _not_after(starts: dict[float, Record], found: list[Numbered]) -> list[Numbered]:
+    """Return those that do not come after the start of their number."""
+    return [one for one in found if one[0] not in starts or starts[one[0]].order > one[1].order]
+
+
+def _block(first: float, start: Record) -> Block:
+    count = start.meta("epoch_count")
+    return Block(first, first + (count if is_number(count) and count > 0 else 1) - 1, start)
+
+
+def _first(block: Block) -> float:
+    return block.first
+
+
+def _place(numbered: Numbered) -> int:
+    return numbered[1].order

@@ -1,0 +1,317 @@
+"""Rules about evaluations: of which epoch they are, and which results they gave."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from common.values import is_number
+from compliance.logs.course import Course, Numbered, by_number, steps
+from compliance.logs.log import Log
+from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.rule import STRICT, Case, LogRule, show
+from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
+from compliance.rules.order import LOGGING
+from compliance.rules.pace import SHORTEST_SHARE
+from compliance.rules.quality import CONVERGENCE
+
+Numbers = dict[float, float]
+"""A number by the number of the epoch."""
+
+
+class EvaluatedEpoch(LogRule):
+    """An evaluation starts after the training of its epoch has started."""
+
+    id = "ORD16"
+    cite = LOGGING
+    profiles = (STRICT,)
+    differs = "the official tool does not compare the numbers of epochs and evaluations"
+    why = "An epoch that was not trained has no network to evaluate: a number was changed, or a result made up."
+    fix = "Log eval_start with the epoch_num of the epoch that was trained last."
+    good = (
+        lambda log: log(),
+        lambda log: log().blocks(),
+        lambda log: log().add("eval_start", None, before="epoch_start", epoch_num=0),  # of the initial network
+        lambda log: log().drop("epoch_start", 3),  # ORD12 tells which record is lost
+    )
+    bad = (
+        lambda log: log().numbers(lambda number: number + 13, "eval_start", "eval_stop", "eval_error"),
+        lambda log: log().move("eval_start", before="epoch_start"),
+        lambda log: log().meta("eval_start", "epoch_num", 99, -1),
+        lambda log: log().blocks().meta("eval_start", "epoch_num", 99, -1),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        course = course_of(log, case)
+        if not course.untrained or not course.numbers or _numbers_lost(log, "epoch_start"):
+            return  # ORD07 says so
+        step = samples_per_epoch(log, case)
+        if wrong_samples(course.epochs, step) if step else not counts_samples(case) and misnumbered(course):
+            return  # ORD14 or ORD15 says so: the numbers of epochs are wrong, not those of evaluations
+        number, record = course.untrained[0]
+        start = course.training(number)
+        why = f"it starts in line {start.line}" if start else "no such epoch is trained"
+        message = (
+            f"evaluation of epoch {show(number)} before its training: {why}{more(course.untrained, 'evaluations')}"
+        )
+        yield self.found(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
+
+
+class EvaluationsReport(LogRule):
+    """Every evaluation that starts reports its result."""
+
+    id = "QUA06"
+    severity = WARNING
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool requires one result per file"
+    why = "An evaluation without a result means that a record was lost or removed."
+    fix = "Log the metric of every evaluation."
+    good = (
+        lambda log: log(),
+        lambda log: log().move("epoch_stop", before="eval_stop"),
+        lambda log: log().meta("eval_error", "epoch_num", 99, -1),  # the result is there: QUA08
+    )
+    bad = (
+        lambda log: log().drop("eval_error", 4),
+        lambda log: log().evaluate_again(5, 0.13).drop("eval_error", 5),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None or not log[case.reference.target.key]:
+            return  # QUA01 says so
+        key, course = case.reference.target.key, course_of(log, case)
+        if _numbers_lost(log, key) or course.untrained:
+            return  # QUA02 or ORD16 says so
+        silent = self._silent(log, key, course)
+        if silent:
+            number, stopped = silent[0]
+            message = f"eval without result: no {key} for epoch {show(number)}{more(silent, 'evaluations')}"
+            yield self.found(log.path, stopped.line, message, f"a {key} record with epoch_num {show(number)}", key)
+
+    @staticmethod
+    def _silent(log: Log, key: str, course: Course) -> list[Numbered]:
+        """Return number and eval_stop of the evaluations whose result is nowhere."""
+        found = log.numbered(key)
+        stops = course.evaluation_stops
+        if [number for number, _ in found] == [number for number, _ in stops]:
+            return []
+        results = Counter(number for number, _ in found)
+        moved = [*(one for _, one in course.misplaced), *(one for each in course.repeated.values() for one in each[1:])]
+        # A result with a wrong number is the result of the evaluation before it.
+        results.update(before[0] for one in moved if (before := course.evaluation_before(one)))
+        silent = []
+        for number, ends in by_number(stops).items():
+            for record in _last_of_each(course.evaluations_of.get(number, []), ends)[results[number] :]:
+                silent.append((number, record))
+        return silent
+
+
+class Uncounted(LogRule):
+    """Evaluations lie between the first epoch_start and run_stop."""
+
+    id = "QUA07"
+    severity = NOTE
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool counts every evaluation in the file"
+    why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
+    fix = "Nothing to fix if the run reached its target without them."
+    good = (lambda log: log(),)
+    bad = (
+        lambda log: log().add_evaluation(0.2, after="run_stop"),
+        lambda log: log().add_evaluation(0.2, after="run_start"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if case.reference is None:
+            return
+        target = case.reference.target
+        uncounted = len(log[target.key]) - len(log.course(target.key).counted)
+        if uncounted:
+            inside = {record.order for record in log.course(target.key).counted}
+            first = next(record for record in log[target.key] if record.order not in inside)
+            message = f"{uncounted} evaluations before the first epoch_start or after run_stop do not count"
+            yield self.found(log.path, first.line, message, "evaluations inside the run", target.key)
+
+
+class ResultPlace(LogRule):
+    """A result belongs to an evaluation: eval_start of the same epoch comes before it."""
+
+    id = "QUA08"
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool believes any result in the file"
+    why = "Convergence is read from the epoch_num of a result: without an evaluation it is made up or misnumbered."
+    fix = "Log the metric with the epoch_num of its eval_start, after it; never edit numbers."
+    good = (
+        lambda log: log(),
+        lambda log: log().move("epoch_stop", before="eval_stop"),
+        lambda log: log().blocks().drop("eval_start").drop("eval_stop"),
+        lambda log: log().drop("eval_start"),  # ORD07 says so
+    )
+    bad = (
+        lambda log: log().meta("eval_error", "epoch_num", 99, -1),
+        lambda log: log().numbers(lambda number: number + 13, "eval_error"),
+        lambda log: log().drop("eval_start", -1).drop("eval_stop", -1),
+        lambda log: log().move("eval_error", after="epoch_start"),
+        lambda log: log().blocks().drop("eval_start").drop("eval_stop").meta("eval_error", "epoch_num", 99, -1),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        course = course_of(log, case)
+        if not course.misplaced or not (course.evaluations or course.blocks) or _numbers_lost(log, "eval_start"):
+            return
+        # Results of an evaluation with a wrong number are ORD16's.
+        wrong = {record.order for _, record in course.untrained}
+        placed = [(one, course.evaluation_before(one[1])) for one in course.misplaced]
+        lost = [(one, before) for one, before in placed if before is None or before[1].order not in wrong]
+        if lost:
+            (number, record), before = lost[0]
+            last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
+            message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
+            yield self.found(
+                log.path, record.line, message, f"eval_start of epoch {show(number)} before it", record.key
+            )
+
+
+class OneResult(LogRule):
+    """An evaluation has one result, and so has one amount of training."""
+
+    id = "QUA09"
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool takes the last result, and any that meets the target"
+    why = "Of several results for one network somebody could choose."
+    fix = "Evaluate a network once and log one result; if an epoch has several evaluations, log step_num with them."
+    good = (
+        lambda log: log(),
+        lambda log: log().double("eval_error", 3),  # logged by two ranks
+        lambda log: log().evaluate_again(5, 0.13).meta("eval_error", "step_num", 80, 4),
+        lambda log: log(round_="0.7").evaluate_again(5, 0.13, 60_000),
+    )
+    bad = (
+        lambda log: log().double("eval_error", 4, 0.13),
+        lambda log: log(round_="0.7").double("eval_error", 4, 0.13),
+        lambda log: log().evaluate_again(5, 0.13),
+        lambda log: log(round_="0.7").evaluate_again(5, 0.13),
+        lambda log: log(benchmark="deepcam").steps().evaluate_again(5, 0.7),
+        lambda log: log(benchmark="deepcam").steps().double("eval_accuracy", 4, 0.7),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        course = course_of(log, case)
+        found = [choice for number in course.repeated for choice in _choices(course, number, case.round == "0.7")]
+        if found:
+            first = found[0]
+            epoch = show(first.record.meta("epoch_num"))
+            what = "a second result in one evaluation" if first.inside else "evaluated again without training between"
+            values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
+            message = f"epoch {epoch}: {what}: {values}{more(found, 'results')}"
+            expected = "one result per evaluation, and step_num if there are several in an epoch"
+            yield self.found(log.path, first.record.line, message, expected, first.record.key)
+
+
+class Steps(LogRule):
+    """step_num goes on from epoch to epoch, and that of a result lies within its epoch."""
+
+    id = "QUA10"
+    cite = CONVERGENCE
+    profiles = (STRICT,)
+    differs = "the official tool does not read step_num"
+    why = "step_num tells how much a network was trained: it must agree with the epochs that the log shows."
+    fix = "Log the number of training steps so far; never remove or renumber epochs."
+    good = (lambda log: log(benchmark="deepcam").steps(), lambda log: log().steps())
+    bad = (
+        lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 5000, -1),
+        lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 120, 2),
+        lambda log: log(benchmark="deepcam", epochs=12).steps().drop_epoch(7).numbers(lambda n: n - (n > 7)),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        first = log.first("epoch_start")
+        if first is None or not is_number(first.meta("step_num")):
+            return
+        course = course_of(log, case)
+        starts, stops = steps(course.epochs), steps(course.epoch_stops)
+        if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
+            # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
+            yield from self._outside(log, course, starts, stops)
+        yield from self._jumps(log, course, starts, stops)
+
+    def _outside(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
+        """Yield the first result whose step is not one of its epoch."""
+        for number, record in course.results:
+            step, begin, end = record.meta("step_num"), starts.get(number), stops.get(number)
+            if not is_number(step) or begin is None or (begin <= step and (end is None or step <= end)):
+                continue
+            evaluation = course.evaluation_before(record)
+            if evaluation and evaluation[0] == number:  # otherwise the number is wrong, not the step
+                message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
+                expected = f"{show(begin)} to {show(end)}" if end is not None else f"{show(begin)} or more"
+                yield self.found(log.path, record.line, message, expected, record.key)
+                return
+
+    def _jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
+        """Yield a warning where as many steps are missing between two epochs as an epoch has."""
+        for (last, _), (number, record) in pairwise(course.epochs):
+            if number == last + 1 and last in stops and last in starts and number in starts:
+                missing = starts[number] - stops[last]
+                if missing >= stops[last] - starts[last] > 0:
+                    message = f"{show(missing)} steps are not logged between epoch {show(last)} and {show(number)}"
+                    yield self.found(log.path, record.line, message, show(stops[last]), "epoch_start", WARNING)
+                    return
+
+
+class _Choice(NamedTuple):
+    """A result where there was another one; inside: in the same evaluation."""
+
+    record: Record
+    before: Record
+    inside: bool
+
+
+def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_Choice]:
+    """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
+
+    Several ranks may log the same result. steps_optional: without step_num, time between results is training.
+    """
+    starts = course.evaluations_of.get(number, [])
+    seen: set[tuple[Any, Any]] = set()
+    amounts: dict[Any, Record] = {}
+    for record in course.repeated[number]:
+        step, value = _comparable(record.meta("step_num")), _comparable(record.value)
+        if (step, value) in seen:
+            continue
+        seen.add((step, value))
+        evaluations = bisect_left(starts, record.order, key=FILE_ORDER)
+        before = amounts.get(step)
+        if 0 < evaluations < len(seen):
+            yield _Choice(record, before or course.repeated[number][0], True)
+        elif before and not (steps_optional and step is None and _trained(course, before, starts[evaluations - 1])):
+            yield _Choice(record, before, False)
+        amounts[step] = record
+
+
+def _trained(course: Course, result: Record, evaluation: Record) -> bool:
+    """Tell whether there is time for training between a result and the next evaluation."""
+    return evaluation.time_ms - result.time_ms >= SHORTEST_SHARE * course.usual_ms
+
+
+def _last_of_each(starts: list[Record], stops: list[Record]) -> list[Record]:
+    """Return one eval_stop of each evaluation of an epoch: several ranks may log the same start and stop."""
+    places = [bisect_left(starts, stop.order, key=FILE_ORDER) for stop in stops]
+    return [stop for before, place, stop in zip([-1, *places], places, stops, strict=False) if place != before]
+
+
+def _comparable(value: Any) -> Any:
+    return value if is_number(value) or value is None else repr(value)
+
+
+def _numbers_lost(log: Log, key: str) -> bool:
+    """Tell whether a record of the key lacks epoch_num, which ORD07 reports."""
+    return len(log.numbered(key)) != len(log[key])

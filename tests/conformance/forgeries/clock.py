@@ -83,6 +83,19 @@ def first_epochs_cut_off(log: LogText, rng: random.Random) -> None:
     log.remove(line for line in log.course if log.at(line) < log.at(start))
 
 
+def first_epochs_forgotten(log: LogText, rng: random.Random) -> None:
+    """Remove the first epochs and their time, and count the others from the start again."""
+    numbers = log.numbers
+    count = min(log.inner(rng), 8)
+    start, end = log.first("epoch_start"), log.end_of(numbers[count - 1])
+    log.delay(end, start.time - end.time)
+    log.remove(log.lines[log.at(start) : log.at(end) + 1])
+    for line in log.timed:
+        if isinstance(line.number, (int, float)):
+            line.number -= numbers[count] - numbers[0]
+        line.record["metadata"].pop("step_num", None)
+
+
 def epochs_cut_out(log: LogText, rng: random.Random) -> None:
     """Remove epochs in the middle and the time that they took; the others keep their numbers."""
     at = log.inner(rng, 1, 2)

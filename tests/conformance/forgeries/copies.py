@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from tests.conformance.forgeries.clock import first_epochs_forgotten
 from tests.conformance.forgeries.logtext import EPOCH_KEYS, EVALUATION_KEYS, Line, LogText, Unsuitable
 
 DAY_MS = 86_400_000
@@ -171,6 +172,66 @@ def all_but_header_of_another(log: LogText, other: LogText, rng: random.Random) 
     log.lines = [line.copy() for line in other.lines[: other.at(late) + 1]] + body
 
 
+def rounded_to_seconds_with_other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Round all times to seconds, change all results a little."""
+    rounded_to_seconds(log, other, rng)
+    _noise(log, rng)
+
+
+def scaled_and_jittered_by_ms_with_other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply all intervals by the same, move every time by some milliseconds, change all results a little."""
+    scaled(log, other, rng)
+    _each_time(log, lambda time_ms: time_ms + rng.randint(-5, 5))
+    _noise(log, rng)
+
+
+def scaled_in_two_parts_with_other_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply the intervals of the first and of the second half by two numbers, change all results a little."""
+    middle = log.end_of(log.numbers[len(log.numbers) // 2]).time
+    first, second = rng.uniform(0.8, 0.95), rng.uniform(1.05, 1.2)
+    start = log.timed[0].time
+    for line in log.timed:
+        early, late = min(line.time, middle) - start, max(0, line.time - middle)
+        line.time = round(start + DAY_MS + early * first + late * second)
+    _noise(log, rng)
+
+
+def jittered_by_percent_with_rounded_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Multiply every interval by its own number near one, and write results with fewer digits."""
+    jittered_by_percent(log, other, rng)
+    for line in log.results:
+        met, value = log.met(line), round(line.record["value"], 6)
+        if log.target.met(value) == met:
+            line.record["value"] = value
+
+
+def stops_written_twice(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Write the stops of epochs again a little later, move all times by the same, change all results a little."""
+    shifted_with_other_values(log, other, rng)
+    for line in log.all("epoch_stop"):
+        log.add(line, line, 1)
+
+
+def without_some_evaluations(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Leave out some evaluations, move all times by the same, change all results a little."""
+    shifted_with_other_values(log, other, rng)
+    some = [number for number in log.numbers[:-1] if rng.random() < 0.3]
+    log.remove(line for number in some for line in log.of_epoch(number, *EVALUATION_KEYS, log.target.key))
+
+
+def without_the_first_epochs(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Leave out the first epochs and their time, and count the others from the start again."""
+    first_epochs_forgotten(log, rng)
+    shifted_with_other_values(log, other, rng)
+
+
+def with_parts_of_a_millisecond(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Move all times by the same, which is not whole, change all results a little."""
+    shifted_with_other_values(log, other, rng)
+    for line in log.timed:
+        line.time += 0.37
+
+
 def _stretch(log: LogText, factor: float) -> None:
     first = log.timed[0].time
     moved = random.Random(f"{factor}").randint(1_000, 30 * DAY_MS)
@@ -234,4 +295,12 @@ DISGUISES = (
     records_put_in,
     numbered_otherwise,
     all_but_header_of_another,
+    rounded_to_seconds_with_other_values,
+    scaled_and_jittered_by_ms_with_other_values,
+    scaled_in_two_parts_with_other_values,
+    jittered_by_percent_with_rounded_values,
+    stops_written_twice,
+    without_some_evaluations,
+    without_the_first_epochs,
+    with_parts_of_a_millisecond,
 )

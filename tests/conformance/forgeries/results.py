@@ -96,9 +96,23 @@ def evaluated_again(log: LogText, rng: random.Random) -> None:
     stop_with(log, _evaluate(log, rng, log.end_of(number), number))
 
 
+def evaluated_again_with_another_step(log: LogText, rng: random.Random) -> None:
+    """Evaluate an epoch again without time for training in between, under another step_num, and stop."""
+    number = log.numbers[log.inner(rng, 3)]
+    steps = 400 * (log.numbers.index(number) + 1)
+    for line in log.of_epoch(number, "eval_start", "eval_stop", log.target.key):
+        line.record["metadata"]["step_num"] = steps
+    result = _evaluate(log, rng, log.end_of(number), number)
+    again = log.lines[: log.at(result) + 2]
+    for line in again[-4:]:
+        if line.key in ("eval_start", "eval_stop", log.target.key) and line.time >= log.lines[log.at(result) - 1].time:
+            line.record["metadata"]["step_num"] = steps + rng.randint(1, 100)
+    stop_with(log, result)
+
+
 def evaluated_many_times(log: LogText, rng: random.Random) -> None:
     """Evaluate an epoch several times until the target is met, and stop."""
-    number = log.numbers[log.inner(rng)]
+    number = log.numbers[log.inner(rng, 3)]
     line = log.end_of(number)
     for _ in range(rng.randint(1, 4)):
         line = _evaluate(log, rng, line, number)
@@ -256,6 +270,7 @@ FORGERIES = (
     better_result_right_before,
     every_result_twice,
     evaluated_again,
+    evaluated_again_with_another_step,
     evaluated_many_times,
     earlier_epoch_evaluated_again,
     last_result_before_its_evaluation,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tests.conformance.forgeries.clock import first_epochs_forgotten
 from tests.conformance.forgeries.copies import jittered_by_percent, other_values
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.results import stop_with
@@ -30,19 +31,6 @@ def better_result_and_stop(log: LogText, rng: random.Random) -> None:
     result = log.last(log.target.key, number)
     result.record["value"] = log.hit(rng)
     stop_with(log, log.end_of(number))
-
-
-def first_epochs_forgotten(log: LogText, rng: random.Random) -> None:
-    """Remove the first epochs and their time, and count the others from the start again."""
-    numbers = log.numbers
-    count = min(log.inner(rng), 8)
-    start, end = log.first("epoch_start"), log.end_of(numbers[count - 1])
-    log.delay(end, start.time - end.time)
-    log.remove(log.lines[log.at(start) : log.at(end) + 1])
-    for line in log.timed:
-        if isinstance(line.number, (int, float)):
-            line.number -= numbers[count] - numbers[0]
-        line.record["metadata"].pop("step_num", None)
 
 
 UNSEEN = (all_intervals_halved, one_epoch_shorter, better_result_and_stop, first_epochs_forgotten)

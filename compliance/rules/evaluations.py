@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from common.values import is_number
 from compliance.logs.course import Course, Numbered, by_number, steps
@@ -19,6 +19,8 @@ from compliance.rules.order import LOGGING
 from compliance.rules.pace import SHORTEST_SHARE
 from compliance.rules.quality import CONVERGENCE
 
+STEPS_SHARE: Final = 0.02
+"""Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
 Numbers = dict[float, float]
 """A number by the number of the epoch."""
 
@@ -191,7 +193,7 @@ class OneResult(LogRule):
     good = (
         lambda log: log(),
         lambda log: log().double("eval_error", 3),  # logged by two ranks
-        lambda log: log().evaluate_again(5, 0.13).meta("eval_error", "step_num", 80, 4),
+        lambda log: log().evaluate_again(5, 0.13, 60_000).meta("eval_error", "step_num", 80, 4),
         lambda log: log(round_="0.7").evaluate_again(5, 0.13, 60_000),
     )
     bad = (
@@ -199,6 +201,7 @@ class OneResult(LogRule):
         lambda log: log(round_="0.7").double("eval_error", 4, 0.13),
         lambda log: log().evaluate_again(5, 0.13),
         lambda log: log(round_="0.7").evaluate_again(5, 0.13),
+        lambda log: log().evaluate_again(5, 0.13).meta("eval_error", "step_num", 80, 4),
         lambda log: log(benchmark="deepcam").steps().evaluate_again(5, 0.7),
         lambda log: log(benchmark="deepcam").steps().double("eval_accuracy", 4, 0.7),
     )
@@ -283,6 +286,7 @@ def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_C
     starts = course.evaluations_of.get(number, [])
     seen: set[tuple[Any, Any]] = set()
     amounts: dict[Any, Record] = {}
+    last: Record | None = None
     for record in course.repeated[number]:
         step, value = _comparable(record.meta("step_num")), _comparable(record.value)
         if (step, value) in seen:
@@ -294,7 +298,9 @@ def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_C
             yield _Choice(record, before or course.repeated[number][0], True)
         elif before and not (steps_optional and step is None and _trained(course, before, starts[evaluations - 1])):
             yield _Choice(record, before, False)
-        amounts[step] = record
+        elif last and evaluations and starts[evaluations - 1].time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
+            yield _Choice(record, last, False)
+        last = amounts[step] = record
 
 
 def _trained(course: Course, result: Record, evaluation: Record) -> bool:

@@ -12,6 +12,7 @@ from compliance.rule import RULES
 from tests.conformance.forgeries.families import AGAINST, FAMILIES, OF_RUNS, UNSEEN_NAMES, forge, forge_copy, stock
 from tests.conformance.forgeries.trees import of_another_tree
 
+SHORT = "too few intervals in a row are left to compare"
 OPEN = {
     "shifted": "no fingerprint that survives edits yet",
     "scaled": "no fingerprint that survives edits yet",
@@ -32,6 +33,12 @@ OPEN = {
     "records_put_in": "no fingerprint that survives edits yet",
     "numbered_otherwise": "no fingerprint that survives edits yet",
     "all_but_header_of_another": "no fingerprint that survives edits yet",
+    "stops_written_twice": "no fingerprint that survives edits yet",
+    "with_parts_of_a_millisecond": "no fingerprint that survives edits yet",
+    "scaled_and_jittered_by_ms_with_other_values": SHORT,
+    "without_some_evaluations": SHORT,
+    "without_the_first_epochs": SHORT,
+    "jittered_by_percent_with_rounded_values": "results are compared to the last bit",
 }
 """Families of which some pass silently, or are named by other rules only; one of which none does must not be in it."""
 
@@ -40,9 +47,9 @@ CAUGHT_BY: dict[str, set[str]] = {
     "run_starts_in_the_first_epoch": {"ORD13"},
     "run_starts_after_all_but_one_epoch": {"ORD13"},
     "init_and_run_start_after_an_epoch": {"ORD13"},
-    "run_start_and_staging_after_an_epoch": {"ORD13"},
+    "run_start_and_staging_after_an_epoch": {"ORD03"},
     "whole_start_after_an_epoch": {"ORD13"},
-    "run_start_again_after_an_epoch": {"ORD08"},
+    "run_start_again_after_an_epoch": {"ORD04"},
     "time_of_run_start_late": {"ORD09"},
     "staging_over_training": {"ORD03"},
     "staging_around_an_epoch": {"ORD03"},
@@ -51,12 +58,12 @@ CAUGHT_BY: dict[str, set[str]] = {
     "run_stops_before_the_last_evaluation": {"QUA01"},
     "run_stops_before_the_last_result": {"QUA01"},
     "time_of_run_stop_early": {"ORD09"},
-    "run_stop_already_earlier": {"QUA01"},
+    "run_stop_already_earlier": {"ORD05"},
     "clock_set_back": {"ORD09"},
     "times_of_evaluations_shrunk": {"ORD09"},
     "all_from_a_later_number": {"ORD14", "ORD15"},
-    "all_from_two": {"ORD14", "ORD15"},
-    "all_from_a_negative_number": {"ORD14", "ORD15"},
+    "all_from_two": {"ORD14"},
+    "all_from_a_negative_number": {"ORD14"},
     "all_multiplied": {"ORD11", "ORD14", "ORD15"},
     "all_in_fractions": {"ORD11", "ORD14", "ORD15"},
     "late_ones_later": {"ORD11", "ORD15"},
@@ -73,11 +80,11 @@ CAUGHT_BY: dict[str, set[str]] = {
     "evaluations_later": {"ORD16"},
     "evaluation_intervals_later": {"ORD16"},
     "epochs_later": {"ORD14", "ORD15"},
-    "epoch_starts_later": {"ORD12", "ORD14", "ORD15"},
+    "epoch_starts_later": {"ORD12"},
     "epoch_stops_later": {"ORD12"},
-    "numbers_repeated": {"ORD11", "ORD15", "QUA09", "QUA10"},
+    "numbers_repeated": {"ORD11", "QUA09", "QUA10"},
     "numbers_as_text": {"QUA02"},
-    "number_of_the_last_result_twice": {"FRM06", "QUA08"},
+    "number_of_the_last_result_twice": {"FRM06"},
     "epochs_of_no_time_put_in": {"ORD18"},
     "openfold_samples_multiplied": {"ORD15"},
     "openfold_samples_from_later": {"ORD15"},
@@ -98,8 +105,9 @@ CAUGHT_BY: dict[str, set[str]] = {
     "better_result_right_before": {"QUA09"},
     "every_result_twice": {"QUA09"},
     "evaluated_again": {"QUA09", "QUA10"},
-    "evaluated_many_times": {"QUA09", "QUA10"},
-    "earlier_epoch_evaluated_again": {"ORD11", "ORD15", "QUA09"},
+    "evaluated_again_with_another_step": {"QUA09"},
+    "evaluated_many_times": {"QUA09"},
+    "earlier_epoch_evaluated_again": {"ORD11"},
     "last_result_before_its_evaluation": {"QUA08"},
     "last_result_before_its_epoch": {"QUA08"},
     "last_result_to_an_earlier_epoch": {"QUA08"},
@@ -109,7 +117,7 @@ CAUGHT_BY: dict[str, set[str]] = {
     "evaluation_without_stop": {"ORD12"},
     "last_evaluation_without_both": {"QUA08"},
     "all_evaluations_but_one_without_both": {"QUA08"},
-    "epoch_without_records": {"ORD11", "ORD15", "ORD16"},
+    "epoch_without_records": {"ORD11", "ORD15"},
     "last_epoch_without_records": {"ORD16"},
     "results_without_the_bad_ones": {"QUA06"},
     "result_after_the_run": {"QUA01", "QUA04"},
@@ -126,30 +134,36 @@ CAUGHT_BY: dict[str, set[str]] = {
     "same_in_all_from_other_lines": {"RUN04"},
     "repeated_in_one_log": {"RUN04"},
     "as_it_is": {"RUN05", "RUN12"},
-    "shifted": set(),
-    "scaled": set(),
-    "scaled_by_little": set(),
-    "jittered_by_ms": set(),
-    "jittered_by_percent": set(),
-    "scaled_and_jittered": set(),
-    "rounded_to_seconds": set(),
-    "intervals_exchanged": set(),
+    "shifted": {"RUN05", "RUN14"},
+    "scaled": {"RUN05", "RUN14"},
+    "scaled_by_little": {"RUN05", "RUN14"},
+    "jittered_by_ms": {"RUN05", "RUN14"},
+    "jittered_by_percent": {"RUN05", "RUN15", "RUN16"},
+    "scaled_and_jittered": {"RUN15", "RUN16"},
+    "rounded_to_seconds": {"RUN15", "RUN16"},
+    "intervals_exchanged": {"RUN15", "RUN16"},
     "other_values": {"RUN05", "RUN12"},
-    "shifted_with_other_values": set(),
-    "scaled_with_other_values": set(),
-    "jittered_by_ms_with_other_values": set(),
-    "one_interval_changed": set(),
-    "one_interval_and_values_changed": set(),
-    "tail_exchanged": set(),
-    "head_exchanged": set(),
-    "records_left_out": set(),
-    "records_put_in": set(),
-    "numbered_otherwise": set(),
-    "all_but_header_of_another": set(),
+    "shifted_with_other_values": {"RUN05", "RUN14"},
+    "scaled_with_other_values": {"RUN05", "RUN14"},
+    "jittered_by_ms_with_other_values": {"RUN05", "RUN14"},
+    "one_interval_changed": {"RUN05", "RUN14", "RUN15"},
+    "one_interval_and_values_changed": {"RUN05", "RUN14"},
+    "tail_exchanged": {"RUN05", "RUN14"},
+    "head_exchanged": {"RUN05", "RUN14"},
+    "records_left_out": {"RUN05", "RUN14"},
+    "records_put_in": {"RUN05", "RUN14"},
+    "numbered_otherwise": {"RUN05", "RUN14"},
+    "all_but_header_of_another": {"RUN05", "RUN14"},
+    "scaled_and_jittered_by_ms_with_other_values": {"RUN05", "RUN14"},
+    "jittered_by_percent_with_rounded_values": {"RUN14", "RUN15", "RUN16"},
+    "stops_written_twice": {"RUN05", "RUN14"},
+    "without_some_evaluations": {"RUN05", "RUN14"},
+    "without_the_first_epochs": {"RUN05", "RUN14"},
+    "with_parts_of_a_millisecond": {"RUN05", "RUN14"},
 }
 """Which rules name a family: each of its forgeries has a finding of one of them that its original has not."""
 
-COPIES = tuple(family for family in OF_RUNS if family not in UNSEEN_NAMES)
+COPIES = tuple(family for family in OF_RUNS if family not in (*UNSEEN_NAMES, *OPEN))
 FEW, MANY = 2, 20
 
 
@@ -216,6 +230,6 @@ def test_copies_are_named_if_their_originals_are_in_another_tree(built):
 
 
 def test_what_no_log_alone_shows_is_not_named(built):
-    """The docs list these families (docs/reference/profiles.md): one that is named must leave the list."""
+    """The docs list these families (docs/guide/check.md): one that is named must leave the list."""
     named = [str(one) for family in UNSEEN_NAMES for one in [forge(family, 0, built)] if one.new]
     assert not named

@@ -184,6 +184,8 @@ def result_behind_epoch_stop(log: LogText, rng: random.Random) -> None:
 def result_within_its_evaluation(log: LogText, rng: random.Random) -> None:
     """Log each result right before the end of its evaluation."""
     for result in log.results:
+        if len(log.of_epoch(result.number, log.target.key)) > 1:
+            raise Unsuitable("several evaluations in an epoch")
         stop = log.last("eval_stop", result.number)
         log.put_before(result, stop)
 
@@ -212,6 +214,8 @@ def epoch_stop_of_the_last_missing(log: LogText, rng: random.Random) -> None:
 
 def few_evaluations(log: LogText, rng: random.Random) -> None:
     """Evaluate only some epochs, and always the last."""
+    if log.benchmark == "openfold":
+        raise Unsuitable("val_every_iters says how often")
     some = [number for number in log.numbers[:-1] if rng.random() < 0.4]
     log.remove(line for number in some for line in log.of_epoch(number, "eval_start", "eval_stop", log.target.key))
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 
 from tests.conformance.forgeries.clock import first_epochs_forgotten
-from tests.conformance.forgeries.copies import jittered_by_percent, other_values
+from tests.conformance.forgeries.copies import (
+    jittered_by_percent,
+    other_values,
+    rounded_to_seconds_with_other_values,
+    scaled_in_two_parts_with_other_values,
+)
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.results import stop_with
 
@@ -42,4 +47,4 @@ def remade(log: LogText, other: LogText, rng: random.Random) -> None:
     other_values(log, other, rng)
 
 
-UNSEEN_COPIES = (remade,)
+UNSEEN_COPIES = (remade, rounded_to_seconds_with_other_values, scaled_in_two_parts_with_other_values)

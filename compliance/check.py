@@ -38,6 +38,7 @@ examples:
   python -m compliance.check logs/                     all logs below a folder
   python -m compliance.check my_organisation/          a submission: logs, runs, convergence, layout
   python -m compliance.check hpc_results_v3.0/         a repository of submissions
+  python -m compliance.check mine/ --against hpc_results_v2.0/   also: is a run a copy of one submitted there?
   cat result_0.txt | python -m compliance.check -      standard input
   python -m compliance.check --follow live.txt         watch a run and report early what will fail
   python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
@@ -107,6 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--division", choices=("closed", "open"), help="judge by this division")
     add_profile_option(what)
     what.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    what.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="TREE",
+        help="look for copies of runs of these submissions, too; may be repeated (their logs are not judged)",
+    )
     add_waivers_option(what)
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
@@ -147,6 +155,7 @@ def _options(given: argparse.Namespace) -> Options:
         waivers=given.waivers,
         jobs=given.jobs,
         progress=sys.stderr.isatty(),
+        against=tuple(given.against),
     )
 
 

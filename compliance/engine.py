@@ -17,14 +17,14 @@ from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
 from compliance.model.parameters import RCP_BYPASS
 from compliance.model.report import Report
-from compliance.model.result_set import ResultSet
+from compliance.model.result_set import Copies, ResultSet
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
 from compliance.model.waivers import checked
-from compliance.opening import open_paths
+from compliance.opening import Opened, open_paths
 from compliance.options import Options
 from compliance.own_rules import load_rules, own_rules
 from compliance.parallel import examine_all
-from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rule import RULES, STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
@@ -52,7 +52,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         report.ignored += run.ignored
     report.sets = [results for results, _ in opened.sets if not results.loose or _is_one_result(results, report)]
     report.packages = opened.packages
-    _judge(report, options)
+    _judge(report, _copies(report, opened, options), options)
     return report
 
 
@@ -74,8 +74,26 @@ def _report_once(results: ResultSet) -> None:
             ]
 
 
-def _judge(report: Report, options: Options) -> None:
+def _copies(report: Report, opened: Opened, options: Options) -> list[Copies]:
+    """Return what the runs have in common, inside a result, between results and with those of other trees."""
+    if options.profile != STRICT or (len(report.runs) < 2 and not options.against):
+        return []
+    from compliance.against import alone_in_its_result, read_others  # only several logs pay for it
+    from compliance.model.copies import find_copies  # as against
+
+    others = []
+    for tree in options.against:
+        found = read_others(tree, options, opened.tasks)
+        others += found
+        report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in found)))
+    in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
+    alone = [alone_in_its_result(run, options.profile) for run in report.runs if id(run) not in in_sets]
+    return find_copies([*report.sets, *alone], others)
+
+
+def _judge(report: Report, copies: list[Copies], options: Options) -> None:
     for results in report.sets:
+        results.copies = [found for found in copies if found.first is found.second is results]
         _complete(results)
         if results.unchecked:
             reason = "the official tool does not look into this folder"
@@ -88,7 +106,8 @@ def _judge(report: Report, options: Options) -> None:
     for package in report.packages:
         rules = rules_of(PackageRule, package.round, None, options.profile)
         package.findings += apply_rules(rules, package, report, options)
-    submissions = Submissions(report.packages, report.sets, options.profile, checked(options.waivers))
+    between = [found for found in copies if found.first is not found.second]
+    submissions = Submissions(report.packages, report.sets, options.profile, checked(options.waivers), between)
     rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
     report.own += apply_rules(rules, submissions, report, options)
 

@@ -34,7 +34,7 @@ class LogTask:
     description, used where the log does not say it. power: the power files of the run, if any.
     suite_code: the code that the package names as its implementation is this suite.
     details: also keep what reports and packages need. tree: the folder that the log belongs to; a log that the user
-    names belongs to none.
+    names belongs to none. judged: apply the rules; without, the run is only compared.
     """
 
     path: str
@@ -49,11 +49,14 @@ class LogTask:
     suite_code: bool = False
     details: bool = False
     tree: Tree = NAMED
+    judged: bool = True
 
 
 def examine(task: LogTask) -> Run:
     """Return the record of the run, with all findings about its log."""
-    run = digest(read_log(task.path, task.tree), task)
+    log = read_log(task.path, task.tree)
+    run = digest(log, task) if task.judged else run_of(log, None)
+    run.round = task.round
     if task.power is not None:
         run.power = read_power(task.power.nodes, task.power.switches, run.start_ms, run.stop_ms, task.tree)
         run.inflated_bytes += run.power.inflated_bytes

@@ -19,6 +19,7 @@ class Options:
     may fail, by result (`round/organisation/system/scaling/benchmark`). jobs: processes; 0 for all cores.
     progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
     registered for later checks of this process. details: also keep what reports and packages need of each log.
+    against: trees of other submissions, whose runs are only compared with those that are checked.
     """
 
     profile: str = STRICT
@@ -33,6 +34,7 @@ class Options:
     progress: bool = False
     rules: tuple[str, ...] = ()
     details: bool = False
+    against: tuple[str, ...] = ()
 
     def filter(self, findings: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""

@@ -21,17 +21,21 @@ PARALLEL_BYTES = 24 << 20
 POLL_S = 0.5
 
 
-def examine_all(tasks: list[LogTask], options: Options) -> Iterator[Run]:
-    """Return an iterator over the runs, in the order of the tasks; use all cores if there is much to read."""
+def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking") -> Iterator[Run]:
+    """Return an iterator over the runs, in the order of the tasks; use all cores if there is much to read.
+
+    doing: what the progress bar says.
+    """
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(map(_size, (*(task.path for task in tasks), *measured)))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
     if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES:
-        return _shown(map(Examine(options), tasks), len(tasks), total, options)
-    return _parallel(tasks, min(jobs, len(tasks)), total, options)
+        return _shown(map(Examine(options), tasks), len(tasks), total, options, doing)
+    runs = _parallel(tasks, min(jobs, len(tasks)), options)
+    return _shown(runs, len(tasks), total, options, doing)
 
 
-def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> Iterator[Run]:
+def _parallel(tasks: list[LogTask], jobs: int, options: Options) -> Iterator[Run]:
     import multiprocessing  # only big trees pay for it
     import signal  # as multiprocessing
 
@@ -47,7 +51,7 @@ def _parallel(tasks: list[LogTask], jobs: int, total: int, options: Options) -> 
     chunks = [tasks[start : start + chunk] for start in range(0, len(tasks), chunk)]
     with pool:
         found = _awaited(pool.imap(Examine(options).each, chunks))
-        yield from _shown(_within_budget(found, tasks, options), len(tasks), total, options)
+        yield from _within_budget(found, tasks, options)
 
 
 def _within_budget(runs: Iterator[Run], tasks: list[LogTask], options: Options) -> Iterator[Run]:
@@ -71,12 +75,12 @@ def _awaited(results: Any) -> Iterator[Run]:
             return
 
 
-def _shown(runs: Iterator[Run], count: int, total: int, options: Options) -> Iterator[Run]:
+def _shown(runs: Iterator[Run], count: int, total: int, options: Options, doing: str) -> Iterator[Run]:
     if not options.progress or (count < 200 and total < PARALLEL_BYTES):
         return runs
     from tqdm import tqdm  # only terminals with long work pay for it
 
-    return iter(tqdm(runs, total=count, unit=" logs", desc="checking", leave=False, delay=1, file=sys.stderr))
+    return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
 def _size(path: str) -> int:

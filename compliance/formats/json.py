@@ -48,6 +48,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "exit_code": report.exit_code,
         "counts": {**counts, "tolerated": inside},
         "rounds": [{"path": relative(path, style), "round": round_, "why": why} for path, round_, why in report.rounds],
+        "against": [{"path": relative(tree, style), "logs": count} for tree, count in report.against],
         "own_rules": [{"source": relative(name, style), "ids": ids} for name, ids in report.own_rules.items()],
         "logs": [_log(run, run.path in tolerated, style) for run in report.runs],
         "sets": [_set(results, tolerated, style) for results in report.sets],

@@ -80,6 +80,8 @@ def _rounds(report: Report, style: Style) -> list[str]:
         names = _named([shown_path(path, style) for path in paths], style)
         reason = f" ({clean(why)})" if why else ""
         lines.append(f"Round {clean(round_)}, profile {report.profile}: {names}{reason}")
+    for tree, count in report.against:
+        lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")
     for source, ids in report.own_rules.items():
         lines.append(f"Rules besides the suite's: {', '.join(ids)} ({shown_path(source, style)})")
     return lines

@@ -12,6 +12,7 @@ run, their mean stands for the rest.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,6 +30,13 @@ GAP_MS: Final = 2000
 TIME_BACK_MS: Final = 1000
 """A larger step back in time is not jitter: the order of the readings is lost, and with it the energy."""
 VALUES_KEPT: Final = 3
+SUCCESSIVE: Final = 8
+"""How many successive readings are compared at once: measurements that vary do not share them."""
+SKETCH: Final = 16
+SHARED: Final = 4
+RANGE: Final = 1 << 61
+VARIED: Final = 0.5
+"""The smallest share of successive readings that occur only once: others say nothing about a copy."""
 
 
 @dataclass(slots=True)
@@ -60,7 +68,7 @@ class PowerLog:
     and their lines; values that are not numbers as text. Readings count from start to stop.
     end_ms: the stop, or the last reading where there is none. timed_readings, timed_ms, watt_ms: readings inside
     the run, the part that they cover, and the sum of watts times milliseconds. gaps, backward: of the
-    clock, in ms. invalid: values that are not a power. pattern: equal for copies of one measurement.
+    clock, in ms. invalid: values that are not a power. sketch: of the readings, see `shared_readings`.
     inflated_bytes: of a compressed file. joules: None if the file does not give it, as with any problem of form.
     """
 
@@ -84,7 +92,7 @@ class PowerLog:
     gaps: Spot = field(default_factory=Spot)
     backward: Spot = field(default_factory=Spot)
     invalid: Spot = field(default_factory=Spot)
-    pattern: int = 0
+    sketch: tuple[int, ...] = ()
     joules: float | None = None
 
     @property
@@ -104,6 +112,11 @@ class PowerLog:
         """The estimated power of a switch in watts: the first one logged, as in the official summary."""
         value = next(iter(self.estimates), None)
         return float(value) if value is not None and is_number(value) and value >= 0 else None
+
+
+def shared_readings(one: PowerLog, other: PowerLog) -> bool:
+    """Tell whether one file has readings of the other, at whatever times: more than varying measurements share."""
+    return len(set(one.sketch) & set(other.sketch)) >= min(SHARED, len(one.sketch), len(other.sketch))
 
 
 @dataclass(slots=True)
@@ -161,6 +174,37 @@ def _read(path: str, window: tuple[float, float], tree: Tree, of_node: bool) -> 
     return power
 
 
+class _Sketch:
+    """The smallest hashes of successive readings: copies, even of a part of a file, share some; memory is bounded."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=SUCCESSIVE)
+        self._smallest: dict[int, None] = {}
+        self._largest_kept = RANGE
+        self._count = 0
+
+    def add(self, watts: float) -> None:
+        """Take the next reading."""
+        self._last.append(watts)
+        if len(self._last) < SUCCESSIVE:
+            return
+        self._count += 1
+        key = hash(tuple(self._last)) % RANGE
+        if key < self._largest_kept:
+            self._smallest[key] = None
+            if len(self._smallest) > SKETCH:
+                del self._smallest[max(self._smallest)]
+            if len(self._smallest) == SKETCH:
+                self._largest_kept = max(self._smallest)
+
+    def kept(self) -> tuple[int, ...]:
+        """Return the hashes, none if the readings repeat themselves too often, as those of constant power do."""
+        kept = tuple(sorted(self._smallest))
+        # The n-th smallest of hashes that are spread over the range tells how many different ones there were.
+        different = len(kept) if len(kept) < SKETCH else (SKETCH - 1) / (kept[-1] / RANGE)
+        return kept if len(kept) >= SHARED and different >= VARIED * self._count else ()
+
+
 class _PowerReader(LogReader):
     """Accumulate the records of a power file into a `PowerLog`, piece by piece."""
 
@@ -170,6 +214,7 @@ class _PowerReader(LogReader):
         self._window = window
         self._latest_ms = float("-inf")  # of any record so far
         self._until_ms = 0.0  # the end of the time accounted for
+        self._sketch = _Sketch()
 
     def feed(self, data: bytes) -> None:
         super().feed(data)
@@ -180,6 +225,7 @@ class _PowerReader(LogReader):
         self._fold()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
         self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
+        self.power.sketch = self._sketch.kept()
         return log
 
     def _fold(self) -> None:
@@ -220,7 +266,7 @@ class _PowerReader(LogReader):
         power.readings += 1
         power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
         power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
-        power.pattern = hash((power.pattern, record.time_ms - (power.start_ms or 0), watts))
+        self._sketch.add(watts)
         self._account(record, watts)
 
     def _account(self, record: Record, watts: float | None) -> None:

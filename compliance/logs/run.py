@@ -15,11 +15,12 @@ from common.tree import ANYWHERE
 from common.values import is_number
 from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
+from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import OfficialReading, official_convergence
 from compliance.logs.power import RunPower
 from compliance.logs.rate import samples_per_second
-from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms, timeline_hash
+from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms
 from compliance.model.finding import Finding, worst
 
 PER_RUN: Final = "output_dir and train.seed"
@@ -101,7 +102,7 @@ class Run:
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division requires, as logged first.
     variant: "mini" or "full", as the log says (in either profile).
-    timeline: hash of the times of all structural records: equal for copies of one run.
+    fingerprint: by which copies of the run are found.
     inflated_bytes: what was read of a compressed log and power files.
     detailed: the details, None unless they were asked for. power: what its power files say, None without them.
     findings: of the rules about logs; ignored: those that do not count, with the reason.
@@ -129,8 +130,7 @@ class Run:
     official_convergence: float | None = None
     official: OfficialReading | None = None
     samples_per_s: float | None = None
-    timeline: int = 0
-    event_count: int = 0
+    fingerprint: Fingerprint = NO_FINGERPRINT
     variant: str = FULL
     parsed_clean: bool = True
     inflated_bytes: int = 0
@@ -228,7 +228,7 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
     run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
     run.finished = bool(log["run_stop"])
     run.status = log["run_stop"][-1].meta("status") if run.finished else None
-    run.timeline, run.event_count = timeline_hash(log), len(log.events)
+    run.fingerprint = fingerprint(log)
     run.variant, run.inflated_bytes = variant_of(log), log.inflated_bytes
     run.official_convergence = official_convergence(log)
     if reference:

@@ -53,13 +53,6 @@ def staging_ms(log: Log, start_ms: float | None, stop_ms: float | None) -> tuple
     return total, outside
 
 
-def timeline_hash(log: Log) -> int:
-    """Return a hash of the times of all structural records, equal for copies of one run."""
-    times = [record.time_ms for record in log.events]
-    # Python hashes each NaN differently.
-    return hash(tuple([time_ms if time_ms == time_ms else 0 for time_ms in times]))
-
-
 def seconds_by_part(log: Log) -> dict[str, float]:
     """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""
     extent = _extent(log)

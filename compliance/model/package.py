@@ -11,7 +11,7 @@ from compliance.logs.personal_data import Mention
 from compliance.model.finding import Finding, worst
 from compliance.model.package_files import PackageEntry
 from compliance.model.parameters import Bypass
-from compliance.model.result_set import ResultSet
+from compliance.model.result_set import Copies, ResultSet
 from compliance.model.system import SystemDescription
 from compliance.model.waivers import Waiver
 
@@ -60,9 +60,13 @@ class Package:
 
 @dataclass(slots=True)
 class Submissions:
-    """Everything checked in one call: packages, perhaps of several rounds; and the waivers that were given."""
+    """Everything checked in one call: packages, perhaps of several rounds; and the waivers that were given.
+
+    copies: runs or power files of one result that have the contents of another's.
+    """
 
     packages: list[Package]
     sets: list[ResultSet]
     profile: str
     waivers: Mapping[str, Waiver] = field(default_factory=dict)
+    copies: list[Copies] = field(default_factory=list)

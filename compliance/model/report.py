@@ -21,6 +21,7 @@ class Report:
     runs: every log, with its own findings in `run.findings`; sets, packages: as found.
     own: findings about no particular log, set or package. own_rules: ids of the rules that are not the suite's, by the
     file or module that they come from. ignored: findings that --ignore took out, with the reason.
+    against: other trees, with the number of their logs that those of this report were compared with.
     """
 
     profile: str
@@ -31,6 +32,7 @@ class Report:
     own: list[Finding] = field(default_factory=list)
     own_rules: dict[str, list[str]] = field(default_factory=dict)
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
+    against: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:

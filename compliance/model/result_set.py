@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from common.reference import FULL, MINI, Reference
 from common.values import identity, is_stated, plain
@@ -17,6 +17,11 @@ from compliance.model.system import SystemDescription
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
+
+
+TIMES: Final = "times"
+VALUES: Final = "values"
+POWER: Final = "power"
 
 
 @dataclass(slots=True)
@@ -33,6 +38,7 @@ class ResultSet:
     scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
     bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
     officially_bypassed: the checks that the official tool leaves out on such a line; empty in the profile strict.
+    copies: runs or power files of this result that have the contents of others of it.
     """
 
     folder: str
@@ -62,6 +68,7 @@ class ResultSet:
     convergence: Verdict | None = None
     official_convergence: Verdict | None = None
     score: TimeToTrain | Throughput | None = None
+    copies: list[Copies] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -156,3 +163,16 @@ class ResultSet:
         if scale is None or not self.strict or self.description is None or self.runs[0].accelerators_per_node:
             return scale
         return scale * (self.description.count("host_processors_per_node") or 1)
+
+
+@dataclass(slots=True)
+class Copies:
+    """Pairs of runs (for POWER: of power files), of which each has intervals, results or readings of the other.
+
+    kind: TIMES, VALUES or POWER. first, second: the results that the runs belong to, the same one for copies inside it.
+    """
+
+    kind: str
+    first: ResultSet
+    second: ResultSet
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)

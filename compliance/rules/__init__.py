@@ -3,6 +3,7 @@
 from compliance.rules import (
     closed,
     convergence,
+    copies,
     epochs,
     evaluations,
     form,
@@ -27,6 +28,7 @@ from compliance.rules import (
 __all__ = [
     "closed",
     "convergence",
+    "copies",
     "epochs",
     "evaluations",
     "form",

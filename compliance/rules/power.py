@@ -11,8 +11,10 @@ from common.values import is_integer
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
+from compliance.model.package import Submissions
+from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, SetRule, show
+from compliance.rule import STRICT, SetRule, SubmissionsRule, show
 
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"
@@ -139,13 +141,41 @@ class AllNodesMeasured(SetRule):
         yield from self._copies(results)
 
     def _copies(self, results: ResultSet) -> Iterator[Finding]:
-        seen: dict[int, str] = {}
-        for run in results.runs:
-            for log in run.power.nodes if run.power else ():
-                if log.lowest < log.highest and log.pattern in seen:
-                    message = f"the same readings as in {seen[log.pattern]}"
-                    yield self.found(log.path, 0, message, "its own measurement", severity=_severity([run]))
-                seen.setdefault(log.pattern, os.path.join(result_name(run.path), os.path.basename(log.path)))
+        for copies in results.copies:
+            for one, other in copies.pairs if copies.kind == COPIED_POWER else ():
+                owner = next(run for run in results.runs if run.power and other in run.power.nodes)
+                message = f"the readings of {_run_and_file(one.path)}, at whatever times"
+                yield self.found(other.path, 0, message, "its own measurement", severity=_severity([owner]))
+
+
+class ReadingsOfOneRun(SubmissionsRule):
+    """Power readings belong to one run."""
+
+    id = "POW13"
+    cite = f"{RULES_OF_POWER}#measure-all-nodes"
+    profiles = (STRICT,)
+    differs = UNREAD
+    why = "The energy of a result is that of its own runs; readings of other runs are not a measurement of these."
+    fix = "Measure each run; a result of an earlier round is submitted again with its own logs."
+    good = (lambda package: package("deepcam").power(),)
+    bad = (lambda package: _other_runs(package("deepcam").power().copy_to("other_system")),)
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        for copies in submissions.copies:
+            if copies.kind == COPIED_POWER:
+                one, other = copies.pairs[0]
+                again = copies.first.round != copies.second.round
+                message = (
+                    f"{len(copies.pairs)} power files of {copies.second.name} (round {copies.second.round}) have"
+                    f" readings of {copies.first.name} (round {copies.first.round}): {_run_and_file(other.path)}"
+                    f" those of {_run_and_file(one.path)}"
+                )
+                severity = WARNING if again else ERROR
+                yield self.found(other.path, 0, message, "a measurement of each run", severity=severity)
+
+
+def _run_and_file(path: str) -> str:
+    return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
 
 
 class InterconnectCounted(SetRule):
@@ -217,6 +247,13 @@ def _moved(package: Any, old: str, new: str) -> Any:
     """Return the sample package with a power file of the first run renamed."""
     folder = "results/example_n64/strong/deepcam/power/result_1"
     return package.move(f"{folder}/{old}", f"{folder}/{new}")
+
+
+def _other_runs(package: Any) -> Any:
+    """Return the sample package with other runs beside the power files."""
+    for number in range(1, 6):
+        package.edit(number, lambda log: log.replace(run=log.run + 50))
+    return package
 
 
 def _official(results: ResultSet) -> tuple[str, dict[str, list[str]]]:

@@ -1,4 +1,4 @@
-"""Rules about the runs of one result: how many there are, and that each is a run of its own."""
+"""Rules about the runs of one result: how many there are, and which of them may fail."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from common.tree import ANYWHERE
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK, result_name
-from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, SetRule, SubmissionsRule
+from compliance.rule import STRICT, SetRule
 
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 
@@ -110,29 +108,6 @@ class FailingRuns(SetRule):
                 yield self.found(run.path, 0, message, "a log that it can read")
 
 
-class NoCopies(SetRule):
-    """No two logs of a result are copies of one run."""
-
-    id = "RUN05"
-    cite = RESULTS
-    profiles = (STRICT,)
-    differs = "the official tool notices a copy only by its seed; with an edited seed it passes"
-    why = "A copied log stands for a run that never happened."
-    fix = "Submit each run once."
-    good = (lambda package: package(),)
-    bad = (
-        lambda package: package().copy(1, 2),
-        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)),
-    )
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        for runs in same_runs([*results.runs, *results.pruned]):
-            for run in runs[1:]:
-                what = "byte-identical to" if _identical(runs[0].path, run.path) else "the times are those of"
-                message = f"duplicate log: {what} {os.path.basename(runs[0].path)}"
-                yield self.found(run.path, 0, message, "a run for each log")
-
-
 class SameInstanceSize(SetRule):
     """All instances of a throughput result use the same number of accelerators."""
 
@@ -185,60 +160,7 @@ class PrunedComply(SetRule):
             yield self.found(failing[0].path, 0, message, "compliant logs")
 
 
-class UsedOnce(SubmissionsRule):
-    """A run counts for only one result, in one round."""
-
-    id = "RUN12"
-    cite = RESULTS
-    profiles = (STRICT,)
-    differs = "the official tools look at one folder at a time"
-    why = "A run used in two results was measured once but counts twice."
-    fix = "Make new runs for each result; do not submit a result of an earlier round as new."
-    good = (lambda package: package(),)
-    bad = (lambda package: package().copy_to("other_system"),)
-
-    def check(self, submissions: Submissions) -> Iterator[Finding]:
-        where = {id(run): results for results in submissions.sets for run in (*results.runs, *results.pruned)}
-        pairs: dict[tuple[int, int], list[tuple[Run, Run]]] = defaultdict(list)
-        for runs in same_runs([run for results in submissions.sets for run in (*results.runs, *results.pruned)]):
-            first = where[id(runs[0])]
-            for run in runs[1:]:
-                if where[id(run)] is not first:
-                    pairs[(id(first), id(where[id(run)]))].append((runs[0], run))
-        for found in pairs.values():
-            one, other = found[0]
-            first, second = where[id(one)], where[id(other)]
-            again = first.round != second.round
-            message = (
-                f"the same run is used twice: {len(found)} logs of {second.name} (round {second.round})"
-                f" are those of {first.name} (round {first.round})"
-            )
-            yield self.found(other.path, 0, message, "runs for each result", severity=WARNING if again else ERROR)
-
-
-def same_runs(runs: list[Run]) -> Iterator[list[Run]]:
-    """Yield groups of runs with the same times at all events: copies of one run."""
-    groups: dict[tuple[int, int], list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.event_count:
-            groups[(run.timeline, run.event_count)].append(run)
-    yield from (group for group in groups.values() if len(group) > 1)
-
-
 def names_of(runs: Sequence[Run]) -> str:
     """Return the file names of runs, the first four of many."""
     names = [os.path.basename(run.path) for run in runs]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _identical(one: str, other: str) -> bool:
-    try:
-        with ANYWHERE.open(one) as first, ANYWHERE.open(other) as second:
-            while True:
-                block, same = first.read(1 << 20), second.read(1 << 20)
-                if block != same:
-                    return False
-                if not block:
-                    return True
-    except OSError:
-        return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, Self
 
 from common.reference import FULL, MINI
@@ -17,6 +18,11 @@ from compliance.benchmarks import MINIS, REFERENCES
 
 START_MS = {"0.7": 1_600_000_000_000, "1.0": 1_631_000_000_000, "2.0": 1_663_000_000_000, "3.0": 1_694_000_000_000}
 EPOCH_MS = 200_000
+
+
+def varied(*what: int | str) -> float:
+    """Return a number from 0 to 1 that looks drawn by chance, and is the same for the same arguments."""
+    return Random(repr(what)).random()
 
 
 class SampleLog:
@@ -71,10 +77,13 @@ class SampleLog:
             distance = (epochs - epoch) / epochs
             quality = target.value * (1 + distance) if target.lower_is_better else target.value - 0.3 * distance
             quality -= 1e-4 if target.lower_is_better and epoch == epochs else 0
+            own = (self.benchmark, self.round, self.run, epoch)
+            chance, eval_chance = varied(*own), varied(*own, "eval")
+            quality *= 1 + (1e-4 if target.lower_is_better == (epoch < epochs) else -1e-4) * chance
             self._add("epoch_start", None, epoch_num=number)
-            self._add("epoch_stop", None, epoch_num=number, step_ms=EPOCH_MS + 37 * epoch + 11 * self.run)
+            self._add("epoch_stop", None, epoch_num=number, step_ms=EPOCH_MS + int(600 * (chance - 0.5)))
             self._add("eval_start", None, epoch_num=number)
-            self._add("eval_stop", None, epoch_num=number, step_ms=8_000)
+            self._add("eval_stop", None, epoch_num=number, step_ms=8_000 + int(80 * (eval_chance - 0.5)))
             self._add(target.key, quality, epoch_num=number)
         self._add("run_stop", None, status="success")
 
@@ -275,6 +284,11 @@ class SampleLog:
             number = record["metadata"].get("epoch_num")
             if number in (one, other):
                 record["metadata"]["epoch_num"] = one + other - number
+        return self
+
+    def replace(self, run: int) -> Self:
+        """Take over the records of another run."""
+        self.records = SampleLog(self.benchmark, self.round, self.division, run, variant=self.reference.variant).records
         return self
 
     def twice(self) -> Self:

@@ -6,6 +6,7 @@ import json
 import os
 import posixpath
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Self
 
 from common.reference import FULL
@@ -79,7 +80,7 @@ class SamplePackage:
     def copy_to(self, system: str) -> Self:
         """Submit the same logs also for a second system."""
         for path, content in list(self.files.items()):
-            self.files[path.replace(SYSTEM, system)] = content
+            self.files[path.replace(SYSTEM, system)] = deepcopy(content)
         return self
 
     def prune(self, count: int, change: Callable[[SampleLog], Any] | None = None) -> Self:

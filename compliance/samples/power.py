@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP
+from compliance.samples.log import varied
 
 
 class SamplePower:
@@ -24,7 +25,7 @@ class SamplePower:
         made.add(START, None, start_ms).add(EFFICIENCY, 0.94, start_ms, measurement_type="AC")
         times = [*range(start_ms + 1000, stop_ms, 1000), stop_ms]
         for at, time_ms in enumerate(times):
-            made.add(READING, 400.5 + 20 * number + (7 * at + start_ms // 1000) % 13, time_ms)
+            made.add(READING, 400.5 + 20 * number + round(13 * varied(start_ms, number, at), 3), time_ms)
         return made.add(STOP, None, stop_ms)
 
     @classmethod

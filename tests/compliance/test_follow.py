@@ -36,7 +36,7 @@ def test_a_good_run_is_followed_to_its_end(tmp_path, capsys):
     assert main(["--follow", str(path), "--follow-timeout", "20"]) == 0
     thread.join()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].endswith("PASS, 86.87 min") and "stopped: success" in lines[-2]
+    assert lines[-1].endswith("PASS, 86.67 min") and "stopped: success" in lines[-2]
     assert any("epochs" in line and "eval_error" in line for line in lines[:-2])
     assert not any("error" in line.split(": ", 1)[1].split()[0] for line in lines)
 

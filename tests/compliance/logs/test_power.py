@@ -9,8 +9,9 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
-from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP, read_power
+from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP, read_power, shared_readings
 from compliance.model.layout import discover
+from compliance.samples.log import varied
 from compliance.samples.package import SamplePackage
 from compliance.samples.power import SamplePower
 
@@ -157,3 +158,29 @@ def test_power_files_of_a_loose_folder_are_no_logs(tmp_path):
     assert [len(place.logs) for place in discover([str(tmp_path)]).folders] == [5]
     report = check_paths([tmp_path], Options())
     assert report.sets[0].loose and report.sets[0].energy_joules > 0
+
+
+# -- copies ------------------------------------------------------------------------------------------------
+
+
+def measurement(tmp_path, watts, start_ms=1_694_000_000_000):
+    file = SamplePower(start_ms, start_ms + 1000 * len(watts), "node_0")
+    file.add(START, None, start_ms)
+    for at, value in enumerate(watts):
+        file.add(READING, value, start_ms + 1000 * at)
+    path = tmp_path / f"node_{start_ms}.txt"
+    path.write_bytes(file.add(STOP, None, file.stop_ms).bytes())
+    return read_power([str(path)], [], start_ms, file.stop_ms).nodes[0]
+
+
+def test_readings_of_another_time_are_recognised(tmp_path):
+    watts = [400 + round(13 * varied(at), 3) for at in range(900)]
+    one = measurement(tmp_path, watts)
+    assert shared_readings(one, measurement(tmp_path, watts[200:], 1_695_000_000_000))
+    other = [400 + round(13 * varied(at, "other"), 3) for at in range(900)]
+    assert not shared_readings(one, measurement(tmp_path, other, 1_695_000_000_000))
+
+
+def test_nearly_constant_power_proves_nothing(tmp_path):
+    one = measurement(tmp_path, [400 + (at % 90 == 0) for at in range(900)])
+    assert one.sketch == ()

@@ -1,0 +1,139 @@
+"""Find copies among the runs of many results: of intervals, of evaluation results, of power readings.
+
+The time is linear in the number of runs, because only those that share a key are compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from compliance.logs.power import shared_readings
+from compliance.logs.run import Run
+from compliance.model.likeness import Keys, alike, equal_values, interval_keys, same_times, value_keys
+from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
+
+BUCKET: Final = 16
+"""Items that are remembered for a key: a key that more of them share says little."""
+COMPARED: Final = 8
+"""Items that an item is compared with: those that share most keys with it."""
+
+
+def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
+    """Return the copies inside the results, between them, and of the runs of other results in them."""
+    every = (*others, *results)
+    runs = [(run, found) for found in every for run in (*found.runs, *found.pruned)]
+    measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
+    files = [(log, found) for run, found in runs if run.power for log in run.power.nodes if log.sketch]
+    known = {id(found) for found in others}
+    times = _groups(runs, Groups(_keys(interval_keys), _same_run))
+    values = _groups(runs, Groups(_keys(value_keys), _same_values))
+    power = _groups(files, Groups(lambda log: (log.sketch, ()), lambda one, other, _: shared_readings(one, other)))
+    copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
+
+    def news(one: Any, other: Any) -> bool:
+        """Tell whether the two are not from copies of one run, of which the values and readings are copies as well."""
+        first, second = (id(measured.get(id(item), item)) for item in (one, other))
+        return first == second or first not in copied or copied[first] != copied.get(second)
+
+    found = [*_paired(TIMES, times, known), *_paired(VALUES, values, known), *_paired(POWER, power, known)]
+    for copies in found:
+        if copies.kind != TIMES:
+            copies.pairs = [pair for pair in copies.pairs if news(*pair)]
+    return [copies for copies in found if copies.pairs and not _same_result(copies, known)]
+
+
+def _same_run(one: Run, other: Run, shared: int) -> bool:
+    first, second = one.fingerprint, other.fingerprint
+    return same_times(first, second) or alike(first, second, moved=shared > 1) is not None
+
+
+def _same_values(one: Run, other: Run, _: int) -> bool:
+    return equal_values(one.fingerprint, other.fingerprint) > 0
+
+
+def _keys(keys: Callable[[Any], Keys]) -> Callable[[Run], Keys]:
+    return lambda run: keys(run.fingerprint)
+
+
+def _same_result(copies: Copies, known: set[int]) -> bool:
+    """Tell whether the other result is the same one, in another copy of the submission."""
+    first, second = copies.first, copies.second
+    same = (first.round, first.name.lower()) == (second.round, second.name.lower())
+    return id(first) in known and same and not first.loose
+
+
+# -- groups ------------------------------------------------------------------------------------------------
+
+Owned = tuple[Any, ResultSet]
+
+
+def _groups(items: Iterable[Owned], groups: Groups) -> list[list[Owned]]:
+    for item, owner in items:
+        groups.add(item, owner)
+    return groups.found()
+
+
+class Groups:
+    """Put items that belong together into groups: each is compared with the earlier ones that share a key.
+
+    keys: of an item. belong: is asked with two items and the number of their common keys.
+    """
+
+    def __init__(self, keys: Callable[[Any], Keys], belong: Callable[[Any, Any, int], bool]) -> None:
+        self._keys, self._belong = keys, belong
+        self._first: dict[int, int] = {}  # the first item with a key, and further ones
+        self._further: dict[int, list[int]] = {}
+        self._items: list[Any] = []
+        self._groups: list[list[Owned]] = []  # of each item
+
+    def add(self, item: Any, owner: ResultSet) -> None:
+        """Put the item into the group of an earlier one, or into a new one."""
+        found = (self._groups[at] for at, shared in self._sharing(item) if self._belong(self._items[at], item, shared))
+        group: list[Owned] = next(found, [])
+        group.append((item, owner))
+        self._items.append(item)
+        self._groups.append(group)
+
+    def _sharing(self, item: Any) -> list[tuple[int, int]]:
+        """Return the earlier items that share most keys with this one, and remember its keys."""
+        keys, near = self._keys(item)
+        number, shared = len(self._items), []
+        for key in keys:
+            first = self._first.setdefault(key, number)
+            if first != number:
+                further = self._further.setdefault(key, [])
+                shared += [first, *further]
+                if len(further) < BUCKET:
+                    further.append(number)
+        for key in near:
+            if key in self._first:
+                shared += [self._first[key], *self._further.get(key, ())]
+        return Counter(shared).most_common(COMPARED) if shared else []
+
+    def found(self) -> list[list[Owned]]:
+        """Return the groups of several items."""
+        return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
+
+
+def _paired(kind: str, groups: Iterable[list[Owned]], known: set[int]) -> Iterator[Copies]:
+    """Yield the copies by pair of results; every result of a group is named beside one of its round, or the first."""
+    found: dict[tuple[int, int], Copies] = {}
+
+    def note(first: Owned, second: Owned) -> None:
+        copies = found.setdefault((id(first[1]), id(second[1])), Copies(kind, first[1], second[1]))
+        copies.pairs.append((first[0], second[0]))
+
+    for group in groups:
+        firsts: dict[int, Owned] = {}
+        for item, owner in group:
+            if id(owner) in firsts:
+                if id(owner) not in known:
+                    note(firsts[id(owner)], (item, owner))
+                continue
+            earlier = sorted(firsts.values(), key=lambda first: first[1].round != owner.round)
+            firsts[id(owner)] = (item, owner)
+            if earlier and id(owner) not in known:
+                note(earlier[0], (item, owner))
+    yield from found.values()

@@ -1,0 +1,233 @@
+"""Rules about copies: a run happens once, has results of its own, and counts for one result."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+
+from common.tree import ANYWHERE
+from compliance.logs.run import Run
+from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.likeness import EXACT_MS, alike, equal_values, same_times
+from compliance.model.package import Submissions
+from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet
+from compliance.rule import STRICT, SetRule, SubmissionsRule
+from compliance.rules.runs import RESULTS, names_of
+from compliance.rules.seeds import SEEDS
+from compliance.rules.settings import seed_of
+
+UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
+ONE_FOLDER = "the official tools look at one folder at a time"
+SHOWN = 3
+Pair = tuple[Run, Run]
+
+
+class NoCopies(SetRule):
+    """No two logs of a result are copies of one run."""
+
+    id = "RUN05"
+    cite = RESULTS
+    profiles = (STRICT,)
+    differs = UNSEEN
+    why = "A copied log stands for a run that never happened; no two published runs agree in their intervals."
+    fix = "Submit each run once."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().copy(1, 2),
+        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)),
+        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_a_day_later)),
+        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_three_percent_shorter)),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
+        for one, other in pairs[:SHOWN]:
+            message = f"duplicate log: {how_alike(one, other, os.path.basename(one.path))}"
+            yield self.found(other.path, 0, message, "a run for each log")
+        if len(pairs) > SHOWN:
+            message = f"{len(pairs) - SHOWN} more duplicate logs: {_named(pairs[SHOWN:])}"
+            yield self.found(pairs[SHOWN][1].path, 0, message, "a run for each log")
+
+
+class UsedOnce(SubmissionsRule):
+    """A run counts for only one result, in one round."""
+
+    id = "RUN12"
+    cite = RESULTS
+    profiles = (STRICT,)
+    differs = ONE_FOLDER
+    why = (
+        "A run used in two results was measured once but counts twice. Where one organisation uses it for time to "
+        "train and for throughput, or submits a result again in another round, the rules do not forbid it: a warning."
+    )
+    fix = "Make new runs for each result; do not submit a result of an earlier round as new."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().copy_to("other_system"),)
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        for copies, pairs in _of_kind(submissions, TIMES):
+            same = [pair for pair in pairs if _same_log(*pair)]
+            if same:
+                message = f"the same run is used twice: {_whose(copies, same)}"
+                severity = WARNING if _tolerable(copies) else ERROR
+                yield self.found(same[0][1].path, 0, message, "runs for each result", severity=severity)
+
+
+class NoEditedCopies(SubmissionsRule):
+    """No run is the run of another result with edited times."""
+
+    id = "RUN14"
+    cite = RESULTS
+    profiles = (STRICT,)
+    differs = ONE_FOLDER
+    why = "Intervals never repeat: of the published runs, no two agree even within ten times their resolution."
+    fix = "Make new runs for each result."
+    good = (lambda package: package(),)
+    bad = (
+        lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_a_day_later)),
+        lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_three_percent_shorter)),
+    )
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        for copies, pairs in _of_kind(submissions, TIMES):
+            edited = [pair for pair in pairs if not _same_log(*pair)]
+            if edited:
+                one, other = edited[0]
+                message = f"a copy with edited times: {_whose(copies, edited)}; {how_alike(one, other, 'the other')}"
+                yield self.found(other.path, 0, message, "runs for each result")
+
+
+class OwnResults(SetRule):
+    """The runs of a result reach different qualities on their way."""
+
+    id = "RUN15"
+    severity = WARNING
+    cite = SEEDS
+    profiles = (STRICT,)
+    differs = UNSEEN
+    why = (
+        "Runs with different seeds never evaluate alike to the last bit: one seed was used for all, or logs are edited."
+    )
+    fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_own_times)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
+        pairs = [pair for pair in pairs if not _same_seeds(*pair)]  # RUN04 says it
+        if pairs:
+            one, other = pairs[0]
+            count = equal_values(one.fingerprint, other.fingerprint)
+            logs = list({run.path: run for pair in pairs for run in pair}.values())
+            message = f"{count} evaluation results are equal to the last bit in {len(logs)} logs: {names_of(logs)}"
+            yield self.found(other.path, 0, message, "results of its own for each run")
+
+
+class ResultsOfOneResult(SubmissionsRule):
+    """Runs of two results reach different qualities on their way."""
+
+    id = "RUN16"
+    severity = WARNING
+    cite = SEEDS
+    profiles = (STRICT,)
+    differs = ONE_FOLDER
+    why = "Two runs evaluate alike to the last bit only with one seed on one system, or if one is an edited copy."
+    fix = "Make new runs for each result, with seeds of their own."
+    good = (lambda package: package(),)
+    bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        for copies, pairs in _of_kind(submissions, VALUES):
+            one, other = pairs[0]
+            count = equal_values(one.fingerprint, other.fingerprint)
+            message = f"{count} evaluation results are equal to the last bit: {_whose(copies, pairs)}"
+            yield self.found(other.path, 0, message, "runs for each result")
+
+
+# -- what the rules share ------------------------------------------------------------------------------------
+
+
+def how_alike(one: Run, other: Run, name: str) -> str:
+    """Return what of one run the other one repeats; name: what to call the first one."""
+    if same_times(one.fingerprint, other.fingerprint):
+        return f"{'byte-identical to' if _identical(one.path, other.path) else 'the times are those of'} {name}"
+    like = alike(one.fingerprint, other.fingerprint)
+    if like is None:
+        return f"the intervals are those of {name}, slightly changed"
+    count = f"all {like.count}" if like.equal == like.count else f"{like.equal} of {like.count}"
+    are = "are" if like.scale == 1 else f"are {1 / like.scale:.5g} times"
+    how = "to the millisecond" if like.tolerance_ms == EXACT_MS else f"within {like.tolerance_ms:.0f} ms"
+    return f"{count} intervals {are} those of {name} {how}{_later(one, other)}"
+
+
+def _later(one: Run, other: Run) -> str:
+    if one.start_ms is None or other.start_ms is None:
+        return ""
+    hours = abs(other.start_ms - one.start_ms) / 3_600_000
+    how_long = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+    return f", {how_long} {'later' if other.start_ms > one.start_ms else 'earlier'}"
+
+
+def _same_log(one: Run, other: Run) -> bool:
+    """Tell whether two logs are of one run, with nothing of it edited but who submits it as what."""
+    first, second = one.fingerprint, other.fingerprint
+    return same_times(first, second) and first.values == second.values
+
+
+def _same_seeds(one: Run, other: Run) -> bool:
+    seeds, others = ([seed_of(value) for _, _, _, value in run.seeds] for run in (one, other))
+    return bool(seeds) and seeds == others
+
+
+def _tolerable(copies: Copies) -> bool:
+    """Tell whether no rule forbids it: another round, or time to train and throughput of one organisation."""
+    one, other = copies.first, copies.second
+    both_metrics = one.scaling != other.scaling and one.organisation == other.organisation
+    return one.round != other.round or both_metrics
+
+
+def _of_kind(submissions: Submissions, kind: str) -> Iterator[tuple[Copies, list[Pair]]]:
+    for copies in submissions.copies:
+        if copies.kind == kind:
+            yield copies, copies.pairs
+
+
+def _whose(copies: Copies, pairs: list[Pair]) -> str:
+    logs = "a log" if len(pairs) == 1 else f"{len(pairs)} logs"
+    verb = "is that" if len(pairs) == 1 else "are those"
+    one, other = copies.first, copies.second
+    return f"{logs} of {other.name} (round {other.round}) {verb} of {one.name} (round {one.round}): {_named(pairs)}"
+
+
+def _named(pairs: list[Pair]) -> str:
+    names = [f"{os.path.basename(other.path)} = {os.path.basename(one.path)}" for one, other in pairs]
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _identical(one: str, other: str) -> bool:
+    try:
+        with ANYWHERE.open(one) as first, ANYWHERE.open(other) as second:
+            while True:
+                block, same = first.read(1 << 20), second.read(1 << 20)
+                if block != same:
+                    return False
+                if not block:
+                    return True
+    except OSError:
+        return False
+
+
+# -- changes of the times for the examples -------------------------------------------------------------------
+
+
+def _a_day_later(time_ms: float) -> float:
+    return time_ms + 86_400_000
+
+
+def _three_percent_shorter(time_ms: float) -> float:
+    return round(time_ms * 0.97) + 60_000_000_000
+
+
+def _own_times(time_ms: float) -> float:
+    return int(time_ms + 300_000 * math.sin(time_ms / 700_000))

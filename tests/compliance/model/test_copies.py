@@ -1,0 +1,136 @@
+"""Copies of runs are found however their times are edited, and no others."""
+
+from array import array
+from random import Random
+
+import pytest
+
+from compliance.check import main
+from compliance.engine import Options, check_paths
+from compliance.logs.fingerprint import fingerprint
+from compliance.logs.log import parse_log
+from compliance.logs.run import parse_run
+from compliance.model.copies import find_copies
+from compliance.model.likeness import EXACT_MS, alike, equal_values
+from compliance.model.result_set import ResultSet
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+
+
+def of(log):
+    return fingerprint(parse_log(log.bytes()))
+
+
+def jittered(by_ms):
+    chance = Random(by_ms)
+    return lambda time_ms: time_ms + chance.randint(-by_ms, by_ms)
+
+
+@pytest.mark.parametrize("benchmark", ["cosmoflow", "deepcam", "oc20", "openfold"])
+@pytest.mark.parametrize(
+    ("change", "tolerance_ms"),
+    [
+        (lambda time_ms: time_ms + 86_400_000, EXACT_MS),
+        (lambda time_ms: round(time_ms * 0.97), EXACT_MS),
+        (lambda time_ms: round(time_ms * 1.0001), EXACT_MS),
+        (jittered(5), 10),
+    ],
+    ids=["shifted", "scaled", "scaled by little", "jittered"],
+)
+def test_edited_times_are_alike(benchmark, change, tolerance_ms):
+    like = alike(of(SampleLog(benchmark)), of(SampleLog(benchmark).times(change)))
+    assert like and like.tolerance_ms <= tolerance_ms and like.equal >= 0.9 * like.count
+
+
+def test_a_part_of_a_run_is_alike():
+    log = SampleLog()
+    log.records = log.records[: len(log.records) * 2 // 3]
+    assert alike(of(SampleLog()), of(log))
+
+
+def test_whole_seconds_and_constant_intervals_prove_nothing():
+    def constant(time_ms):
+        return time_ms // 250_000 * 250_000
+
+    one, other = (of(SampleLog(run=run).times(constant)) for run in (1, 2))
+    assert len(one.lengths) > 10 and alike(one, other) is None
+
+
+def test_rounded_results_prove_nothing():
+    one, other = of(SampleLog(run=1)), of(SampleLog(run=2))
+    for run in (one, other):
+        run.values[:] = array("d", [round(value, 1) for value in run.values])
+    assert equal_values(one, other) == 0 < equal_values(of(SampleLog()), of(SampleLog()))
+
+
+def test_two_thousand_runs_of_few_epochs_are_no_copies():
+    found = []
+    for at in range(40):
+        results = ResultSet(f"result {at}", "3.0", "strict")
+        results.runs = check_runs(50 * at, 50)
+        found.append(results)
+    assert find_copies(found) == []
+    late = ResultSet(
+        "copies", "3.0", "strict", runs=[run_of(SampleLog(run=77, epochs=6).times(lambda ms: ms + 9_999_999))]
+    )
+    assert [copies.second.folder for copies in find_copies([*found, late])] == ["copies"]
+
+
+def check_runs(first, count):
+    return [run_of(SampleLog(run=number, epochs=4 + number % 5)) for number in range(first, first + count)]
+
+
+def run_of(log):
+    return parse_run(log.bytes(), f"result_{log.run}.txt")
+
+
+# -- other trees -------------------------------------------------------------------------------------------
+
+
+def a_day_later(package):
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.times(lambda time_ms: time_ms + 86_400_000))
+    return package
+
+
+def named(report):
+    return [(found.rule, found.severity) for found in report.findings if found.severity in ("error", "warning")]
+
+
+@pytest.fixture
+def mine(tmp_path):
+    return SamplePackage().write(tmp_path / "mine" / "Example")
+
+
+def test_copies_of_another_tree_are_found(tmp_path, mine):
+    a_day_later(SamplePackage()).write(tmp_path / "v3.0" / "Other")
+    report = check_paths([mine], Options(against=(str(tmp_path / "v3.0"),)))
+    assert named(report) == [("RUN14", "error")] and report.against == [(str(tmp_path / "v3.0"), 10)]
+    assert "10 logs of Example" in report.findings[-1].message and len(report.runs) == 10
+
+
+def test_a_result_of_another_round_may_be_submitted_again(tmp_path, mine):
+    SamplePackage().write(tmp_path / "v2.0" / "Example")
+    report = check_paths([mine], Options(against=(str(tmp_path / "v2.0"),)))
+    assert named(report) == [("RUN12", "warning")]
+
+
+def test_another_copy_of_the_same_submission_is_not_compared(tmp_path, mine):
+    SamplePackage().write(tmp_path / "v3.0" / "Example")
+    for other in (tmp_path / "v3.0", tmp_path / "mine"):
+        assert named(check_paths([mine], Options(against=(str(other),)))) == []
+
+
+def test_time_to_train_and_throughput_may_share_runs(tmp_path):
+    package = SamplePackage(scaling="weak", runs=10)
+    strong = {path.replace("/weak/", "/strong/"): log for path, log in package.files.items() if "/weak/" in path}
+    package.files |= strong
+    assert ("RUN12", "warning") in named(check_paths([package.write(tmp_path / "Example")], Options()))
+
+
+def test_a_tree_without_logs_is_an_error(tmp_path, mine, capsys):
+    (tmp_path / "empty").mkdir()
+    for tree, words in (("none", "no such"), ("empty", "no logs")):
+        with pytest.raises(SystemExit) as stopped:
+            main([mine, "--against", str(tmp_path / tree)])
+        assert stopped.value.code == 2 and words in capsys.readouterr().err

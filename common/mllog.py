@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, Literal, Self, cast
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
-from common.config import PLACE, key
+from common.config import PLACE, PROBLEM, key
 from common.files import whole_file
 from common.provenance import ROOT
 from common.reference import FULL, ROUNDS
@@ -45,10 +45,10 @@ class SubmissionConfig:
     """The submitter of the run, and the rules that apply to it."""
 
     org: str = key("", "organisation, for the log; may be empty until a run starts", PLACE)
-    division: Literal["open", "closed"] = key("open", "division of the result", PLACE)
+    division: Literal["open", "closed"] = key("open", "division of the result", PROBLEM)
     status: Literal["onprem", "cloud", "preview", "research"] = key("onprem", "availability of the system", PLACE)
     platform: str = key("", "name of the system description; may be empty until a run starts", PLACE)
-    round: str = key(ROUNDS[-1], "decides whether data staging counts as part of the run; in quotes", PLACE)
+    round: str = key(ROUNDS[-1], "decides whether data staging counts as part of the run; in quotes", PROBLEM)
 
     def __post_init__(self) -> None:
         if self.round not in ROUNDS:

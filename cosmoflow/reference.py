@@ -60,7 +60,9 @@ TARGET = Target("eval_error", 0.124, lower_is_better=True)
 TRAIN_SAMPLES = {"0.7": (262_144,)} | dict.fromkeys(since("1.0"), (524_288,))
 EVAL_SAMPLES = dict.fromkeys(ROUNDS, (65_536,))
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
-FACTORS = Check("factors with 0 < v < 1", lambda value: all(0 < factor < 1 for factor in value.values()))
+FACTORS = Check(
+    "factors with 0 < v < 1", lambda value: all(int(epoch) >= 0 and 0 < value[epoch] < 1 for epoch in value)
+)
 
 CLOSED = (
     *CLOSED_RUN,

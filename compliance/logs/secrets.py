@@ -16,7 +16,8 @@ MOST: Final = 5
 """Secrets of one file that are reported."""
 LEAST_DIFFERENT: Final = 10
 """A secret of fewer different characters is a placeholder."""
-_SAMPLE: Final = re.compile(rb"(?i:example|sample|dummy|placeholder|your|xxxx|1234567|abcdefg)")
+_SAMPLE: Final = re.compile(rb"(?i:example|sample|dummy|placeholder|your|xxxx|1234567|abcdefg)|eyJzdWIiOiIxMjM0NTY3")
+"""Words of placeholders; the last is the subject 1234567890 of jwt.io's sample, encoded."""
 _BREAK: Final = rb"(?:\\[nr]|[\s\"',+])+"
 
 
@@ -49,7 +50,7 @@ _FORMS: Final = (
     _form(
         "key of Weights & Biases",
         "WANDB_API_KEY wandb",
-        rb"(?:WANDB_API_KEY\W{1,5}|wandb(?:\.login\(|\s+login\s)[^\n]{0,20}?\b)[0-9a-f]{40}\b",
+        rb"(?:WANDB_API_KEY\W{1,8}|wandb(?:\.login\(|\s+login\s)[^\n]{0,20}?\b)[0-9a-f]{40}\b",
     ),
     _form("token of Slack", "xoxa- xoxb- xoxp- xoxr- xoxs-", rb"\bxox[abprs]-[0-9A-Za-z]{8,}-[0-9A-Za-z-]{12,}"),
     _form("key of Google", "AIza", rb"\bAIza[0-9A-Za-z_-]{35}(?![\w-])"),

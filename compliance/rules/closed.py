@@ -26,7 +26,6 @@ MARKS = (("dataset_variant", FULL), ("run_resumed", None))
 """Records, key and value, that this suite writes; no published log has the keys."""
 WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/train_command.py")
 """The files of this suite that write records, as their metadata name them."""
-WRITTEN = ("init_start", "run_start", "epoch_start")
 MOST_KEYS = 8
 VERSION_NAME = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\D.{0,40})?")
 
@@ -190,10 +189,10 @@ def _mark(log: Log, case: Case) -> tuple[str, int]:
     for key, value in MARKS:
         if key in log.records and log.value(key) == value:
             return f"{key} is logged", log.records[key][0].line
-    for key in WRITTEN:
-        record = log.first(key)
-        if record is not None and record.meta("file") in WRITERS:
-            return f"{key} was written by {record.meta('file')}", record.line
+    for key, records in log.records.items():
+        file = records[0].meta("file")
+        if file in WRITERS:
+            return f"{key} was written by {file}", records[0].line
     for record in log[PROVENANCE]:
         value = record.value
         if isinstance(value, dict) and (_is_ours(value) or {"source_sha256", "config"} <= value.keys()):

@@ -34,6 +34,7 @@ SECRETS = {
     "key of Weights & Biases": [
         "export WANDB_API_KEY=" + made(40, "0123456789abcdef"),
         f"wandb login {made(40, '0123456789abcdef')}",
+        f"os.environ['WANDB_API_KEY'] = '{made(40, '0123456789abcdef')}'",
         f"wandb.login(key='{made(40, '0123456789abcdef')}')",
     ],
     "token of Slack": [f"xoxb-{made(12, string.digits)}-{made(24)}"],
@@ -49,7 +50,9 @@ def test_a_secret_is_found_and_not_repeated(kind, text):
     assert found[0].line == 3 and len(found[0].text) == 5
 
 
+JWT_IO = "eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
 NONE = [
+    f"token = 'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.{JWT_IO}.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c'",
     f'if "{BEGIN} RSA PRIVATE KEY-----" in text:\n    raise ValueError("a private key")\n',
     f"{BEGIN} PUBLIC KEY-----\n{BASE64}",
     f"{BEGIN} CERTIFICATE-----\n{BASE64}",

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from checker import ROOT, extract
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from compliance.engine import Options, check_paths
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.report import Report

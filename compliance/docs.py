@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-import compliance.rules  # noqa: F401  (registers the rules)
+import compliance.rules.of_results  # noqa: F401  (registers the rules)
 from common.reference import OPEN_SETTINGS, Reference
 from compliance.benchmarks import MINIS, REFERENCES
 from compliance.explain import bad_findings, divisions_text, sentence

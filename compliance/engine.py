@@ -52,6 +52,8 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         report.ignored += run.ignored
     report.sets = [results for results, _ in opened.sets if not results.loose or _is_one_result(results, report)]
     report.packages = opened.packages
+    if report.sets or report.packages or len(report.runs) != 1 or options.waivers or options.against:
+        import compliance.rules.of_results  # noqa: F401  (a single log does not pay for these rules)
     _judge(report, _copies(report, opened, options), options)
     return report
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import compliance.rules  # noqa: F401  (registers the rules)
+import compliance.rules.of_logs  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
 from common.tree import NAMED, Tree
 from compliance.apply import apply_each

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths

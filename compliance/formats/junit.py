@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
 from compliance.families import prefix
 from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
 from compliance.formats.style import Style

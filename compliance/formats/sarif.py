@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
 from common.version import VERSION
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.style import Style

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 ERROR: Final = "error"
@@ -16,6 +16,8 @@ INCOMPLETE: Final = "INCOMPLETE"
 FAIL: Final = "FAIL"
 PASSING: Final = (PASS, WARN)
 """The verdicts that a result may be submitted with."""
+SHOWN: Final = 20
+"""Findings of one kind about a package that are shown one by one."""
 
 
 class Finding(NamedTuple):
@@ -44,3 +46,11 @@ def worst(findings: Iterable[Finding]) -> str:
     if (ERROR, True) in found:
         return INCOMPLETE
     return WARN if any(severity == WARNING for severity, _ in found) else PASS
+
+
+def few(found: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the first findings, and a count of the others."""
+    kept = list(found)
+    yield from kept[:SHOWN]
+    if len(kept) > SHOWN:
+        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")

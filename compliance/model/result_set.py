@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -176,3 +178,9 @@ class Copies:
     first: ResultSet
     second: ResultSet
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+def names_of(runs: Sequence[Run]) -> str:
+    """Return the file names of runs, the first four of many."""
+    names = [os.path.basename(run.path) for run in runs]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -13,10 +13,9 @@ from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.rate import samples_per_second
 from compliance.model.finding import NOTE, Finding
-from compliance.model.result_set import ResultSet
+from compliance.model.result_set import ResultSet, names_of
 from compliance.published_rates import PUBLISHED
 from compliance.rule import STRICT, Case, LogRule, SetRule
-from compliance.rules.runs import names_of
 
 SPEED = "bench/published_rates.py"
 FASTER_THAN_PUBLISHED: Final = 10

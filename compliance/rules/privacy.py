@@ -11,13 +11,11 @@ from collections.abc import Iterator
 
 from compliance.logs.log import Log
 from compliance.logs.personal_data import KINDS, Mention, Watch
-from compliance.logs.secrets import secrets
-from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding
+from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
 from compliance.model.layout import RESULTS
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, PackageEntry
 from compliance.rule import STRICT, Case, LogRule, PackageRule
-from compliance.rules.repository import few
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"
@@ -170,6 +168,8 @@ def _is_small_text(entry: PackageEntry) -> bool:
 
 
 def _mentions(entry: PackageEntry, package: Package) -> list[Mention]:
+    from compliance.logs.secrets import secrets  # its patterns take time to compile: only packages pay for them
+
     mentions: list[Mention] = []
     text = package.tree.begin(package.path(entry), LARGEST_TEXT)
     if b"\0" not in text[:1024]:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.finding import ERROR, WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
@@ -15,7 +15,6 @@ from compliance.rule import STRICT, PackageRule
 
 REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
 NO_OFFICIAL_CHECK = "no official tool checks this"
-SHOWN = 20
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
@@ -30,14 +29,6 @@ KINDS = {
     "copy": "a copy made by an editor or merge tool",
     "log": "an empty log",
 }
-
-
-def few(found: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the first findings, and a count of the others."""
-    kept = list(found)
-    yield from kept[:SHOWN]
-    if len(kept) > SHOWN:
-        yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")
 
 
 class RepositoryNames(PackageRule):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import STRONG, WEAK, result_name
-from compliance.model.result_set import ResultSet
+from compliance.model.result_set import ResultSet, names_of
 from compliance.rule import STRICT, SetRule
 
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
@@ -158,9 +158,3 @@ class PrunedComply(SetRule):
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
             yield self.found(failing[0].path, 0, message, "compliant logs")
-
-
-def names_of(runs: Sequence[Run]) -> str:
-    """Return the file names of runs, the first four of many."""
-    names = [os.path.basename(run.path) for run in runs]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

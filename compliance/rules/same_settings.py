@@ -9,9 +9,9 @@ from typing import Any, Final
 from common.values import identity, is_stated, plain
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, FAIL, WARNING, Finding
-from compliance.model.result_set import ResultSet
+from compliance.model.result_set import ResultSet, names_of
 from compliance.rule import STRICT, SetRule, show
-from compliance.rules.runs import RESULTS, names_of
+from compliance.rules.runs import RESULTS
 
 BATCH_SIZE: Final = "global_batch_size"
 

@@ -11,9 +11,8 @@ from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.layout import WEAK
 from compliance.model.parameters import SEED_BYPASS
-from compliance.model.result_set import ResultSet
+from compliance.model.result_set import ResultSet, names_of
 from compliance.rule import SetRule, show
-from compliance.rules.runs import names_of
 from compliance.rules.settings import seed_of, seed_problem
 
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"

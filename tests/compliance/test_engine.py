@@ -3,6 +3,7 @@
 import pytest
 
 import compliance
+import compliance.rules.of_results
 from compliance import parallel
 from compliance.engine import Options, check_paths
 from compliance.rule import RULES, Case

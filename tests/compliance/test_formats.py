@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest

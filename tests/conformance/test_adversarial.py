@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from compliance.engine import Options, check_paths
 from compliance.rule import RULES
 from compliance.samples.package import SamplePackage

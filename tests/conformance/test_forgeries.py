@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from compliance.rule import RULES
 from tests.conformance.forgeries.families import AGAINST, FAMILIES, OF_RUNS, UNSEEN_NAMES, forge, forge_copy, stock
 from tests.conformance.forgeries.trees import of_another_tree

@@ -1,5 +1,7 @@
 """Every rule proves itself on its own examples."""
 
+from pathlib import Path
+
 import pytest
 
 from common.reference import ROUNDS
@@ -9,6 +11,7 @@ from compliance.examine import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.model.finding import SEVERITIES
 from compliance.rule import PROFILES, RULES, LogRule, Rule
+from compliance.rules import of_logs, of_results
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -91,3 +94,11 @@ def test_a_valid_package_passes(variant, profile, tmp_path):
     report = check_paths([package.write(tmp_path / "Example")], Options(profile=profile, round=package.round))
     assert [finding for finding in report.findings if finding.severity in ("error", "warning")] == []
     assert report.verdict == "PASS" and report.sets[0].score.minutes > 10
+
+
+def test_every_module_of_rules_is_imported_by_those_that_register_them():
+    folder = Path(of_logs.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "of_logs", "of_results"}
+    assert {*of_logs.__all__, *of_results.__all__} - {"of_logs"} == modules
+    about_logs = {rule.__module__ for rule in RULES.values() if issubclass(rule, LogRule)}
+    assert about_logs == {f"compliance.rules.{name}" for name in of_logs.__all__}

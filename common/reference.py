@@ -163,6 +163,7 @@ COMMON_SETTINGS: Final = (
         for key in ("gradient_accumulation_steps", "gradient_accumulation_frequency")
         for official, rounds in ((None, ROUNDS[:1]), (ABOVE_ZERO, since("1.0")))
     ),
+    Setting("number_of_parameters", COUNT, None, required=False),
     Setting("number_of_nodes", COUNT, ABOVE_ZERO, rounds=since("1.0")),
     Setting(
         "accelerators_per_node",

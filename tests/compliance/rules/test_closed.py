@@ -104,6 +104,18 @@ def test_a_package_that_names_the_suite_has_its_records_in_every_log(tmp_path: P
     assert rules_of(named, tmp_path / "whole") == set()
 
 
+def test_a_run_without_the_records_of_its_siblings_is_found(tmp_path: Path) -> None:
+    package = SamplePackage().code()
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.by_suite())
+    assert not check_paths([package.write(tmp_path / "whole")], Options()).findings
+    package.edit(3, lambda log: log.drop("provenance").drop("number_of_parameters").drop("dataset_variant"))
+    findings = check_paths([package.write(tmp_path / "without")], Options()).findings
+    assert [(found.rule, found.severity, found.key) for found in findings] == [
+        ("RUN17", "error", "number_of_parameters")
+    ]
+
+
 def test_no_provenance_makes_a_rule_fail() -> None:
     rng = random.Random(7)
     deep: Any = 1

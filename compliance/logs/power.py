@@ -115,7 +115,7 @@ class PowerLog:
 
 
 def shared_readings(one: PowerLog, other: PowerLog) -> bool:
-    """Tell whether one file has readings of the other, at whatever times: more than varying measurements share."""
+    """Tell whether one file has readings of the other, whatever their times: more than varying measurements share."""
     return len(set(one.sketch) & set(other.sketch)) >= min(SHARED, len(one.sketch), len(other.sketch))
 
 

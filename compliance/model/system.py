@@ -125,7 +125,9 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
         description.problem, description.line = f"is not valid JSON: {error.msg}", error.lineno
     except RefusedFileError as error:
         description.problem = error.reason
-    except (OSError, ValueError, RecursionError) as error:
+    except RecursionError:
+        description.problem = "is nested too deeply"
+    except (OSError, ValueError) as error:
         description.problem = str(error)
     return description
 

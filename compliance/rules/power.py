@@ -144,7 +144,7 @@ class AllNodesMeasured(SetRule):
         for copies in results.copies:
             for one, other in copies.pairs if copies.kind == COPIED_POWER else ():
                 owner = next(run for run in results.runs if run.power and other in run.power.nodes)
-                message = f"the readings of {_run_and_file(one.path)}, at whatever times"
+                message = f"the readings are those of {_run_and_file(one.path)}, whatever their times"
                 yield self.found(other.path, 0, message, "its own measurement", severity=_severity([owner]))
 
 

@@ -45,7 +45,7 @@ with atheris.instrument_imports(include=["common", "compliance"]):
 HEADER_BYTES = 2
 """Bytes in front of a log that choose how it is checked; the rest is the log."""
 THOROUGH = 64
-MAX_LOG_BYTES = 1 << 15
+MAX_LOG_BYTES = 1 << 13
 SEEDS = 200
 
 

@@ -42,7 +42,7 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str) -> Com
     """
     rows = {row.key: row for row in reference.closed if round_ in row.rounds}
     known = {row.key for row in reference.closed}
-    values = flattened(config, known)
+    values = _flattened(config, known)
     refused = [Departure(row, values[key]) for key, row in rows.items() if key in values]
     return Comparison(
         [departure for departure in refused if not departure.row.allowed.allows(departure.value)],
@@ -51,7 +51,7 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str) -> Com
     )
 
 
-def flattened(config: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+def _flattened(config: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     """Return the values of a configuration by dotted key; only sections that have known keys are opened."""
     sections = {key[:at] for key in known for at, letter in enumerate(key) if letter == "."}
     found: dict[str, Any] = {}

@@ -23,9 +23,6 @@ from compliance.model.waivers import Waiver, waiver_name
 from compliance.options import Options
 from compliance.rule import STRICT
 
-SMALL_BYTES = 64 << 10
-"""Read of scaling.json and of parameter files."""
-
 OpenedSet = tuple[ResultSet, SetPlace]
 
 

@@ -33,7 +33,7 @@ from compliance.formats.words import (
     set_name,
     shown_path,
 )
-from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING
+from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
 from compliance.rule import RULES
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ def _paint(text: str, color: str, style: Style) -> str:
 
 def _named(places: list[str], style: Style) -> str:
     """Return all places, or the first few and a count of the others."""
-    if style.verbose or len(places) <= FEW:
-        return ", ".join(places)
-    return f"{', '.join(places[:FEW])} and {len(places) - FEW} more"
+    return listed(places, len(places) if style.verbose else FEW)
 
 
 def _rounds(report: Report, style: Style) -> list[str]:

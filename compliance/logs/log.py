@@ -11,8 +11,8 @@ import io
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -131,7 +131,7 @@ class Log:
         return self._events
 
     def numbered(self, key: str, field: str = "epoch_num") -> list[tuple[float, Record]]:
-        """Yield (number, record) for each record of a key with a finite number in that metadata field."""
+        """Return (number, record) of each record of a key with a finite number in that metadata field."""
         found = self._numbered.get((key, field))
         if found is None:
             found = self._numbered[key, field] = _numbered(self[key], field)
@@ -238,8 +238,7 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
-        order = log.record_count
-        others = set()
+        order, others = log.record_count, set()
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -396,25 +395,22 @@ def read_log(path: str, tree: Tree = NAMED) -> Log:
 def read_with(reader: LogReader, tree: Tree) -> Log:
     """Feed the reader with its file and return its log, as `read_log` does."""
     path = reader.log.path
+    return _read(reader, lambda: nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path))
+
+
+def parse_log(data: bytes, path: str = "<bytes>") -> Log:
+    """Return the log of these bytes, as of a file with these contents."""
+    return _read(LogReader(path), lambda: io.BytesIO(data))
+
+
+def _read(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> Log:
     try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path) as stream:
+        with opened() as stream:
             _feed_all(reader, stream)
     except InflateError as error:
         reader.log.problem("compressed", 0, str(error))
     except (OSError, EOFError, zlib.error) as error:
         reader.log.problem("unreadable", 0, getattr(error, "strerror", None) or str(error))
-    return reader.close()
-
-
-def parse_log(data: bytes, path: str = "<bytes>") -> Log:
-    """Return the log of these bytes, as of a file with these contents."""
-    reader = LogReader(path)
-    try:
-        _feed_all(reader, io.BytesIO(data))
-    except InflateError as error:
-        reader.log.problem("compressed", 0, str(error))
-    except (EOFError, zlib.error) as error:
-        reader.log.problem("unreadable", 0, str(error))
     return reader.close()
 
 

@@ -64,8 +64,7 @@ class RunDetails:
     @property
     def from_suite(self) -> bool:
         """Whether a program of this suite wrote the log."""
-        versions = self.provenance.get("versions")
-        return isinstance(versions, dict) and DISTRIBUTION in versions
+        return names_suite(self.provenance)
 
     @property
     def source_sha256(self) -> str | None:
@@ -265,6 +264,12 @@ def benchmark_of(log: Log) -> str | None:
 def variant_of(log: Log) -> str:
     """Return which problem the log is about: the mini one if any of its records says so."""
     return MINI if any(record.value == MINI for record in log["dataset_variant"]) else FULL
+
+
+def names_suite(provenance: Mapping[str, Any]) -> bool:
+    """Tell whether a provenance states a version of this suite."""
+    versions = provenance.get("versions")
+    return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
 def text_of(value: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 ERROR: Final = "error"
@@ -18,6 +18,8 @@ PASSING: Final = (PASS, WARN)
 """The verdicts that a result may be submitted with."""
 SHOWN: Final = 20
 """Findings of one kind about a package that are shown one by one."""
+LISTED: Final = 5
+"""Names that a message lists."""
 
 
 class Finding(NamedTuple):
@@ -54,3 +56,9 @@ def few(found: Iterator[Finding]) -> Iterator[Finding]:
     yield from kept[:SHOWN]
     if len(kept) > SHOWN:
         yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")
+
+
+def listed(names: Sequence[object], most: int = LISTED) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from common.reference import FULL, MINI, Reference
 from common.values import identity, is_stated, plain
 from compliance.logs.run import Run
-from compliance.model.finding import Finding, worst
+from compliance.model.finding import Finding, listed, worst
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.parameters import Bypass
 from compliance.model.scaling import Scaling
@@ -182,5 +182,4 @@ class Copies:
 
 def names_of(runs: Sequence[Run]) -> str:
     """Return the file names of runs, the first four of many."""
-    names = [os.path.basename(run.path) for run in runs]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return listed([os.path.basename(run.path) for run in runs], 4)

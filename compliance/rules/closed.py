@@ -13,8 +13,8 @@ from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import variant_of
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.logs.run import names_suite, variant_of
+from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.rule import STRICT, Case, LogRule, show
 
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
@@ -27,6 +27,7 @@ MARKS = (("dataset_variant", FULL), ("run_resumed", None))
 WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/train_command.py")
 """The files of this suite that write records, as their metadata name them."""
 MOST_KEYS = 8
+LONGEST_KEY = 60
 VERSION_NAME = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\D.{0,40})?")
 
 
@@ -173,15 +174,10 @@ class NetworkSize(LogRule):
 
 def configuration(provenance: Any) -> Mapping[str, Any] | None:
     """Return the configuration in a provenance of this suite; None if it is not of this suite, or has none."""
-    if not isinstance(provenance, dict) or not _is_ours(provenance):
+    if not isinstance(provenance, dict) or not names_suite(provenance):
         return None
     config = provenance.get("config")
     return config if isinstance(config, dict) else None
-
-
-def _is_ours(provenance: dict[str, Any]) -> bool:
-    versions = provenance.get("versions")
-    return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
 def _mark(log: Log, case: Case) -> tuple[str, int]:
@@ -195,7 +191,7 @@ def _mark(log: Log, case: Case) -> tuple[str, int]:
             return f"{key} was written by {file}", records[0].line
     for record in log[PROVENANCE]:
         value = record.value
-        if isinstance(value, dict) and (_is_ours(value) or {"source_sha256", "config"} <= value.keys()):
+        if isinstance(value, dict) and (names_suite(value) or {"source_sha256", "config"} <= value.keys()):
             return "there is a provenance", record.line
     return ("the package has the code of this suite as its implementation", 0) if case.suite_code else ("", 0)
 
@@ -204,7 +200,7 @@ def _problem(provenance: Any) -> str:
     """Return what is wrong with the form of a provenance, "" if nothing is."""
     if not isinstance(provenance, dict):
         return f"is {show(provenance)}"
-    if not _is_ours(provenance):
+    if not names_suite(provenance):
         return f"lacks the version of {DISTRIBUTION}"
     version, digest = provenance["versions"][DISTRIBUTION], provenance.get("source_sha256")
     if version is not None and not (isinstance(version, str) and VERSION_NAME.fullmatch(version)):
@@ -242,7 +238,5 @@ def _agree(logged: Any, stated: Any) -> bool:
 
 
 def _listed(keys: Iterable[str]) -> str:
-    """Return the first keys as text, and how many more there are."""
-    names = [key if len(key) <= MOST_KEYS * 8 else f"{key[:60]}…" for key in keys]
-    rest = len(names) - MOST_KEYS
-    return ", ".join(names[:MOST_KEYS]) + (f" and {rest} more" if rest > 0 else "")
+    """Return the first keys, long ones cut, and how many more there are."""
+    return listed([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)

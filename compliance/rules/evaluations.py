@@ -288,7 +288,7 @@ def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_C
     amounts: dict[Any, Record] = {}
     last: Record | None = None
     for record in course.repeated[number]:
-        step, value = _comparable(record.meta("step_num")), _comparable(record.value)
+        step, value = _exact(record.meta("step_num")), _exact(record.value)
         if (step, value) in seen:
             continue
         seen.add((step, value))
@@ -314,7 +314,8 @@ def _last_of_each(starts: list[Record], stops: list[Record]) -> list[Record]:
     return [stop for before, place, stop in zip([-1, *places], places, stops, strict=False) if place != before]
 
 
-def _comparable(value: Any) -> Any:
+def _exact(value: Any) -> Any:
+    """Return what only equal values share, to the last bit: results that differ there are two results."""
     return value if is_number(value) or value is None else repr(value)
 
 

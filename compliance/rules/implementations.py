@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from common.tree import Tree
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, PackageEntry
@@ -162,8 +162,8 @@ class Reproducible(PackageRule):
     def _elsewhere(self, code: Code, benchmark: str, system: str) -> Finding:
         folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
         if names := code.instructed(benchmark):
-            listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            message = f"the instructions for running {benchmark} on {system} are only in {IMPLEMENTATIONS}/: {listed}"
+            where = f"{IMPLEMENTATIONS}/: {listed(names, 3)}"
+            message = f"the instructions for running {benchmark} on {system} are only in {where}"
             return self.found(folder, 0, message, expected, severity=NOTE)
         return self.found(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
 

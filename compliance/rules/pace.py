@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from compliance.logs.course import Course, steps
@@ -47,7 +47,9 @@ class EpochTakesTime(LogRule):
         slow, times = course.usual_ms, course.training_ms
         if len(times) < FEWEST or min(times.values()) >= SHORTEST_SHARE * slow or course.untrained:
             return  # the usual case, or ORD16 says so
-        short = [number for number in times if times[number] < SHORTEST_SHARE * slow * _part(course, number)]
+        suspects = [number for number, time_ms in times.items() if time_ms < SHORTEST_SHARE * slow]
+        parts = _parts(course, suspects)
+        short = [number for number in suspects if times[number] < SHORTEST_SHARE * slow * parts[number]]
         if short:
             number = min(short, key=lambda one: course.started[one].order)
             start = course.started[number]
@@ -59,11 +61,14 @@ class EpochTakesTime(LogRule):
             yield self.found(log.path, end.line, message, expected, end.key)
 
 
-def _part(course: Course, number: float) -> float:
-    """Return which part of an epoch was trained before its first evaluation or its end: all of it without step_num."""
+def _parts(course: Course, numbers: Iterable[float]) -> dict[float, float]:
+    """Return which part of each epoch was trained before its first evaluation or its end; without step_num, all."""
     starts, stops, results = steps(course.epochs), steps(course.epoch_stops), steps(reversed(course.results))
     whole = sorted(stops[one] - starts[one] for one in starts if one in stops)
-    end = results.get(number, stops.get(number))
-    if not whole or end is None or number not in starts or (usual := whole[len(whole) // 2]) <= 0:
-        return 1.0
-    return max(0.0, min(1.0, (end - starts[number]) / usual))
+    usual = whole[len(whole) // 2] if whole else 0
+    parts = dict.fromkeys(numbers, 1.0)
+    for number in parts:
+        end = results.get(number, stops.get(number))
+        if usual > 0 and end is not None and number in starts:
+            parts[number] = max(0.0, min(1.0, (end - starts[number]) / usual))
+    return parts

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.values import is_integer
 from compliance.logs.run import Run
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
@@ -19,7 +19,6 @@ from compliance.rule import STRICT, SetRule, SubmissionsRule, show
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"
 UNREAD = "the official package checker does not read the power files"
-SHOWN = 5
 
 
 class EveryRunMeasured(SetRule):
@@ -49,7 +48,7 @@ class EveryRunMeasured(SetRule):
             missing = [run for run in results.runs if result_name(run.path) not in results.power]
             severity, names = _severity(missing), [result_name(run.path) for run in missing]
         if names:
-            message = f"power is missing for {len(names)} of {len(results.runs)} runs: {_listed(names)}"
+            message = f"power is missing for {len(names)} of {len(results.runs)} runs: {listed(names)}"
             yield self.found(folder, 0, message, expected, severity=severity)
         if results.strict:
             yield from self._unexpected_folders(results, results.power)
@@ -62,7 +61,7 @@ class EveryRunMeasured(SetRule):
                 yield self.found(place.folder, 0, message, "a run for each folder", severity=WARNING)
             elif place.others:
                 names = [os.path.basename(path) for path in place.others]
-                message = f"file names: unexpected {_listed(names)}"
+                message = f"file names: unexpected {listed(names)}"
                 yield self.found(place.folder, 0, message, "node_<i>.txt and sw_<i>.txt", severity=WARNING)
 
 
@@ -103,7 +102,7 @@ class PowerNumbers(SetRule):
             files, severity = _files(place, kind), _severity([run])
             numbers = sorted(map(power_number, files))
             if numbers != list(range(len(files))):
-                message = f"the {kind} files are numbered {_listed(list(map(str, numbers)))}"
+                message = f"the {kind} files are numbered {listed(numbers)}"
                 yield self.found(place.folder, 0, message, f"0 to {len(files) - 1}, each once", severity=severity)
             usual = counts.most_common(1)[0][0]
             if len(files) != usual:
@@ -237,10 +236,6 @@ def _severity(runs: list[Run]) -> str:
 
 def _files(place: PowerPlace, kind: str) -> list[str]:
     return place.nodes if kind == "node" else place.switches
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _moved(package: Any, old: str, new: str) -> Any:

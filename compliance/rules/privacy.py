@@ -95,11 +95,11 @@ class NoPersonalDataInFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        texts, left_out = _texts(package)
+        _, left_out = _texts(package)
         if left_out:
             reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
             yield self.found(package.root, 0, reason, severity=SKIPPED)
-        yield from few(self._mentioned(_searched(package, texts)))
+        yield from few(self._mentioned(_searched(package)))
 
     def _mentioned(self, mentions: dict[str, list[Mention]]) -> Iterator[Finding]:
         for path, found in mentions.items():
@@ -129,7 +129,7 @@ class NoSecretsInFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._mentioned(_searched(package, _texts(package)[0])))
+        yield from few(self._mentioned(_searched(package)))
 
     def _mentioned(self, mentions: dict[str, list[Mention]]) -> Iterator[Finding]:
         for path, found in mentions.items():
@@ -150,10 +150,10 @@ def _texts(package: Package) -> tuple[list[PackageEntry], int]:
     return texts, 0
 
 
-def _searched(package: Package, texts: list[PackageEntry]) -> dict[str, list[Mention]]:
+def _searched(package: Package) -> dict[str, list[Mention]]:
     """Return personal data and secrets in the texts, which are read once."""
     if package.mentions is None:
-        found = {package.path(entry): _mentions(entry, package) for entry in texts}
+        found = {package.path(entry): _mentions(entry, package) for entry in _texts(package)[0]}
         package.mentions = {path: mentions for path, mentions in found.items() if mentions}
     return package.mentions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -88,7 +87,7 @@ class FailingRuns(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         yield from self._crashing(results)
         failing = results.failing
-        names = ", ".join(os.path.basename(run.path) for run in failing[:5]) + (" …" if len(failing) > 5 else "")
+        names = names_of(failing)
         if results.loose:
             return
         if len(failing) > 1:

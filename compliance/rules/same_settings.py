@@ -118,9 +118,10 @@ def _groups(runs: Iterable[Run], identify: Callable[[Run], Hashable]) -> list[li
 
 def _officially_different(runs: list[Run]) -> list[list[Run]]:
     """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
-    sizes = [run.official.batch_size for run in runs if run.official is not None]
-    differing = [run for run, size in zip(runs, sizes, strict=False) if size != sizes[0]]
-    return [group for group in ([run for run in runs if run not in differing], differing) if group]
+    read = [(run, run.official.batch_size) for run in runs if run.official is not None]
+    same = [run for run, size in read if size == read[0][1]]
+    others = [run for run, size in read if size != read[0][1]]
+    return [group for group in (same, others) if group]
 
 
 def _listed(groups: Iterable[list[Run]], value: Callable[[Run], Any]) -> str:

@@ -11,9 +11,10 @@ from tqdm import tqdm
 
 from common.files import whole_file
 from compliance.logs.secrets import secrets
+from compliance.model.finding import listed
 from submission.assemble import provenance
 from submission.assemble.implementation import PackageFile
-from submission.assemble.input_logs import AssemblyError, files_below, listed
+from submission.assemble.input_logs import AssemblyError, files_below
 from submission.assemble.packing import Assembly, Packing
 
 

@@ -15,8 +15,9 @@ from common.reference import MINI
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.logs.run import PER_RUN
+from compliance.model.finding import listed
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES
-from submission.assemble.input_logs import AssemblyError, files_below, listed
+from submission.assemble.input_logs import AssemblyError, files_below
 
 SHARED: Final = "common"
 SETUP_FILES: Final = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg")

@@ -15,14 +15,13 @@ from tqdm import tqdm
 from common.command import UsageError
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
+from compliance.logs.inflate import GZIP
 from compliance.logs.personal_data import personal
 from compliance.logs.run import Run, parse_run
+from compliance.model.finding import listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, natural
 from compliance.rule import show
 
-GZIP: Final = b"\x1f\x8b"
-LISTED: Final = 5
-"""Paths that a message names; further ones are counted."""
 UNICODE_ESCAPE_BYTES: Final = 5
 """Length of `u00e9`, without the backslash."""
 
@@ -134,16 +133,10 @@ def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
         _check_one(f"platforms (submission_platform) for {benchmark}", found)
 
 
-def listed(paths: Sequence[object]) -> str:
-    """Return the first paths, or other things, and the number of further ones."""
-    more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
-    return ", ".join(map(str, paths[:LISTED])) + more
-
-
 def _check_one(what: str, first: Mapping[str | None, Path]) -> None:
     if len(first) > 1:
-        listed_values = "; ".join(f"{show(value)} in {path}" for value, path in list(first.items())[:LISTED])
-        raise AssemblyError(f"several {what}: {listed_values}. Assemble each one separately")
+        found = listed([f"{show(value)} in {path}" for value, path in first.items()])
+        raise AssemblyError(f"several {what}: {found}. Assemble each one separately")
 
 
 def _find(paths: Sequence[Path]) -> Iterator[Path]:

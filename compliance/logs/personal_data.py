@@ -32,7 +32,11 @@ _LOCAL: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _LONGEST_LOCAL: Final = 64
 _STRETCH: Final = 4 << 10
 _ESCAPE: Final = re.compile(rb"u[0-9A-Fa-f]{4}|[nrtbf]")
-_NOBODYS_MAIL: Final = re.compile(rb"(?i:no-?reply|do-?not-?reply|git)@|[^@]*@(?:[^@]*\.)?no-?reply\.")
+_NOBODYS_MAIL: Final = re.compile(
+    rb"(?i:no-?reply|do-?not-?reply|git|ci|root|admin|info|support|contact|help|security|legal|press|ipo|mlperf)@"
+    rb"|[^@]*@(?:[^@]*\.)?no-?reply\."
+)
+"""Addresses of machines and of roles."""
 
 _NOBODYS_HOME: Final = (
     rb"users?|user_?name|your_name|name|you|someone|nobody|guest|root|admin|administrator|default|public|shared?|all|"

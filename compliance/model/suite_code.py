@@ -31,6 +31,11 @@ class SuiteCode:
         return bool(made_by) and all(self._is_suite(benchmark, name) for name in made_by)
 
     def _is_suite(self, benchmark: str, name: str) -> bool:
-        folder = (benchmark, IMPLEMENTATIONS, name)
-        files = {(*folder, "common", "provenance.py"), (*folder, benchmark, "train.py")}
-        return name == DISTRIBUTION or files <= self._paths
+        ends = {path[-2:] for path in self._paths if path[:3] == (benchmark, IMPLEMENTATIONS, name)}
+        named = _letters(name) == _letters(DISTRIBUTION)
+        return named or {("common", "provenance.py"), (benchmark, "train.py")} <= ends
+
+
+def _letters(name: str) -> str:
+    """Return the letters and digits of a name in lower case: spelled with hyphens or not, it is the same."""
+    return "".join(filter(str.isalnum, name.lower()))

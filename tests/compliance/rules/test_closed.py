@@ -97,6 +97,11 @@ def test_a_package_that_names_the_suite_has_its_records_in_every_log(tmp_path: P
     assert rules_of(files, tmp_path / "half") == set()
     files.replace("benchmarks/cosmoflow/implementations/torch/cosmoflow/train.py", b"x")
     assert rules_of(files, tmp_path / "files") == {"SET12"}
+    spelled = SamplePackage().code(DISTRIBUTION.upper().replace("-", "_"))
+    assert rules_of(spelled, tmp_path / "spelled") == {"SET12"}
+    deeper = SamplePackage().code().replace("benchmarks/cosmoflow/implementations/torch/src/common/provenance.py", b"x")
+    deeper.replace("benchmarks/cosmoflow/implementations/torch/src/cosmoflow/train.py", b"x")
+    assert rules_of(deeper, tmp_path / "deeper") == {"SET12"}
     alone = SamplePackage().replace(f"{CODE}/train.py", b"x")
     assert rules_of(alone, tmp_path / "alone") == {"SET12"}
     for number in range(1, 11):

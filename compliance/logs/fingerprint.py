@@ -27,28 +27,35 @@ class Fingerprint:
     """What two logs of one run have in common.
 
     times: hash of the times of all structural records; events: how many there are. lengths: of the intervals
-    from one structural record to the next, in ms, without the shortest ones. values: the results of
-    evaluations with decimals, bit by bit.
+    from one structural record to the next, in ms, without the shortest ones. periods: from one start of an epoch
+    to the next, which stay when other records go. values: the results of evaluations with decimals, bit by bit.
     """
 
     times: int
     events: int
     lengths: array[float]
+    periods: array[float]
     values: array[float]
 
 
-NO_FINGERPRINT: Final = Fingerprint(0, 0, array("d"), array("d"))
+NO_FINGERPRINT: Final = Fingerprint(0, 0, array("d"), array("d"), array("d"))
 
 
 def fingerprint(log: Log) -> Fingerprint:
     """Return the fingerprint of the run that the log is about; never raises on damaged logs."""
     # Python hashes each NaN differently.
     times = [time_ms if (time_ms := record.time_ms) == time_ms else 0 for record in log.events]
-    lengths = [length for length in map(sub, times[1:], times) if SHORTEST_MS <= length < LONGEST_MS]
+    lengths = _lengths(times)
+    periods = array("d", _lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
     found = [key for key in RESULTS if log[key]]
     records = log[found[0]] if len(found) == 1 else sorted((r for key in found for r in log[key]), key=FILE_ORDER)
     values = array("d", [record.value for record in records if type(record.value) is float])
-    return Fingerprint(hash(tuple(times)), len(times), _without_short(lengths[:LENGTHS_KEPT]), values)
+    return Fingerprint(hash(tuple(times)), len(times), _without_short(lengths[:LENGTHS_KEPT]), periods, values)
+
+
+def _lengths(times: list[float]) -> list[float]:
+    """Return the intervals between times."""
+    return [length for length in map(sub, times[1:], times) if SHORTEST_MS <= length < LONGEST_MS]
 
 
 def _without_short(lengths: list[float]) -> array[float]:

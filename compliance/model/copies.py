@@ -16,7 +16,7 @@ from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
 
 BUCKET: Final = 16
 """Items that are remembered for a key: a key that more of them share says little."""
-COMPARED: Final = 8
+COMPARED: Final = 4
 """Items that an item is compared with: those that share most keys with it."""
 
 
@@ -107,9 +107,8 @@ class Groups:
                 shared += [first, *further]
                 if len(further) < BUCKET:
                     further.append(number)
-        for key in near:
-            if key in self._first:
-                shared += [self._first[key], *self._further.get(key, ())]
+        for key in filter(self._first.__contains__, near):
+            shared += [self._first[key], *self._further.get(key, ())]
         return Counter(shared).most_common(COMPARED) if shared else []
 
     def found(self) -> list[list[Owned]]:

@@ -3,7 +3,7 @@
 Evidence is counted in bits: how improbable it is that two different runs agree as well. How often intervals agree by
 chance is taken from the runs themselves, from intervals at other places of the same runs; logs with whole seconds or
 constant intervals therefore prove nothing. Measured on 18,052 pairs of published runs of one result: within 1.1 ms or
-10 ms no pair reaches 12 bits, within 60 ms with most intervals none reaches 10. A shifted or scaled copy of a
+10 ms no pair reaches 12 bits, within 60 ms none reaches 17 with most intervals. A shifted or scaled copy of a
 published run has at least 46.
 """
 
@@ -13,45 +13,64 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise, product
 from math import log2
-from operator import eq, sub
+from operator import sub
 from typing import Final
 
 from compliance.logs.fingerprint import LENGTHS_KEPT, Fingerprint
 
 EXACT_MS: Final = 1.1  # the ends of a scaled interval are rounded to whole milliseconds
-LEVELS: Final = ((EXACT_MS, 0.25, 16.0), (10.0, 0.5, 25.0), (25.0, 0.6, 28.0), (60.0, 0.8, 30.0))
+LEVELS: Final = ((EXACT_MS, 0.25, 24.0), (10.0, 0.5, 32.0), (25.0, 0.6, 40.0), (60.0, 0.8, 40.0))
 """Tolerance in ms, the smallest share of the intervals that agree within it, and the evidence that it takes."""
-SAME_VALUES: Final = (0.5, 64.0)
+LEVELS_OF_PERIODS: Final = LEVELS[:2]
+"""Epochs of different runs may be alike within more, where some of them do more than others."""
+SOME: Final = 12
+"""Intervals of which a quarter agrees roughly where many agree."""
+SAME_VALUES: Final = (0.5, 40.0)
 """The smallest share of equal results, and the evidence that it takes."""
+SAME_VALUE: Final = 2e-5
+"""By which part of itself a result may differ, so that rounding hides no copy."""
+BITS_OF_A_VALUE: Final = 16.0  # so that three values are needed
+DOUBT_BITS: Final = 2.0  # of a value: results of runs may be closer than those of one run
+VALUE_STEP: Final = 1.7e-5  # results with few decimals are not at its edges
+COARSE_MS: Final = 100  # logs whose times are multiples of it have no milliseconds
 SAME_SCALE: Final = 2e-5
-BITS_OF_A_VALUE: Final = 40.0  # more are not needed
 DISPLACEMENTS: Final = range(1, 7)
 KEPT: Final = 8
 """Keys of each kind by which a run is found again: the smallest ones, so that copies keep the same."""
-SPAN_MS: Final = 100
-HALF_STEPS: Final = 100_000
-QUARTER_STEPS: Final = 20_000
+FEW_PERIODS: Final = 4
+MANY_PERIODS: Final = 12
+"""With this many, only they give keys."""
+SPAN_MS: Final = 50
+STEPS: Final = 120
+MOST_STEPS: Final = 120_000
+"""How finely shares of a sum are told apart: STEPS times the square of the number of intervals."""
 NEXT: Final = LENGTHS_KEPT + 1
-FAR: Final = NEXT << 20
-NEXT_SHAPES: Final = tuple(a * FAR + b * NEXT for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b)
+FAR: Final = NEXT << 17
+FARTHER: Final = FAR << 17
+NEXT_SHAPES: Final = tuple(a * FARTHER + b * FAR + c * NEXT for a, b, c in product((-1, 0, 1), repeat=3) if a or b or c)
 
 
+Levels = Sequence[tuple[float, float, float]]
 Keys = tuple[Sequence[int], Sequence[int]]
 """Keys of which a copy shares some, and further keys by which it may be found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How the intervals of two runs agree: `equal` of `count` within tolerance_ms, times `scale`."""
+    """How the intervals of two runs agree: `equal` of `count` within tolerance_ms, times `scale`.
+
+    periods: whether the intervals are those from one start of an epoch to the next.
+    """
 
     equal: int
     count: int
     tolerance_ms: float
     scale: float
     bits: float
+    periods: bool = False
 
 
 def same_times(one: Fingerprint, other: Fingerprint) -> bool:
@@ -72,15 +91,26 @@ def alike(one: Fingerprint, other: Fingerprint, moved: bool = True) -> Likeness 
 
     moved: whether to look at intervals of other places, too.
     """
-    alignments = _alignments(one.lengths, other.lengths) if moved else _unmoved(one.lengths, other.lengths)
-    found = (_compared(one, other, shift, scale) for shift, scale in alignments)
+    like = _best(one.lengths, other.lengths, moved, LEVELS)
+    if like or (not moved and len(one.lengths) == len(other.lengths)):
+        return like
+    like = _best(one.periods, other.periods, moved, LEVELS_OF_PERIODS)
+    return replace(like, periods=True) if like else None
+
+
+def _best(first: array[float], second: array[float], moved: bool, levels: Levels) -> Likeness | None:
+    """Return how the intervals agree at the best of some alignments."""
+    alignments = _alignments(first, second) if moved else _unmoved(first, second)
+    found = [_compared(*_placed(first, second, shift), scale, levels) for shift, scale in alignments]
     return max((like for like in found if like), key=lambda like: like.bits, default=None)
 
 
 def _unmoved(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
     yield 0, 1.0
     if len(first) == len(second) and len(first):
-        yield 0, sum(first) / sum(second)
+        scale = sum(first) / sum(second)
+        if abs(scale - 1) >= SAME_SCALE:
+            yield 0, scale
 
 
 def _alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
@@ -92,17 +122,20 @@ def _alignments(first: array[float], second: array[float]) -> Iterator[tuple[int
     yield from ((shift, 1.0) for shift, _ in shifts.most_common(2))
 
 
-def _compared(one: Fingerprint, other: Fingerprint, shift: int, scale: float) -> Likeness | None:
-    """Compare the length n + shift of one run with `scale` times the length n of the other."""
-    if abs(scale - 1) < SAME_SCALE:
-        scale = 1.0
-    ours: Sequence[float] = one.lengths[shift:] if shift > 0 else one.lengths
-    theirs: Sequence[float] = other.lengths[-shift:] if shift < 0 else other.lengths
+def _placed(first: array[float], second: array[float], shift: int) -> tuple[array[float], array[float]]:
+    """Return the intervals of both so that the length n + shift of the first lies beside the length n of the second."""
+    return first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
+
+
+def _compared(ours: array[float], theirs: Sequence[float], scale: float, levels: Levels) -> Likeness | None:
+    """Compare the lengths of one run with `scale` times those of another."""
+    if not _may_agree(ours, theirs, scale, levels[-1][0]):
+        return None
     if scale != 1:
         theirs = [length * scale for length in theirs]
     apart = sorted(map(abs, map(sub, ours, theirs)))
     count, found = len(apart), []
-    for tolerance, share, needed in LEVELS if count >= 4 else ():
+    for tolerance, share, needed in levels if count >= 4 else ():
         if apart[int(share * count)] <= tolerance:
             equal = bisect_right(apart, tolerance)
             bits = count * _surprise(equal / count, _chance(ours[:count], theirs[:count], tolerance))
@@ -111,13 +144,29 @@ def _compared(one: Fingerprint, other: Fingerprint, shift: int, scale: float) ->
     return max(found, key=lambda like: like.bits, default=None)
 
 
+def _may_agree(ours: Sequence[float], theirs: Sequence[float], scale: float, tolerance: float) -> bool:
+    """Tell, from some of the intervals, whether many may agree."""
+    stride = 1 + len(ours) // SOME
+    sample = [abs(a - b * scale) <= tolerance for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
+    return 4 * sum(sample) >= len(sample)
+
+
 def _median(numbers: Sequence[float]) -> float:
     return sorted(numbers)[len(numbers) // 2]
 
 
 def _chance(ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> float:
     """Return how often intervals at different places of the two runs agree."""
-    count, most = len(ours), 1 / (2 * len(ours) + 2)
+    least = 1 / (2 * len(ours) + 2)
+    if tolerance > EXACT_MS or sum(length % COARSE_MS == 0 for length in ours) > len(ours) / 10:
+        return max(least, _agreeing(ours, theirs, tolerance))
+    # Of few intervals none may agree to the millisecond: how many nearly agree tells more.
+    return max(_agreeing(ours, theirs, tolerance), max(least, _agreeing(ours, theirs, 10 * tolerance)) / 5)
+
+
+def _agreeing(ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> float:
+    """Return the largest share of intervals that agree if one run is displaced."""
+    most, count = 0.0, len(ours)
     for places in DISPLACEMENTS:
         if places <= count // 2:
             pairs = [*zip(ours[places:], theirs, strict=False), *zip(ours, theirs[places:], strict=False)]
@@ -137,23 +186,32 @@ def _surprise(share: float, chance: float) -> float:
 
 
 def interval_keys(run: Fingerprint) -> Keys:
-    """Return the keys of a run by its times, exact lengths, their sum and shape."""
-    lengths = run.lengths
+    """Return the keys of a run by its times, exact intervals, their sum and shape."""
     if not run.events:
         return (), ()
-    keys = [run.times, *sorted(set(map(hash, pairwise(lengths))))[:KEPT]]
+    lengths = run.lengths
+    keys = {run.times, *_pairs(run.periods)}
+    if len(run.periods) < MANY_PERIODS:
+        keys.update(_pairs(lengths))
     if not lengths:
-        return keys, ()
+        return list(keys), ()
     whole = sum(lengths)
-    span, shape = int(whole / SPAN_MS) * NEXT + len(lengths), _shape(lengths, whole)
-    return [*keys, span, shape], (span - NEXT, span + NEXT, *(shape + step for step in NEXT_SHAPES))
+    span = int(whole / SPAN_MS) * NEXT + len(lengths)
+    shape = _shape(run.periods if len(run.periods) >= FEW_PERIODS else lengths)
+    return [*keys, span, shape], (span - NEXT, span + NEXT, *map(shape.__add__, NEXT_SHAPES))
 
 
-def _shape(lengths: array[float], whole: float) -> int:
-    """Return the shares of the first half and quarter in the sum of the lengths: scale cancels out."""
-    count = len(lengths)
-    half, quarter = sum(lengths[: count // 2]) / whole, sum(lengths[: count // 4]) / whole
-    return -int(quarter * QUARTER_STEPS) * FAR - int(half * HALF_STEPS) * NEXT - count
+def _pairs(numbers: Sequence[float]) -> list[int]:
+    """Return keys by neighbouring numbers."""
+    return sorted(set(map(hash, pairwise(numbers))))[:KEPT]
+
+
+def _shape(lengths: array[float]) -> int:
+    """Return the shares of the first quarter, half and three quarters in the sum of the lengths: scale cancels out."""
+    count, sums = len(lengths), list(accumulate(lengths))
+    steps = min(MOST_STEPS, STEPS * count * count) / sums[-1]
+    first, half, third = sums[count // 4] * steps, sums[count // 2] * steps, sums[3 * count // 4] * steps
+    return -int(first) * FARTHER - int(half) * FAR - int(third) * NEXT - count
 
 
 # -- the results of evaluations ----------------------------------------------------------------------------
@@ -161,22 +219,28 @@ def _shape(lengths: array[float], whole: float) -> int:
 
 def value_keys(run: Fingerprint) -> Keys:
     """Return the keys of a run by its results."""
-    return sorted(set(map(hash, pairwise(run.values))))[:KEPT], ()
+    return _pairs([value // VALUE_STEP for value in run.values]), ()
 
 
 def equal_values(one: Fingerprint, other: Fingerprint) -> int:
-    """Return how many results of the two runs are equal to the last bit, 0 if that may be chance."""
-    first, second = one.values, other.values
-    count = sum(map(eq, first, second))
-    if not count or count < SAME_VALUES[0] * max(1, min(len(first), len(second))):
+    """Return how many results of the two runs are equal, up to rounding, 0 if that may be chance."""
+    pairs = list(zip(one.values, other.values, strict=False))
+    near = [(a, b) for a, b in pairs if abs(a - b) <= SAME_VALUE * abs(a)]
+    if len(near) < max(1, SAME_VALUES[0] * min(len(one.values), len(other.values))):
         return 0
-    usual = _median([abs(a - b) for a, b in pairwise(first)] or [0.0])
-    bits = accumulate(_bits(a, usual) for a, b in zip(first, second, strict=False) if a == b)
-    return count if any(found >= SAME_VALUES[1] for found in bits) else 0
+    usual = _median([abs(a - b) for a, b in pairwise(one.values)] or [0.0])
+    if len(near) < len(pairs):
+        usual = min(usual, _median([abs(a - b) for a, b in pairs if (a, b) not in near]))
+    return len(near) if sum(_bits(a, b, usual) for a, b in set(near)) >= SAME_VALUES[1] else 0
 
 
-def _bits(value: float, step: float) -> float:
-    """Return how much one equal result proves, where results usually differ by `step`: 0 if it is rounded to that."""
+def _bits(one: float, other: float, step: float) -> float:
+    """Return how much two equal results prove, where others differ by `step`: 0 if they are rounded to that."""
+    apart = max(abs(one - other), _resolution(one), _resolution(other))
+    return min(BITS_OF_A_VALUE, max(0.0, log2(step / apart) - DOUBT_BITS)) if step > 0 else 0.0
+
+
+def _resolution(value: float) -> float:
+    """Return the last decimal that is written of a value."""
     digits = repr(value)
-    decimals = len(digits) - digits.find(".") - 1 if "e" not in digits else 20
-    return min(BITS_OF_A_VALUE, max(0.0, log2(step * 10.0**decimals))) if step > 0 else 0.0
+    return 10.0 ** (digits.find(".") + 1 - len(digits)) if "e" not in digits else 1e-20

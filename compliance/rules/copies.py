@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from operator import eq
 
 from common.tree import ANYWHERE
 from compliance.logs.run import Run
@@ -107,7 +108,7 @@ class OwnResults(SetRule):
     profiles = (STRICT,)
     differs = UNSEEN
     why = (
-        "Runs with different seeds never evaluate alike to the last bit: one seed was used for all, or logs are edited."
+        "Runs with different seeds never evaluate alike to five digits: one seed was used for all, or logs are edited."
     )
     fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
     good = (lambda package: package(),)
@@ -120,7 +121,9 @@ class OwnResults(SetRule):
             one, other = pairs[0]
             count = equal_values(one.fingerprint, other.fingerprint)
             logs = list({run.path: run for pair in pairs for run in pair}.values())
-            message = f"{count} evaluation results are equal to the last bit in {len(logs)} logs: {names_of(logs)}"
+            message = (
+                f"{count} evaluation results are equal {_how_equal(one, other)} in {len(logs)} logs: {names_of(logs)}"
+            )
             yield self.found(other.path, 0, message, "results of its own for each run")
 
 
@@ -132,7 +135,7 @@ class ResultsOfOneResult(SubmissionsRule):
     cite = SEEDS
     profiles = (STRICT,)
     differs = ONE_FOLDER
-    why = "Two runs evaluate alike to the last bit only with one seed on one system, or if one is an edited copy."
+    why = "Two runs evaluate alike to five digits only with one seed on one system, or if one is an edited copy."
     fix = "Make new runs for each result, with seeds of their own."
     good = (lambda package: package(),)
     bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
@@ -141,7 +144,7 @@ class ResultsOfOneResult(SubmissionsRule):
         for copies, pairs in _of_kind(submissions, VALUES):
             one, other = pairs[0]
             count = equal_values(one.fingerprint, other.fingerprint)
-            message = f"{count} evaluation results are equal to the last bit: {_whose(copies, pairs)}"
+            message = f"{count} evaluation results are equal {_how_equal(one, other)}: {_whose(copies, pairs)}"
             yield self.found(other.path, 0, message, "runs for each result")
 
 
@@ -158,7 +161,14 @@ def how_alike(one: Run, other: Run, name: str) -> str:
     count = f"all {like.count}" if like.equal == like.count else f"{like.equal} of {like.count}"
     are = "are" if like.scale == 1 else f"are {1 / like.scale:.5g} times"
     how = "to the millisecond" if like.tolerance_ms == EXACT_MS else f"within {like.tolerance_ms:.0f} ms"
-    return f"{count} intervals {are} those of {name} {how}{_later(one, other)}"
+    intervals = "intervals from epoch to epoch" if like.periods else "intervals"
+    return f"{count} {intervals} {are} those of {name} {how}{_later(one, other)}"
+
+
+def _how_equal(one: Run, other: Run) -> str:
+    first, second = one.fingerprint.values, other.fingerprint.values
+    count = sum(map(eq, first, second))
+    return "to the last bit" if count == equal_values(one.fingerprint, other.fingerprint) else "but for rounding"
 
 
 def _later(one: Run, other: Run) -> str:

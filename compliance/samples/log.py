@@ -79,7 +79,7 @@ class SampleLog:
             quality -= 1e-4 if target.lower_is_better and epoch == epochs else 0
             own = (self.benchmark, self.round, self.run, epoch)
             chance, eval_chance = varied(*own), varied(*own, "eval")
-            quality *= 1 + (1e-4 if target.lower_is_better == (epoch < epochs) else -1e-4) * chance
+            quality *= 1 + (3e-3 if target.lower_is_better == (epoch < epochs) else -3e-3) * chance
             self._add("epoch_start", None, epoch_num=number)
             self._add("epoch_stop", None, epoch_num=number, step_ms=EPOCH_MS + int(600 * (chance - 0.5)))
             self._add("eval_start", None, epoch_num=number)

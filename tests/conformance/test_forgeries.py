@@ -13,13 +13,7 @@ from compliance.rule import RULES
 from tests.conformance.forgeries.families import AGAINST, FAMILIES, OF_RUNS, UNSEEN_NAMES, forge, forge_copy, stock
 from tests.conformance.forgeries.trees import of_another_tree
 
-SHORT = "too few intervals in a row are left to compare"
-OPEN = {
-    "scaled_and_jittered_by_ms_with_other_values": SHORT,
-    "without_some_evaluations": SHORT,
-    "without_the_first_epochs": SHORT,
-    "jittered_by_percent_with_rounded_values": "results are compared to the last bit",
-}
+OPEN = {"without_the_first_epochs": "two or three intervals in a row are left to compare (2 of 30 pass)"}
 """Families of which some pass silently, or are named by other rules only; one of which none does must not be in it."""
 
 CAUGHT_BY: dict[str, set[str]] = {
@@ -135,7 +129,7 @@ CAUGHT_BY: dict[str, set[str]] = {
     "numbered_otherwise": {"RUN05", "RUN14"},
     "all_but_header_of_another": {"RUN05", "RUN14"},
     "scaled_and_jittered_by_ms_with_other_values": {"RUN05", "RUN14"},
-    "jittered_by_percent_with_rounded_values": {"RUN14", "RUN15", "RUN16"},
+    "jittered_by_percent_with_rounded_values": {"RUN05", "RUN14", "RUN15", "RUN16"},
     "stops_written_twice": {"RUN05", "RUN14", "RUN15", "RUN16"},
     "without_some_evaluations": {"RUN05", "RUN14", "RUN15", "RUN16"},
     "without_the_first_epochs": {"RUN05", "RUN14", "RUN15", "RUN16"},

@@ -1,6 +1,7 @@
 """Copies of runs are found however their times are edited, and no others."""
 
 from array import array
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from compliance.logs.fingerprint import fingerprint
 from compliance.logs.log import parse_log
 from compliance.logs.run import parse_run
 from compliance.model.copies import find_copies
-from compliance.model.likeness import EXACT_MS, alike, equal_values
+from compliance.model.likeness import EXACT_MS, alike, equal_values, value_keys
 from compliance.model.result_set import ResultSet
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -56,11 +57,54 @@ def test_whole_seconds_and_constant_intervals_prove_nothing():
     assert len(one.lengths) > 10 and alike(one, other) is None
 
 
-def test_rounded_results_prove_nothing():
+def regular(run, epochs, epoch_ms, step_ms):
+    """Return the fingerprint of a run whose epochs, and evaluations, take the same time within a percent."""
+    log, chance, now = SampleLog(run=run, epochs=epochs), Random(run), 1_700_000_000_000.0
+    usual = {"epoch_stop": epoch_ms, "eval_stop": epoch_ms / 7, "init_stop": epoch_ms / 3}
+    for record in log.records:
+        lasts = usual.get(record["key"], 2)
+        now += chance.gauss(lasts, 0.01 * lasts)
+        record["time_ms"] = int(now // step_ms * step_ms)
+    return of(log)
+
+
+@pytest.mark.parametrize("step_ms", [1, 1000])
+@pytest.mark.parametrize("epoch_ms", [1_500, 9_000, 60_000])
+@pytest.mark.parametrize("epochs", [4, 12])
+def test_regular_runs_are_no_copies(epochs, epoch_ms, step_ms):
+    runs = [regular(run, epochs, epoch_ms, step_ms) for run in range(30)]
+    assert not any(alike(one, other) for one, other in combinations(runs, 2))
+
+
+def rounded(run, decimals):
+    run.values[:] = array("d", [round(value, decimals) for value in run.values])
+    return run
+
+
+def test_rounding_hides_no_equal_results():
+    assert equal_values(of(SampleLog()), rounded(of(SampleLog()), 6)) == len(of(SampleLog()).values)
+    keys, others = (set(value_keys(run)[0]) for run in (of(SampleLog()), rounded(of(SampleLog()), 6)))
+    assert len(keys & others) > len(keys) / 2
+
+
+def test_roughly_rounded_results_prove_nothing():
+    one, other = (rounded(of(SampleLog(run=run)), 1) for run in (1, 2))
+    assert equal_values(one, other) == 0 < equal_values(of(SampleLog()), of(SampleLog()))
+
+
+def test_results_that_do_not_change_prove_nothing():
     one, other = of(SampleLog(run=1)), of(SampleLog(run=2))
     for run in (one, other):
-        run.values[:] = array("d", [round(value, 1) for value in run.values])
-    assert equal_values(one, other) == 0 < equal_values(of(SampleLog()), of(SampleLog()))
+        run.values[:-4] = array("d", [0.3333333333333333] * (len(run.values) - 4))
+    assert len(one.values) > 8 and equal_values(one, other) == 0
+
+
+def test_evaluations_left_out_hide_no_copy():
+    log = SampleLog().times(lambda time_ms: time_ms + 86_400_000)
+    for key in ("eval_start", "eval_stop", "eval_error"):
+        for which in (14, 11, 9, 6, 4, 1):
+            log.drop(key, which)
+    assert alike(of(SampleLog()), of(log))
 
 
 def test_two_thousand_runs_of_few_epochs_are_no_copies():

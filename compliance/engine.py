@@ -192,7 +192,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
 def _score(results: ResultSet) -> None:
     if results.reference is None or not results.runs:
         return
-    verdict = results.convergence if results.strict else results.official_convergence
+    verdict = results.judged_convergence
     score: TimeToTrain | Throughput
     factor = verdict.normalization if verdict and verdict.passed else 1.0
     if results.scaling == WEAK:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compliance.formats.findings import many_rounds, shown_verdict
-from compliance.formats.words import clean, convergence_of, energy, minutes, plain, staging_cell
+from compliance.formats.words import clean, energy, minutes, plain, staging_cell
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 
@@ -57,7 +57,7 @@ def _names(results: ResultSet, rounds: bool) -> tuple[str, ...]:
 
 
 def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
-    verdict = convergence_of(results)
+    verdict = results.judged_convergence
     unit = f" {results.reference.epoch_unit}" if results.reference else ""
     point = f" (RCP {plain(verdict.point.mean)})" if verdict and verdict.point else ""
     return (

@@ -14,7 +14,6 @@ from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, 
 
 if TYPE_CHECKING:
     from compliance.logs.run import Run
-    from compliance.rcp.judge import Verdict
 
 STAGED = {IN: "inside the time", OUT: "outside the time", BOTH: "partly inside the time"}
 """Where the staging lies, in words."""
@@ -137,16 +136,9 @@ def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
     return prefix + name + (" (mini problem)" if results.mini else "")
 
 
-def convergence_of(results: ResultSet) -> Verdict | None:
-    """Return the convergence verdict of the set's profile."""
-    if results.strict:
-        return results.convergence
-    return results.official_convergence or results.convergence
-
-
 def convergence_text(results: ResultSet) -> str:
     """Return the verdict on convergence in a few words; "" if there is none."""
-    verdict = convergence_of(results)
+    verdict = results.judged_convergence
     if verdict is None:
         return ""
     if verdict.passed:

@@ -99,9 +99,14 @@ class ResultSet:
         return worst(self.findings)
 
     @property
+    def judged_convergence(self) -> Verdict | None:
+        """The verdict on convergence that counts in the profile; None if it is not tested."""
+        return self.convergence if self.strict else self.official_convergence
+
+    @property
     def fails_convergence(self) -> bool:
         """Whether it fails the convergence test, waived or not."""
-        verdict = self.convergence if self.strict else self.official_convergence
+        verdict = self.judged_convergence
         return verdict is not None and not verdict.passed
 
     @property

@@ -55,10 +55,10 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
 def checked(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
     """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
     found = {}
-    for name, waiver in waivers.items():
-        if problem := _problem(name, waiver.reason if isinstance(waiver, Waiver) else waiver):
+    for name, given in waivers.items():
+        found[name] = given if isinstance(given, Waiver) else Waiver(given)
+        if problem := _problem(name, found[name].reason):
             raise UsageError(f"waiver: {problem}")
-        found[name] = waiver if isinstance(waiver, Waiver) else Waiver(waiver)
     return found
 
 

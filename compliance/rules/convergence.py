@@ -42,7 +42,7 @@ class Convergence(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        verdict = results.convergence if results.strict else results.official_convergence
+        verdict = results.judged_convergence
         if verdict is None:
             yield self.skipped(results.folder, _why_not(results))
             return
@@ -103,7 +103,7 @@ class NormalizedScore(SetRule):
     bad = (lambda package: package(scaling="weak", settings={"global_batch_size": 1024}, epochs=39),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        verdict = results.convergence if results.strict else results.official_convergence
+        verdict = results.judged_convergence
         if verdict is not None and verdict.passed and verdict.normalization > 1:
             message = f"faster than the reference mean: the score is normalised by {verdict.normalization:.6f}"
             yield self.found(results.folder, 0, message)

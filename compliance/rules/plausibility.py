@@ -52,7 +52,7 @@ class OwnThroughput(LogRule):
         rate = samples_per_second(log, case.reference)
         if rate is None:
             return
-        (lowest, _), (highest, line) = log.rates
+        (lowest, lowest_line), (highest, highest_line) = log.rates
         published = PUBLISHED.get(case.reference.name)
         usual = published.to_own_records if published else 1
         if rate > FASTER_THAN_OWN_RECORDS * usual * highest or rate * SLOWER_THAN_OWN_RECORDS < lowest:
@@ -60,6 +60,7 @@ class OwnThroughput(LogRule):
                 f"by its times the run trains {rate:,.4g} samples/s, by its own throughput records"
                 f" {lowest:,.4g} to {highest:,.4g}"
             )
+            line = highest_line if rate > highest else lowest_line
             yield self.found(log.path, line, message, "times and records of one run", "throughput")
 
 
@@ -119,16 +120,16 @@ class FasterThanSiblings(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        rated = [run for run in results.runs if run.samples_per_s is not None and not run.mini]
-        if len(rated) < ENOUGH_RUNS:
+        rates = [(run, run.samples_per_s) for run in results.runs if run.samples_per_s is not None and not run.mini]
+        if len(rates) < ENOUGH_RUNS:
             return
-        usual = sorted(run.samples_per_s or 0 for run in rated)[len(rated) // 2]
-        fast = [run for run in rated if (run.samples_per_s or 0) > FASTER_THAN_SIBLINGS * usual]
+        ascending = sorted(rate for _, rate in rates)
+        usual, most = ascending[len(rates) // 2], ascending[-1]
+        fast = [run for run, rate in rates if rate > FASTER_THAN_SIBLINGS * usual]
         if fast:
-            most = max(run.samples_per_s or 0 for run in fast)
             message = (
                 f"{names_of(fast)}: {most:,.4g} samples/s, {most / usual:.3g} times the median of the"
-                f" {len(rated)} runs ({usual:,.4g})"
+                f" {len(rates)} runs ({usual:,.4g})"
             )
             yield self.found(fast[0].path, 0, message, f"at most {FASTER_THAN_SIBLINGS} times the median")
 

@@ -99,13 +99,12 @@ class NoPersonalDataInFiles(PackageRule):
         if left_out:
             reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
             yield self.found(package.root, 0, reason, severity=SKIPPED)
-        yield from few(self._mentioned(_searched(package)))
+        yield from few(self._mentioned(package))
 
-    def _mentioned(self, mentions: dict[str, list[Mention]]) -> Iterator[Finding]:
-        for path, found in mentions.items():
-            for mention in found:
-                if mention.kind in KINDS:
-                    yield self.found(path, mention.line, _told(mention), "no personal data")
+    def _mentioned(self, package: Package) -> Iterator[Finding]:
+        for path, mention in _searched(package):
+            if mention.kind in KINDS:
+                yield self.found(path, mention.line, _told(mention), "no personal data")
 
 
 class NoSecretsInFiles(PackageRule):
@@ -129,14 +128,13 @@ class NoSecretsInFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._mentioned(_searched(package)))
+        yield from few(self._mentioned(package))
 
-    def _mentioned(self, mentions: dict[str, list[Mention]]) -> Iterator[Finding]:
-        for path, found in mentions.items():
-            for mention in found:
-                if mention.kind not in KINDS:
-                    message = f"a secret: a {mention.kind}, starting with {mention.text}"
-                    yield self.found(path, mention.line, message, "no secrets")
+    def _mentioned(self, package: Package) -> Iterator[Finding]:
+        for path, mention in _searched(package):
+            if mention.kind not in KINDS:
+                message = f"a secret: a {mention.kind}, starting with {mention.text}"
+                yield self.found(path, mention.line, message, "no secrets")
 
 
 def _texts(package: Package) -> tuple[list[PackageEntry], int]:
@@ -150,12 +148,13 @@ def _texts(package: Package) -> tuple[list[PackageEntry], int]:
     return texts, 0
 
 
-def _searched(package: Package) -> dict[str, list[Mention]]:
-    """Return personal data and secrets in the texts, which are read once."""
+def _searched(package: Package) -> Iterator[tuple[str, Mention]]:
+    """Yield the path and each of the personal data and secrets in the texts, which are read once."""
     if package.mentions is None:
         found = {package.path(entry): _mentions(entry, package) for entry in _texts(package)[0]}
         package.mentions = {path: mentions for path, mentions in found.items() if mentions}
-    return package.mentions
+    for path, mentions in package.mentions.items():
+        yield from ((path, mention) for mention in mentions)
 
 
 def _told(mention: Mention) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from common.values import is_number
 from compliance.benchmarks import reference_of
-from compliance.formats.words import STAGED, convergence_of, convergence_text
+from compliance.formats.words import STAGED, convergence_text
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
 from compliance.model.score import BOTH, Throughput, TimeToTrain
@@ -178,7 +178,7 @@ def _on_other_clocks(what: str, score: TimeToTrain | Throughput) -> dict[str, An
 
 def _convergence(side: Side) -> dict[str, Any]:
     counts = [run.convergence if run.converged else None for run in side.runs]
-    judged = convergence_of(side.results) if side.results else None
+    judged = side.results.judged_convergence if side.results else None
     unit = side.unit
     return {
         "runs that converged": sum(run.converged for run in side.runs),

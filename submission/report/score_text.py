@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from compliance.formats.words import STAGED, convergence_of, counted, matters, minutes, plain
+from compliance.formats.words import STAGED, counted, matters, minutes, plain
 from compliance.logs.run import Run
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
@@ -129,7 +129,7 @@ def _whole_system(results: ResultSet) -> str:
 
 
 def _convergence(results: ResultSet) -> Iterator[str]:
-    verdict = convergence_of(results)
+    verdict = results.judged_convergence
     if verdict is not None:
         yield f"Convergence: {verdict.message}"
     if verdict is None or verdict.passed:

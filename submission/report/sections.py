@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from common.values import is_number
 from compliance.formats.findings import lowered
-from compliance.formats.words import STAGED, convergence_of, convergence_text, matters, minutes, plain, runs_text
+from compliance.formats.words import STAGED, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
 from compliance.model.finding import INCOMPLETE
 from compliance.model.layout import WEAK
@@ -103,7 +103,7 @@ def goal_of(results: ResultSet) -> Goal | None:
     """Return what the result is compared with; None if its benchmark is unknown."""
     if results.reference is None:
         return None
-    verdict = convergence_of(results)
+    verdict = results.judged_convergence
     mean = verdict.submission_mean if verdict else None
     if mean is None and isinstance(results.score, TimeToTrain):
         mean = results.score.convergence

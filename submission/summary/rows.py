@@ -14,7 +14,7 @@ from common.command import UsageError
 from common.values import is_number
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import shown_verdict
-from compliance.formats.words import convergence_of, convergence_text
+from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
 from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
@@ -191,7 +191,7 @@ def _text(description: SystemDescription, name: str) -> str:
 
 def _outcome(results: ResultSet) -> dict[str, Any]:
     """Return the fields of a row about score and convergence."""
-    verdict, score = convergence_of(results), results.score
+    verdict, score = results.judged_convergence, results.score
     factor = verdict.normalization if verdict and verdict.passed else None
     fields: dict[str, Any] = {
         "rcp": convergence_text(results).removeprefix("RCP "),
@@ -278,27 +278,36 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
         benchmark, mini, division, scaling, organisation = key
         unit = "models/min" if scaling == WEAK else "min"
         name = names.get(organisation, organisation)
-        of_before, of_now = before.get(key, (None, None)), now.get(key, (None, None))
-        scores = (of_before[0], of_now[0], of_before[1], of_now[1])
-        waived = (_waived(previous, of_before[0]), _waived(rows, of_now[0]))
-        found.append(Difference(name, benchmark, scaling, division, mini, unit, *scores, *waived))
+        old, new = before.get(key), now.get(key)
+        found.append(
+            Difference(
+                name,
+                benchmark,
+                scaling,
+                division,
+                mini,
+                unit,
+                before=old.score if old else None,
+                now=new.score if new else None,
+                before_with_staging=old.score_with_staging if old else None,
+                now_with_staging=new.score_with_staging if new else None,
+                before_waived=old is not None and old.waiver != "",
+                now_waived=new is not None and new.waiver != "",
+            )
+        )
     return found
 
 
-def _waived(rows: Iterable[Row], score: float | None) -> bool:
-    """Tell whether a best score is that of a result with a waiver."""
-    return score is not None and any(row.waiver and row.score == score for row in rows)
-
-
-def _best(rows: Iterable[Row]) -> dict[Key, tuple[float | None, float | None]]:
-    """Return the score of the best passing result as its round counts it, and with staging, by which it is the best."""
-    best: dict[Key, tuple[float | None, float | None]] = {}
+def _best(rows: Iterable[Row]) -> dict[Key, Row]:
+    """Return the best passing result of each kind, by its score with staging."""
+    best: dict[Key, Row] = {}
     for row in rows:
+        score = row.score_with_staging
+        if row.verdict not in PASSING or not score:
+            continue
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            found, known = row.score_with_staging, best.get(key, (None, None))[1]
-            if row.verdict not in PASSING or not found:
-                continue
-            if known is None or (found > known if row.scaling == WEAK else found < known):
-                best[key] = (row.score, found)
+            known = best[key].score_with_staging if key in best else None
+            if known is None or (score > known if row.scaling == WEAK else score < known):
+                best[key] = row
     return best

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from common.values import is_number
@@ -97,8 +98,8 @@ class Course:
     def untrained(self) -> list[Numbered]:
         """The evaluations of epochs that had not started: number and eval_start.
 
-        An evaluation before the first epoch, of a smaller number, is one of the network as it was initialised. An
-        epoch that stops without a start has lost its record: it counts as trained here.
+        An evaluation before the first epoch, of a smaller number (-1 where epochs count from 0), is one of the network
+        as it was initialised. An epoch that stops without a start has lost its record: it counts as trained here.
         """
         suspects = _not_after(self.started, self.evaluations)
         return [one for one in suspects if not self._has_a_network(*one)]
@@ -106,7 +107,7 @@ class Course:
     def _has_a_network(self, number: float, evaluation: Record) -> bool:
         start = self.training(number)
         if start is None:
-            initial = evaluation.order < self.training_starts and 0 <= number < min(self.numbers, default=number)
+            initial = evaluation.order < self.training_starts and -1 <= number < min(self.numbers, default=number)
             return initial or number in self._stopped
         return start.order < evaluation.order
 
@@ -156,6 +157,21 @@ class Course:
             if number not in ends or evaluation.time_ms < ends[number]:
                 ends[number] = evaluation.time_ms
         return {number: ends[number] - begin for number, begin in begins.items() if number in ends}
+
+    @cached_property
+    def advance_ms(self) -> dict[float, float]:
+        """How much later than the epoch before it each epoch starts or stops, whichever is more.
+
+        Epochs may overlap, but two of them cannot both start and stop at the same time.
+        """
+        begins = dict(sorted((number, start.time_ms) for number, start in self.started.items()))
+        lengths = self.training_ms
+        found = {}
+        for (last, before), (number, begin) in pairwise(begins.items()):
+            found[number] = begin - before
+            if last in lengths and number in lengths:
+                found[number] = max(begin - before, begin + lengths[number] - before - lengths[last])
+        return found
 
     @cached_property
     def usual_ms(self) -> float:

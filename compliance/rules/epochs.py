@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sized
 from itertools import pairwise
+from typing import Final
 
 from common.reference import since
 from common.values import is_integer, is_number
@@ -15,6 +16,9 @@ from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.finding import WARNING, Finding
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.order import LOGGING, TIMING, before, has_field
+
+CUT_SHORT: Final = 2
+"""Epochs that run_stop may cut short: the last, and one that starts early."""
 
 
 class Blocks(LogRule):
@@ -177,6 +181,7 @@ class EpochPairs(LogRule):
         lambda log: log().drop("epoch_stop", 2),
         lambda log: log().drop("eval_stop", 2),
         lambda log: log().drop("epoch_start", 2),
+        lambda log: log(epochs=20).drop("epoch_stop", -1).drop("epoch_stop", -1).drop("epoch_stop", -1),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -191,7 +196,9 @@ class EpochPairs(LogRule):
         self, log: Log, name: str, starts: dict[float, list[Record]], stops: dict[float, list[Record]]
     ) -> Iterator[Finding]:
         ended = max(stops, default=float("-inf"))
-        open_ = [n for n, found in starts.items() if len(found) > len(stops.get(n, ())) and n < ended]
+        cut_short = [n for n in starts if n > ended and n not in stops]
+        limit = ended if len(cut_short) <= CUT_SHORT else float("inf")
+        open_ = [n for n, found in starts.items() if len(found) > len(stops.get(n, ())) and n < limit]
         if open_:
             message = f"{name}_start of epoch {show(open_[0])} has no {name}_stop{more(open_, 'records')}"
             yield self.found(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")

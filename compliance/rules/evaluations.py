@@ -38,6 +38,7 @@ class EvaluatedEpoch(LogRule):
         lambda log: log(),
         lambda log: log().blocks(),
         lambda log: log().add("eval_start", None, before="epoch_start", epoch_num=0),  # of the initial network
+        lambda log: log().renumber(first=0).add("eval_start", None, before="epoch_start", epoch_num=-1),
         lambda log: log().drop("epoch_start", 3),  # ORD12 tells which record is lost
     )
     bad = (
@@ -233,6 +234,7 @@ class Steps(LogRule):
         lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 5000, -1),
         lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 120, 2),
         lambda log: log(benchmark="deepcam", epochs=12).steps().drop_epoch(7).numbers(lambda n: n - (n > 7)),
+        lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", 900, 4),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -244,7 +246,8 @@ class Steps(LogRule):
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
             # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
             yield from self._outside(log, course, starts, stops)
-        yield from self._jumps(log, course, starts, stops)
+        if len(set(starts.values())) > 1:  # otherwise steps are counted within each epoch
+            yield from self._jumps(log, course, starts, stops)
 
     def _outside(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
         """Yield the first result whose step is not one of its epoch."""
@@ -260,12 +263,13 @@ class Steps(LogRule):
                 return
 
     def _jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
-        """Yield a warning where as many steps are missing between two epochs as an epoch has."""
+        """Yield a warning where the steps of an epoch are missing between two epochs, or half of them counted twice."""
         for (last, _), (number, record) in pairwise(course.epochs):
             if number == last + 1 and last in stops and last in starts and number in starts:
-                missing = starts[number] - stops[last]
-                if missing >= stops[last] - starts[last] > 0:
-                    message = f"{show(missing)} steps are not logged between epoch {show(last)} and {show(number)}"
+                missing, length = starts[number] - stops[last], stops[last] - starts[last]
+                if length > 0 and (missing >= length or missing <= -length / 2):
+                    what = "not logged between" if missing > 0 else "counted twice, in"
+                    message = f"{show(abs(missing))} steps are {what} epoch {show(last)} and {show(number)}"
                     yield self.found(log.path, record.line, message, show(stops[last]), "epoch_start", WARNING)
                     return
 

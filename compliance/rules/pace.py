@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from compliance.logs.course import Course, steps
+from compliance.logs.course import Block, Course, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER
-from compliance.model.finding import WARNING, Finding
+from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.epochs import course_of, more
 
 SHORTEST_SHARE: Final = 0.1
 """Of the time of a slow epoch; in the 1,410 published logs since round 1.0 each takes at least 0.79 of the median."""
+FOLLOWS_SHARE: Final = 0.4
+"""Of the usual time from epoch to epoch; in the 1,545 published logs it takes at least 0.7 of that of a slow one."""
 FEWEST: Final = 3
 """Epochs, of which one can be unlike the others."""
 
 
 class EpochTakesTime(LogRule):
-    """No epoch ends, and none is evaluated, long before the time that the other epochs take."""
+    """No epoch ends, and none is evaluated, long before the time that the other epochs take; no two are at one time."""
 
     id = "ORD18"
     cite = "hpc_training_rules.adoc#benchmarks; training_rules.adoc#run-time"
@@ -40,13 +42,54 @@ class EpochTakesTime(LogRule):
     bad = (
         lambda log: log().move("eval_start", after="epoch_start").move("epoch_stop", after="epoch_start"),
         lambda log: log(epochs=4).move("epoch_stop", after="epoch_start"),
+        lambda log: log().split_epoch(5, 2, at_once=True),
+        lambda log: log().split_epoch(9, 4),
+        lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
+        if len(course.blocks) >= FEWEST:
+            yield from self._full_blocks(log, course.blocks)
+        if len(course.training_ms) >= FEWEST and not course.untrained:  # otherwise ORD16 says so
+            yield from [*self._short(log, course)] or self._crowded(log, course)
+
+    def _full_blocks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:
+        """Yield the first block that is too short for its epochs; run_stop may cut the last one short."""
+        stops = dict(log.numbered("block_stop", "first_epoch_num"))
+        whole = [block for block in blocks if block.first in stops]
+        lengths = [(stops[first].time_ms - start.time_ms) / (last - first + 1) for first, last, start in whole]
+        usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
+        for block, length in zip(whole, lengths, strict=True):
+            if length < usual * (SHORTEST_SHARE if block is blocks[-1] else FOLLOWS_SHARE):
+                which = f"the block of epochs {show(block.first)} to {show(block.last)}"
+                expected = f"about {usual / 1000:.1f} s, as in other blocks"
+                message = f"{which} takes {length / 1000:.1f} s per epoch"
+                yield self.found(log.path, block.start.line, message, expected, "block_start")
+                return
+
+    def _crowded(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield the first epoch that comes too soon after the one before it; an error if both are at one time."""
+        advance = course.advance_ms
+        usual = sorted(advance.values())[len(advance) // 2] if advance else 0
+        soon = [number for number in advance if advance[number] < FOLLOWS_SHARE * usual]
+        same = [number for number in advance if advance[number] < SHORTEST_SHARE * course.usual_ms]
+        if soon or same:
+            number = (same or soon)[0]
+            start = course.started[number]
+            if same:
+                message = f"epoch {show(number)} is trained at the same time as the one before it{more(same, 'epochs')}"
+            else:
+                message = f"epoch {show(number)} comes {advance[number] / 1000:.1f} s after the one before it"
+                message += more(soon, "epochs")
+            expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
+            yield self.found(log.path, start.line, message, expected, start.key, ERROR if same else WARNING)
+
+    def _short(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield the first epoch that ends, or is evaluated, much sooner than others."""
         slow, times = course.usual_ms, course.training_ms
-        if len(times) < FEWEST or min(times.values()) >= SHORTEST_SHARE * slow or course.untrained:
-            return  # the usual case, or ORD16 says so
+        if min(times.values()) >= SHORTEST_SHARE * slow:
+            return  # the usual case
         suspects = [number for number, time_ms in times.items() if time_ms < SHORTEST_SHARE * slow]
         parts = _parts(course, suspects)
         short = [number for number in suspects if times[number] < SHORTEST_SHARE * slow * parts[number]]

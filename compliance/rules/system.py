@@ -133,6 +133,7 @@ class DescribedSystem(SetRule):
         lambda package: package().system(accelerators_per_node="8"),
         lambda package: package().system(submitter="Somebody Else"),
         lambda package: package().system(status="cloud"),
+        lambda package: package().edit(3, lambda log: log.set("submission_platform", "another_n128")),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -143,6 +144,7 @@ class DescribedSystem(SetRule):
             return
         yield from self._names(results, str(description.fields.get("submitter", "")))
         yield from self._status(results, str(description.fields.get("status", "")))
+        yield from self._platform(results)
         if results.scaling == STRONG:
             yield from self._size(results)
 
@@ -168,6 +170,16 @@ class DescribedSystem(SetRule):
             line = runs[0].lines.get("submission_status", 0)
             severity = WARNING if other else NOTE
             yield self.found(runs[0].path, line, message, "the same status in both", "submission_status", severity)
+
+    def _platform(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield a warning where some logs name another platform than the first; how they spell it is free."""
+        found = [(said, runs) for said, runs in _by_value(results.runs, "submission_platform") if said]
+        named = {said.lower().strip(): (said, runs) for said, runs in reversed(found) if not is_placeholder(said)}
+        if len(named) > 1:
+            *_, (other, runs), (first, _) = named.values()
+            message = f"the logs name {len(named)} platforms: {show(other)} here, {show(first)} in others"
+            line = runs[0].lines.get("submission_platform", 0)
+            yield self.found(runs[0].path, line, message, "one platform", "submission_platform", WARNING)
 
     def _size(self, results: ResultSet) -> Iterator[Finding]:
         description = results.description

@@ -273,6 +273,21 @@ class SampleLog:
             record["time_ms"] += later_ms
         return self
 
+    def split_epoch(self, epoch: int, parts: int, at_once: bool = False) -> Self:
+        """Count an epoch (from 1) as several, each a part of its time, or all of them at once."""
+        self.numbers(lambda number: number + (parts - 1) * (number > epoch))
+        at, end = self._index("epoch_start", epoch - 1), self._index("epoch_stop", epoch - 1)
+        begin_ms, length_ms = self.records[at]["time_ms"], self.records[end]["time_ms"] - self.records[at]["time_ms"]
+        self.numbers(lambda number: number + (parts - 1) * (number == epoch), "eval_start", "eval_stop")
+        self.numbers(lambda number: number + (parts - 1) * (number == epoch), self.reference.target.key)
+        events = []
+        for part in range(parts):
+            first, last = (0, length_ms) if at_once else (part * length_ms // parts, (part + 1) * length_ms // parts)
+            for key, time_ms in (("epoch_start", begin_ms + first), ("epoch_stop", begin_ms + last)):
+                events.append(self._record(key, None, time_ms, {"epoch_num": epoch + part}))
+        self.records[at : end + 1] = sorted(events, key=lambda record: record["time_ms"])
+        return self
+
     def drop_epoch(self, epoch: int) -> Self:
         """Remove all records of an epoch."""
         self.records = [r for r in self.records if r["metadata"].get("epoch_num") != epoch]

@@ -211,6 +211,64 @@ def blocks_with_later_results(log: LogText, rng: random.Random) -> None:
     _change(log.all(*EVALUATION_KEYS, log.target.key), _plus(shift))
 
 
+def epochs_counted_twice(log: LogText, rng: random.Random) -> None:
+    """Count every epoch as two that start and stop at the same time."""
+    _divided(log, 2, log.numbers)
+    for line in log.all(*EPOCH_KEYS):
+        log.put_before(line.copy(), line).number -= 1
+
+
+def last_epoch_divided(log: LogText, rng: random.Random) -> None:
+    """Count the last epoch as several, each with its part of the time."""
+    if len(log.numbers) < 6:
+        raise Unsuitable("too short")
+    parts, first = rng.randint(4, 9), log.numbers[-1]
+    start, stop = log.first("epoch_start", first), log.last("epoch_stop", first)
+    part_ms = (stop.time - start.time) / parts
+    _divided(log, parts, [first])
+    start.number = first
+    for part in range(1, parts):
+        end = log.add(stop, start, part * part_ms if part == 1 else part_ms, number=first + part - 1)
+        start = log.add(start, end, number=first + part)
+
+
+def epochs_that_never_stop(log: LogText, rng: random.Random) -> None:
+    """Start many epochs before the last evaluation, which is that of the last of them."""
+    number, parts = log.numbers[-1], rng.randint(4, 20)
+    evaluation = log.last("eval_start", number)
+    _divided(log, parts, [number])
+    for line in log.of_epoch(number + parts - 1, *EPOCH_KEYS):
+        line.number = number
+    for part in range(1, parts):
+        log.put_before(log.first("epoch_start").copy(), evaluation).number = number + part
+
+
+def block_of_more_epochs(log: LogText, rng: random.Random) -> None:
+    """Log blocks, of which one claims many epochs in the time of one."""
+    number, more = log.numbers[log.inner(rng, 2, 2)], rng.randint(3, 20)
+    _to_blocks(log)
+    start = next(line for line in log.all("block_start") if line.record["metadata"]["first_epoch_num"] == number)
+    start.record["metadata"]["epoch_count"] = 1 + more
+    own = [
+        line for line in log.all("block_start", "block_stop") if line.record["metadata"]["first_epoch_num"] == number
+    ]
+    _change([line for line in log.lines if line not in own and _of_later(line, number)], _plus(more))
+
+
+def _of_later(line: Line, number: float) -> bool:
+    metadata = (line.record or {}).get("metadata") or {}
+    found = metadata.get("epoch_num", metadata.get("first_epoch_num"))
+    return _is_number(found) and (found > number or (found == number and line.key not in EPOCH_KEYS))
+
+
+def _divided(log: LogText, parts: int, numbers: list[Any]) -> None:
+    """Give the records of these epochs the number of the last of their parts; later ones move up."""
+    if log.benchmark == "openfold":
+        raise Unsuitable("counts samples")
+    last = {number: number + (parts - 1) * (at + 1) for at, number in enumerate(numbers)}
+    _change(log.course, lambda number: last.get(number, number))
+
+
 def _only_openfold(log: LogText) -> None:
     if log.benchmark != "openfold":
         raise Unsuitable("not openfold")
@@ -290,4 +348,8 @@ FORGERIES = (
     blocks_of_several_epochs,
     blocks_with_a_gap,
     blocks_with_later_results,
+    epochs_counted_twice,
+    last_epoch_divided,
+    epochs_that_never_stop,
+    block_of_more_epochs,
 )

@@ -2,6 +2,7 @@
 
     python bench/checker.py                      all measurements (about six minutes)
     python bench/checker.py --only logs,single   some of them
+    python bench/checker.py --earlier DIR        also the checker of another checkout, by turns with this one
     python bench/checker.py -o docs/performance/checker   also write docs/performance/checker.md and .json
 
 CPU seconds are user + system time including child processes, from getrusage, without the imports where the
@@ -52,19 +53,20 @@ def extract(archives: Path, folder: Path) -> None:
 
 
 def measured(name: str, work: Work, turn: str) -> dict[str, Any]:
-    """Return what the measurement gives in a fresh process."""
+    """Return what the measurement gives in a fresh process; of `earlier_…` it is that of the other checkout."""
     print(f"{turn:8} {name:20}", end="", file=sys.stderr, flush=True)
     command = [
         sys.executable,
         __file__,
         "--measure",
-        name,
+        name.replace("earlier_", "ours_"),
         "--corpus",
         str(work.corpus),
         "--scratch",
         str(work.scratch),
     ]
-    output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    environment = os.environ | ({"PYTHONPATH": os.environ["EARLIER"]} if name.startswith("earlier_") else {})
+    output = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True).stdout
     result: dict[str, Any] = json.loads(output)
     print(f"{result['cpu_s']:9.3f} s CPU {result['wall_s']:9.3f} s", file=sys.stderr)
     return result
@@ -89,6 +91,7 @@ GROUPS = {
     "single": ("theirs_single", "ours_single"),
     "cores": ("one_job", "all_jobs"),
     "floor": ("decode_only", "ours_logs"),
+    "earlier": ("earlier_logs", "ours_logs", "earlier_packages", "ours_packages", "earlier_single", "ours_single"),
     "memory": ("large_other", "large_kept", "large_text", "long_line"),
 }
 
@@ -97,7 +100,7 @@ def measure_all(groups: list[str], work: Work, runs: int, package_runs: int) -> 
     """Return for each group the medians of its measurements."""
     for modules in COMPILED:
         run(["-c", f"import {modules}"], work.scratch)
-    times = {"packages": package_runs, "single": 5 * runs, "memory": 1}
+    times = {"packages": package_runs, "single": 5 * runs, "earlier": 3 * runs, "memory": 1}
     return {group: alternate(GROUPS[group], times.get(group, runs), work) for group in groups}
 
 
@@ -176,6 +179,15 @@ def _floor_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
         yield Row(f"orientation: these logs {what}", "", f"{seconds:.3f} s", f"{size / 1e6 / seconds:.0f} MB/s")
 
 
+def _earlier_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    texts = {"logs": "these logs, in process", "packages": "these packages", "single": "one small log"}
+    for name, what in texts.items():
+        earlier, ours = found[f"earlier_{name}"]["cpu_s"], found[f"ours_{name}"]["cpu_s"]
+        ratio = ours / earlier
+        what = f"{what}, beside the earlier checkout: it takes {earlier:.3f} s"
+        yield Row(what, "", f"{ours:.3f} s", f"{ratio:.2f} times the CPU", "<= 1.3", ratio <= 1.3)
+
+
 def _memory_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
     texts = {
         "large_other": "records of a key that no rule asks for",
@@ -197,6 +209,7 @@ ROWS: dict[str, Callable[[dict[str, dict[str, Any]]], Iterator[Row]]] = {
     "single": _single_rows,
     "cores": _core_rows,
     "floor": _floor_rows,
+    "earlier": _earlier_rows,
     "memory": _memory_rows,
 }
 
@@ -223,9 +236,10 @@ def main() -> int:
     """Measure, print the table; exit 1 if a goal is missed."""
     given = _arguments()
     if given.measure:
+        sys.path.insert(0, os.environ["PYTHONPATH"])
         json.dump(MEASURES[given.measure](Work(given.corpus, given.scratch)), sys.stdout)
         return 0
-    groups = given.only.split(",") if given.only else list(GROUPS)
+    groups = given.only.split(",") if given.only else [name for name in GROUPS if name != "earlier" or given.earlier]
     unknown = [group for group in groups if group not in GROUPS]
     if unknown:
         sys.exit(f"no group {unknown[0]!r}; known are {', '.join(GROUPS)}")
@@ -236,6 +250,7 @@ def main() -> int:
         # Both sides start from compiled files, as installed packages do; nothing is written beside the sources.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ.update(PYTHONPYCACHEPREFIX=str(Path(folder, "pycache")), PYTHONPATH=str(ROOT))
+        os.environ["EARLIER"] = str(given.earlier or ROOT)
         results = measure_all(groups, work, given.runs, given.package_runs)
     about = machine()
     text = table(results, about)
@@ -252,6 +267,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--corpus", type=Path, default=beside, help="folder of the archives (default: ../shared/corpus)"
     )
+    parser.add_argument("--earlier", type=Path, metavar="DIR", help="another checkout of the suite to measure beside")
     parser.add_argument("--only", metavar="GROUPS", help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement (default: 3)")
     parser.add_argument(

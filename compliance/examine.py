@@ -69,7 +69,9 @@ def digest(log: Log, task: LogTask) -> Run:
     findings: list[Finding] = []
     prefixes, reason = _readable_part(log) if case.strict else (("",), "")
     rules = rules_of(LogRule, case.round, case.division, case.profile)
-    for found in apply_each((rule for rule in rules if rule.id.startswith(prefixes)), task.path, log, case):
+    if reason:
+        rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))
+    for found in apply_each(rules, task.path, log, case):
         findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))

@@ -297,12 +297,13 @@ def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_C
             continue
         seen.add((step, value))
         evaluations = bisect_left(starts, record.order, key=FILE_ORDER)
+        evaluation = starts[evaluations - 1] if evaluations else record
         before = amounts.get(step)
         if 0 < evaluations < len(seen):
             yield _Choice(record, before or course.repeated[number][0], True)
-        elif before and not (steps_optional and step is None and _trained(course, before, starts[evaluations - 1])):
+        elif before and not (steps_optional and step is None and _trained(course, before, evaluation)):
             yield _Choice(record, before, False)
-        elif last and evaluations and starts[evaluations - 1].time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
+        elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
             yield _Choice(record, last, False)
         last = amounts[step] = record
 

@@ -62,10 +62,11 @@ def test_without_an_error_convergence_is_the_number_of_epochs_that_were_trained(
         assert run.convergence == len(numbers) - 1 + min(numbers)
 
 
+@pytest.mark.parametrize("round_", ["0.7", "3.0"])
 @pytest.mark.parametrize("key", ["eval_start", "epoch_start", "run_start"])
-def test_repeated_results_without_their_evaluations_are_judged(key):
+def test_repeated_results_without_their_evaluations_are_judged(key, round_):
     """No rule fails itself where a log lacks what the others stand for."""
-    sample = SampleLog(epochs=4).double("eval_error", 1, value=0.3).double("eval_error", 1, value=0.2).drop(key)
-    run = digest(parse_log(sample.bytes()), LogTask("result_0.txt", "3.0"))
+    sample = SampleLog(round_=round_, epochs=4).double("eval_error", 1, value=0.3).double("eval_error", 1, value=0.2)
+    run = digest(parse_log(sample.drop(key).bytes()), LogTask("result_0.txt", round_))
     assert {"QUA08", "QUA09", "ORD04", "ORD16"} & {found.rule for found in run.findings}
     assert not any("itself failed" in found.message for found in run.findings)

@@ -145,9 +145,9 @@ def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
     if real in seen:
         return
     seen.add(real)
-    folders = _subfolders(path)
+    folders = subfolders(path)
     names = {os.path.basename(folder) for folder in folders}
-    if SYSTEMS in names or (RESULTS in names and _subfolders(os.path.join(path, RESULTS))):
+    if SYSTEMS in names or (RESULTS in names and subfolders(os.path.join(path, RESULTS))):
         yield path
     elif depth:
         for folder in folders:
@@ -167,7 +167,7 @@ def _package(root: str) -> PackagePlace:
     tree = Tree.at(root)
     place = PackagePlace(root, name, tree=tree)
     results, systems = os.path.join(root, RESULTS), os.path.join(root, SYSTEMS)
-    existing = _subfolders(root, tree)
+    existing = subfolders(root, tree)
     place.missing = [folder for folder in (results, systems) if folder not in existing]
     place.systems = [path for path in _files(systems) if path.endswith(".json")] if systems in existing else []
     if results in existing:
@@ -177,21 +177,21 @@ def _package(root: str) -> PackagePlace:
 
 def _read_results(results: str, place: PackagePlace) -> None:
     tree = place.tree
-    systems = _subfolders(results, tree)
-    scalings = [folder for system in systems for folder in _subfolders(system, tree)]
+    systems = subfolders(results, tree)
+    scalings = [folder for system in systems for folder in subfolders(system, tree)]
     place.flat = any(_result_files(folder) for folder in scalings) and not any(
         os.path.basename(folder) in (STRONG, WEAK) for folder in scalings
     )
     for system in systems:
-        for folder in _subfolders(system, tree):
+        for folder in subfolders(system, tree):
             name = os.path.basename(folder)
             if place.flat:
                 place.sets.append(_set(folder, system, STRONG, tree))
             elif name in (STRONG, WEAK):
-                place.sets += [_set(benchmark, system, name, tree) for benchmark in _subfolders(folder, tree)]
+                place.sets += [_set(benchmark, system, name, tree) for benchmark in subfolders(folder, tree)]
             else:
                 place.unexpected.append((folder, "strong or weak"))
-                place.sets += [_set(benchmark, system, STRONG, tree) for benchmark in _subfolders(folder, tree)]
+                place.sets += [_set(benchmark, system, STRONG, tree) for benchmark in subfolders(folder, tree)]
 
 
 def _set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
@@ -211,7 +211,7 @@ def _power(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
     power = os.path.join(folder, POWER)
     if not os.path.exists(power):
         return None
-    return {os.path.basename(run): _power_files(run) for run in _subfolders(power, tree)}
+    return {os.path.basename(run): _power_files(run) for run in subfolders(power, tree)}
 
 
 def _power_files(folder: str) -> PowerPlace:
@@ -276,8 +276,8 @@ def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
             continue
         seen.add(real)
         entries = _entries(folder)
-        below = [entry for entry in entries if os.path.isdir(entry)]
-        yield folder, [os.path.basename(entry) for entry in entries if entry not in set(below)]
+        below = dict.fromkeys(entry for entry in entries if os.path.isdir(entry))
+        yield folder, [os.path.basename(entry) for entry in entries if entry not in below]
         stack += [(entry, depth + 1) for entry in reversed(below)]
 
 
@@ -295,7 +295,8 @@ def _entries(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in sorted(names, key=natural)]
 
 
-def _subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
+def subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
+    """Return the folders in a folder, without links that lead out of the tree; none if it cannot be read."""
     found = [path for path in _entries(folder) if os.path.isdir(path)]
     return [path for path in found if not (os.path.islink(path) and tree.leaves(path))]
 

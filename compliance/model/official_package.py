@@ -12,7 +12,7 @@ from typing import Final
 
 from common.tree import RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
-from compliance.model.layout import PARAMETERS_FILE, RESULTS, STRONG, SYSTEMS, WEAK
+from compliance.model.layout import PARAMETERS_FILE, RESULTS, STRONG, SYSTEMS, WEAK, subfolders
 
 MOST_BYTES: Final = 1 << 16
 
@@ -43,9 +43,9 @@ def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def _benchmarks(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield the folders of a system, a scaling and a benchmark that the official tool looks into."""
-    for system in _subfolders(os.path.join(root, RESULTS), tree):
-        for scaling in _subfolders(system, tree):
-            for benchmark in _subfolders(scaling, tree):
+    for system in subfolders(os.path.join(root, RESULTS), tree):
+        for scaling in subfolders(system, tree):
+            for benchmark in subfolders(scaling, tree):
                 yield system, scaling, benchmark
 
 
@@ -65,9 +65,3 @@ def _unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
 def _matching(folder: str, pattern: str) -> list[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return [os.path.join(folder, name) for name in sorted(names) if name[0] != "." and fnmatchcase(name, pattern)]
-
-
-def _subfolders(folder: str, tree: Tree) -> list[str]:
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    found = [path for name in names if os.path.isdir(path := os.path.join(folder, name))]
-    return [path for path in found if not (os.path.islink(path) and tree.leaves(path))]

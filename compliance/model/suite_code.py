@@ -15,27 +15,26 @@ class SuiteCode:
     def __init__(self, contents: Iterable[PackageEntry]) -> None:
         paths = (tuple(entry.path.split("/")) for entry in contents if entry.path.startswith(f"{BENCHMARKS}/"))
         self._paths = {path[1:] for path in paths if len(path) > 3}
-        self._names: dict[str, set[str]] = {}
+        self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
         for path in self._paths:
             if path[1] == IMPLEMENTATIONS:
-                self._names.setdefault(path[0], set()).add(path[2])
+                self._ends.setdefault(path[0], {}).setdefault(path[2], set()).add(path[-2:])
 
     def made(self, benchmark: str, system: str) -> bool:
         """Tell whether a result was made by this suite.
 
         A file <system>_<implementation>.json says which code made it; without one it is the only code there is.
         """
-        names = self._names.get(benchmark, set())
+        names = self._ends.get(benchmark, {}).keys()
         linked = {name for name in names if (benchmark, system, f"{system}_{name}.json") in self._paths}
         made_by = linked or names
         return bool(made_by) and all(self._is_suite(benchmark, name) for name in made_by)
 
     def _is_suite(self, benchmark: str, name: str) -> bool:
-        ends = {path[-2:] for path in self._paths if path[:3] == (benchmark, IMPLEMENTATIONS, name)}
-        named = _letters(name) == _letters(DISTRIBUTION)
-        return named or {("common", "provenance.py"), (benchmark, "train.py")} <= ends
+        named = letters_and_digits(name) == letters_and_digits(DISTRIBUTION)
+        return named or {("common", "provenance.py"), (benchmark, "train.py")} <= self._ends[benchmark][name]
 
 
-def _letters(name: str) -> str:
+def letters_and_digits(name: str) -> str:
     """Return the letters and digits of a name in lower case: spelled with hyphens or not, it is the same."""
     return "".join(filter(str.isalnum, name.lower()))

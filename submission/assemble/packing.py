@@ -16,6 +16,7 @@ from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.logs.run import PER_RUN, Run, parse_run
 from compliance.model.layout import MAX_FILE_BYTES, PRUNED, RESULTS, SYSTEMS, WEAK
+from compliance.model.suite_code import letters_and_digits
 from compliance.model.system import read_description
 from compliance.rule import show
 from submission.assemble import provenance
@@ -165,10 +166,10 @@ class Packing:
 
     def _is_called(self, platform: str | None) -> bool:
         """Tell whether a platform, as in 256xNVIDIA DGX H100, is the system's name or one that its description has."""
-        name = _letters_and_digits(re.sub(r"^\d+x", "", platform or ""))
+        name = letters_and_digits(re.sub(r"^\d+x", "", platform or ""))
         models = (f"{what}_model_name" for what in ("host_processor", "accelerator"))
         stated = [self.system, *map(self.description.fields.get, ("system_name", *models))]
-        known = any(name in _letters_and_digits(text) for text in stated if isinstance(text, str))
+        known = any(name in letters_and_digits(text) for text in stated if isinstance(text, str))
         return platform == self.system or (len(name) > 2 and known)
 
     def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
@@ -243,10 +244,6 @@ def _implementation_name(sources: Path | None, benchmark: str) -> str:
     if sources is None or suite_at(sources, benchmark):
         return IMPLEMENTATION
     return _folder_name(sources.resolve().name, "--sources: the folder's name", "use --implementation ID")
-
-
-def _letters_and_digits(text: str) -> str:
-    return "".join(filter(str.isalnum, text.lower()))
 
 
 def _copy(path: Path, redacted: bool) -> bytes:

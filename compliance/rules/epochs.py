@@ -200,7 +200,11 @@ class EpochPairs(LogRule):
         limit = ended if len(cut_short) <= CUT_SHORT else float("inf")
         open_ = [n for n, found in starts.items() if len(found) > len(stops.get(n, ())) and n < limit]
         if open_:
-            message = f"{name}_start of epoch {show(open_[0])} has no {name}_stop{more(open_, 'records')}"
+            ends = len(stops.get(open_[0], ()))
+            has = (
+                f"is logged {len(starts[open_[0]])} times, {name}_stop {ends} times" if ends else f"has no {name}_stop"
+            )
+            message = f"{name}_start of epoch {show(open_[0])} {has}{more(open_, 'records')}"
             yield self.found(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]

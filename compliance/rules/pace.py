@@ -70,9 +70,9 @@ class EpochTakesTime(LogRule):
 
     def _crowded(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield the first epoch that comes too soon after the one before it; an error if both are at one time."""
-        advance = course.advance_ms
+        advance, lengths = course.advance_ms, course.training_ms
         usual = sorted(advance.values())[len(advance) // 2] if advance else 0
-        soon = [number for number in advance if advance[number] < FOLLOWS_SHARE * usual]
+        soon = [number for number in advance if advance[number] < FOLLOWS_SHARE * max(usual, lengths.get(number, 0))]
         same = [number for number in advance if advance[number] < SHORTEST_SHARE * course.usual_ms]
         if soon or same:
             number = (same or soon)[0]

@@ -237,7 +237,8 @@ class LogReader:
 
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
-        earliest, latest, shallow_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH
+        earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
+        light = kept_bytes < UNWEIGHED_BYTES
         order, others = log.record_count, set()
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
@@ -245,11 +246,12 @@ class LogReader:
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
-            if shallow_bytes < len(text) <= LONG_RECORD_BYTES and depth(text) > MAX_DEPTH:
+            size = len(text)
+            if shallow_bytes < size <= long_bytes and depth(text) > MAX_DEPTH:
                 log.problem("deep", line)
                 continue
             try:
-                record = decode(text) if len(text) <= LONG_RECORD_BYTES else decode_long(text)
+                record = decode(text) if size <= long_bytes else decode_long(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 slow = self._decode_slowly(text, line)
                 if slow is None:
@@ -260,13 +262,17 @@ class LogReader:
                     continue
                 log.problem("time", line, repr(record.time_ms))
             slot = slots.get(record.key)
+            # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
+            # nested field, or a colon in a string.
+            unusual = record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata)
             if slot is None:
                 others.add(record.key)
-                # As in _weight; such records often have an object of plain numbers as value.
-                if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata) or record.key in RATES:
+                if unusual or record.key in RATES:
                     self._look_at_other(record, text, line)
             else:
-                kept_bytes += self._weight(record, text, line)
+                if unusual:
+                    self._find_repeated_field(text, line)
+                kept_bytes += size if light else memory_bytes(text)
                 record.line, record.order = line, order
                 slot.append(record)
             order += 1
@@ -282,14 +288,6 @@ class LogReader:
         if is_number(rate) and rate > 0:
             found = (*self.log.rates, (rate, line_number))
             self.log.rates = (min(found), max(found))
-
-    def _weight(self, record: Record, text: bytes, line_number: int) -> int:
-        """Return about how many bytes a kept record takes; report a repeated field."""
-        # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
-        # nested field, or a colon in a string.
-        if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
-            self._find_repeated_field(text, line_number)
-        return len(text) if self._kept_bytes < UNWEIGHED_BYTES else memory_bytes(text)
 
     def _weigh(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""

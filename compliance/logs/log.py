@@ -238,8 +238,7 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
-        light = kept_bytes < UNWEIGHED_BYTES
-        order, others = log.record_count, set()
+        order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -253,8 +252,7 @@ class LogReader:
             try:
                 record = decode(text) if size <= long_bytes else decode_long(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                slow = self._decode_slowly(text, line)
-                if slow is None:
+                if (slow := self._decode_slowly(text, line)) is None:
                     continue
                 record = slow
             if not earliest < record.time_ms < latest:

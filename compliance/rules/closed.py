@@ -186,7 +186,8 @@ def _mark(log: Log, case: Case) -> tuple[str, int]:
         if key in log.records and log.value(key) == value:
             return f"{key} is logged", log.records[key][0].line
     for key, records in log.records.items():
-        file = records[0].meta("file")
+        metadata = records[0].metadata
+        file = metadata.get("file") if type(metadata) is dict else None
         if file in WRITERS:
             return f"{key} was written by {file}", records[0].line
     for record in log[PROVENANCE]:

@@ -266,7 +266,7 @@ class LogReader:
             if slot is None:
                 others.add(record.key)
                 if unusual or record.key in RATES:
-                    self._look_at_other(record, text, line)
+                    self._look_at_other(record, text, line, unusual)
             else:
                 if unusual:
                     self._find_repeated_field(text, line)
@@ -284,8 +284,9 @@ class LogReader:
         """Keep the lowest and the highest speed: some logs have a record for each step."""
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
         if is_number(rate) and rate > 0:
-            found = (*self.log.rates, (rate, line_number))
-            self.log.rates = (min(found), max(found))
+            one = (rate, line_number)
+            low, high = self.log.rates or (one, one)
+            self.log.rates = (min(low, one), max(high, one))
 
     def _weigh(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""
@@ -313,13 +314,15 @@ class LogReader:
             if name:
                 self.log.problem("repeated field", line_number, name)
 
-    def _look_at_other(self, record: Record, text: bytes, line_number: int) -> None:
+    def _look_at_other(self, record: Record, text: bytes, line_number: int, unusual: bool) -> None:
         """Take the speed from a record that no rule needs, and report a repeated field.
 
         One with too many fields to compare is fine.
         """
         if record.key in RATES:
             self._take_rate(record.value, line_number)
+        if not unusual:
+            return
         members = len(record.value) if isinstance(record.value, dict) else 0
         if record.event_type is not UNSET and text.count(b":") == 6 + len(record.metadata) + members:
             return

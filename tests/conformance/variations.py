@@ -225,6 +225,12 @@ def clock_steps_back(log: LogText, rng: random.Random) -> None:
     log.delay(rng.choice(log.timed[5:-5]), -rng.randint(1, 5))
 
 
+def last_step(lines: list[Line]) -> int:
+    """Return the highest step_num of the lines, 0 if they state none."""
+    steps = [line.record["metadata"].get("step_num") for line in lines]
+    return max((step for step in steps if isinstance(step, int)), default=0)
+
+
 def goes_on_after_the_target(log: LogText, rng: random.Random) -> None:
     """Train and evaluate one epoch more than needed."""
     numbers = log.numbers
@@ -234,9 +240,12 @@ def goes_on_after_the_target(log: LogText, rng: random.Random) -> None:
     lines, stop = log.of_epoch(last), log.last("run_stop")
     before = [line for line in log.timed if log.at(line) < log.at(stop)][-1]
     took = before.time - lines[0].time + 3
+    trained = last_step(lines) - last_step(log.of_epoch(numbers[-2]))
     for line in lines:
         later = log.add(line, before, 0, number=last + step)
         later.time = line.time + took
+        if isinstance(later.record["metadata"].get("step_num"), int):
+            later.record["metadata"]["step_num"] += trained
         before = later
         if later.key == log.target.key:
             later.record["value"] = log.hit(rng)

@@ -2,9 +2,8 @@
 
 Evidence is counted in bits: how improbable it is that two different runs agree as well. How often intervals agree by
 chance is taken from the runs themselves, from intervals at other places of the same runs; logs with whole seconds or
-constant intervals therefore prove nothing. Measured on 18,052 pairs of published runs of one result: within 1.1 ms or
-10 ms no pair reaches 12 bits, within 60 ms none reaches 17 with most intervals. A shifted or scaled copy of a
-published run has at least 46.
+constant intervals therefore prove nothing. What pairs of published runs and their copies reach is measured by
+bench/likeness.py (docs/reference/likeness.md); the thresholds lie between.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ VALUE_STEP: Final = 1.7e-5  # results with few decimals are not at its edges
 COARSE_MS: Final = 100  # logs whose times are multiples of it have no milliseconds
 SAME_SCALE: Final = 2e-5
 DISPLACEMENTS: Final = range(1, 7)
-KEPT: Final = 8
+KEPT: Final = 12
 """Keys of each kind by which a run is found again: the smallest ones, so that copies keep the same."""
 FEW_PERIODS: Final = 4
 MANY_PERIODS: Final = 12
@@ -91,17 +90,18 @@ def alike(one: Fingerprint, other: Fingerprint, moved: bool = True) -> Likeness 
 
     moved: whether to look at intervals of other places, too.
     """
-    like = _best(one.lengths, other.lengths, moved, LEVELS)
+    like = best_alignment(one.lengths, other.lengths, moved, LEVELS)
     if like or (not moved and len(one.lengths) == len(other.lengths)):
         return like
-    like = _best(one.periods, other.periods, moved, LEVELS_OF_PERIODS)
+    like = best_alignment(one.periods, other.periods, moved, LEVELS_OF_PERIODS)
     return replace(like, periods=True) if like else None
 
 
-def _best(first: array[float], second: array[float], moved: bool, levels: Levels) -> Likeness | None:
+def best_alignment(first: array[float], second: array[float], moved: bool, levels: Levels) -> Likeness | None:
     """Return how the intervals agree at the best of some alignments."""
     alignments = _alignments(first, second) if moved else _unmoved(first, second)
-    found = [_compared(*_placed(first, second, shift), scale, levels) for shift, scale in alignments]
+    longer = first if len(first) >= len(second) else second
+    found = [_compared(*_placed(first, second, shift), scale, levels, longer) for shift, scale in alignments]
     return max((like for like in found if like), key=lambda like: like.bits, default=None)
 
 
@@ -127,8 +127,10 @@ def _placed(first: array[float], second: array[float], shift: int) -> tuple[arra
     return first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
 
 
-def _compared(ours: array[float], theirs: Sequence[float], scale: float, levels: Levels) -> Likeness | None:
-    """Compare the lengths of one run with `scale` times those of another."""
+def _compared(
+    ours: array[float], theirs: Sequence[float], scale: float, levels: Levels, usual: array[float]
+) -> Likeness | None:
+    """Compare the lengths of one run with `scale` times those of another; usual: all lengths of a run."""
     if not _may_agree(ours, theirs, scale, levels[-1][0]):
         return None
     if scale != 1:
@@ -138,7 +140,7 @@ def _compared(ours: array[float], theirs: Sequence[float], scale: float, levels:
     for tolerance, share, needed in levels if count >= 4 else ():
         if apart[int(share * count)] <= tolerance:
             equal = bisect_right(apart, tolerance)
-            bits = count * _surprise(equal / count, _chance(ours[:count], theirs[:count], tolerance))
+            bits = count * _surprise(equal / count, _chance(usual, tolerance))
             if bits >= needed:
                 found.append(Likeness(equal, count, tolerance, scale, bits))
     return max(found, key=lambda like: like.bits, default=None)
@@ -155,22 +157,22 @@ def _median(numbers: Sequence[float]) -> float:
     return sorted(numbers)[len(numbers) // 2]
 
 
-def _chance(ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> float:
-    """Return how often intervals at different places of the two runs agree."""
-    least = 1 / (2 * len(ours) + 2)
-    if tolerance > EXACT_MS or sum(length % COARSE_MS == 0 for length in ours) > len(ours) / 10:
-        return max(least, _agreeing(ours, theirs, tolerance))
+def _chance(lengths: array[float], tolerance: float) -> float:
+    """Return how often intervals at different places of a run agree."""
+    least = 1 / (2 * len(lengths) + 2)
+    if tolerance > EXACT_MS or sum(length % COARSE_MS == 0 for length in lengths) > len(lengths) / 10:
+        return max(least, _agreeing(lengths, tolerance))
     # Of few intervals none may agree to the millisecond: how many nearly agree tells more.
-    return max(_agreeing(ours, theirs, tolerance), max(least, _agreeing(ours, theirs, 10 * tolerance)) / 5)
+    return max(_agreeing(lengths, tolerance), max(least, _agreeing(lengths, 10 * tolerance)) / 5)
 
 
-def _agreeing(ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> float:
-    """Return the largest share of intervals that agree if one run is displaced."""
-    most, count = 0.0, len(ours)
+def _agreeing(lengths: array[float], tolerance: float) -> float:
+    """Return the largest share of intervals that agree with those some places further."""
+    most, count = 0.0, len(lengths)
     for places in DISPLACEMENTS:
         if places <= count // 2:
-            pairs = [*zip(ours[places:], theirs, strict=False), *zip(ours, theirs[places:], strict=False)]
-            most = max(most, sum(abs(a - b) <= tolerance for a, b in pairs) / len(pairs))
+            near = sum(abs(apart) <= tolerance for apart in map(sub, lengths[places:], lengths))
+            most = max(most, near / (count - places))
     return most
 
 

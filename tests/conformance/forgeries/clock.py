@@ -84,9 +84,13 @@ def first_epochs_cut_off(log: LogText, rng: random.Random) -> None:
 
 
 def first_epochs_forgotten(log: LogText, rng: random.Random) -> None:
-    """Remove the first epochs and their time, and count the others from the start again."""
+    """Remove some of the first epochs and their time, and count the others from the start again."""
+    without_first(log, min(log.inner(rng), 8))
+
+
+def without_first(log: LogText, count: int) -> None:
+    """Remove this many epochs from the start and their time, and count the others from the start again."""
     numbers = log.numbers
-    count = min(log.inner(rng), 8)
     start, end = log.first("epoch_start"), log.end_of(numbers[count - 1])
     log.delay(end, start.time - end.time)
     log.remove(log.lines[log.at(start) : log.at(end) + 1])

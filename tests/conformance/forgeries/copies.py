@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.conformance.forgeries.clock import first_epochs_forgotten
+from tests.conformance.forgeries.clock import without_first
 from tests.conformance.forgeries.logtext import EPOCH_KEYS, EVALUATION_KEYS, Line, LogText, Unsuitable
 
 DAY_MS = 86_400_000
@@ -220,8 +220,8 @@ def without_some_evaluations(log: LogText, other: LogText, rng: random.Random) -
 
 
 def without_the_first_epochs(log: LogText, other: LogText, rng: random.Random) -> None:
-    """Leave out the first epochs and their time, and count the others from the start again."""
-    first_epochs_forgotten(log, rng)
+    """Leave out up to eight epochs of the start, so that four are left, and count these from the start again."""
+    without_first(log, min(log.inner(rng, 1, 3), 8))
     shifted_with_other_values(log, other, rng)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
-from tests.conformance.forgeries.clock import first_epochs_forgotten
+from tests.conformance.forgeries.clock import first_epochs_forgotten, without_first
 from tests.conformance.forgeries.copies import (
     jittered_by_percent,
     other_values,
     rounded_to_seconds_with_other_values,
     scaled_in_two_parts_with_other_values,
+    shifted_with_other_values,
 )
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.results import stop_with
@@ -47,4 +48,15 @@ def remade(log: LogText, other: LogText, rng: random.Random) -> None:
     other_values(log, other, rng)
 
 
-UNSEEN_COPIES = (remade, rounded_to_seconds_with_other_values, scaled_in_two_parts_with_other_values)
+def of_which_one_epoch_is_left(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Leave out all epochs but the last one, and change all results a little: one interval proves nothing."""
+    without_first(log, len(log.numbers) - 1)
+    shifted_with_other_values(log, other, rng)
+
+
+UNSEEN_COPIES = (
+    remade,
+    rounded_to_seconds_with_other_values,
+    scaled_in_two_parts_with_other_values,
+    of_which_one_epoch_is_left,
+)

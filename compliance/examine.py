@@ -34,7 +34,8 @@ class LogTask:
     description, used where the log does not say it. power: the power files of the run, if any.
     suite_code: the code that the package names as its implementation is this suite.
     details: also keep what reports and packages need. tree: the folder that the log belongs to; a log that the user
-    names belongs to none. judged: apply the rules; without, the run is only compared.
+    names belongs to none. judged: apply the rules; without, the run is only compared. round_why: how its round was
+    chosen.
     """
 
     path: str
@@ -50,6 +51,7 @@ class LogTask:
     details: bool = False
     tree: Tree = NAMED
     judged: bool = True
+    round_why: str = ""
 
 
 def examine(task: LogTask) -> Run:
@@ -119,6 +121,7 @@ def case_of(log: Log, task: LogTask) -> Case:
         task.profile,
         task.allow_mini,
         task.suite_code,
+        task.round_why,
     )
 
 

@@ -12,7 +12,7 @@ from compliance.examine import LogTask, case_of, digest
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, Finding
-from compliance.model.layout import round_of_path
+from compliance.opening import choose_round, log_task
 from compliance.options import Options
 
 POLL_SECONDS = 0.5
@@ -43,10 +43,7 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        round_ = options.round or round_of_path(path) or "3.0"
-        task = LogTask(
-            path, round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini
-        )
+        task = log_task(path, *choose_round(path, False, options), options)
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
     while any(one.run is None for one in watched):

@@ -10,7 +10,7 @@ from common.reference import ROUNDS
 from common.tree import Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.examine import LogTask
-from compliance.model.layout import PackagePlace, SetPlace, discover, result_name, round_of_path
+from compliance.model.layout import FLAT, NAMED, PackagePlace, SetPlace, discover, result_name, round_of_path
 from compliance.model.official_package import crashes, unreadable
 from compliance.model.package import Package
 from compliance.model.package_files import contents_of
@@ -44,23 +44,34 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Ope
     """Return what is below the paths; read descriptions and parameters, but no logs."""
     places, opened = discover([os.fspath(path) for path in paths]), Opened()
 
-    def round_for(path: str, flat: bool = False) -> str:
+    def round_for(path: str, flat: bool = False) -> tuple[str, str]:
         round_, why = choose_round(path, flat, options)
         opened.rounds.append((path, round_, why))
-        return round_
+        return round_, why
+
+    def add(sets: list[OpenedSet], why: str) -> None:
+        opened.sets += sets
+        for results, found in sets:
+            opened.tasks += _set_tasks(results, found, why, options)
 
     for place in places.packages:
-        package, sets = _open_package(place, round_for(place.root, place.flat), options)
+        round_, why = round_for(place.root, place.flat)
+        package, sets = _open_package(place, round_, options)
         opened.packages.append(package)
-        opened.sets += sets
-    opened.sets += [(_open_folder(place, round_for(place.folder), options), place) for place in places.folders]
-    for results, found in opened.sets:
-        opened.tasks += _set_tasks(results, found, options)
-    asked = (options.profile, options.division, options.benchmark)
+        add(sets, why)
+    for folder in places.folders:
+        round_, why = round_for(folder.folder)
+        add([(_open_folder(folder, round_, options), folder)], why)
     for path in places.logs:
-        task = LogTask(path, round_for(path), *asked, allow_mini=options.allow_mini, details=options.details)
-        opened.tasks.append(task)
+        round_, why = round_for(path)
+        opened.tasks.append(log_task(path, round_, why, options))
     return opened
+
+
+def log_task(path: str, round_: str, why: str, options: Options) -> LogTask:
+    """Return what to examine of a log that the user names; why: how its round was chosen."""
+    asked = (options.profile, options.division, options.benchmark)
+    return LogTask(path, round_, *asked, allow_mini=options.allow_mini, details=options.details, round_why=why)
 
 
 def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
@@ -68,9 +79,9 @@ def choose_round(path: str, flat: bool, options: Options) -> tuple[str, str]:
     if options.round:
         return options.round, "as asked for"
     if flat:
-        return "0.7", "the layout is flat"
+        return "0.7", FLAT
     named = round_of_path(path) if path != "-" else None
-    return (named, "named in the path") if named else (ROUNDS[-1], "the newest")
+    return (named, NAMED) if named else (ROUNDS[-1], "the newest")
 
 
 def _open_package(place: PackagePlace, round_: str, options: Options) -> tuple[Package, list[OpenedSet]]:
@@ -131,16 +142,16 @@ def _open_folder(place: SetPlace, round_: str, options: Options) -> ResultSet:
     return results
 
 
-def _set_tasks(results: ResultSet, place: SetPlace, options: Options) -> Iterator[LogTask]:
+def _set_tasks(results: ResultSet, place: SetPlace, why: str, options: Options) -> Iterator[LogTask]:
     power = results.power or {}
-    task = _task(results, options, place.tree)
+    task = _task(results, why, options, place.tree)
     for path in place.logs:
         yield replace(task, path=path, power=power.get(result_name(path)))
     for path in place.pruned:
         yield replace(task, path=path)
 
 
-def _task(results: ResultSet, options: Options, tree: Tree) -> LogTask:
+def _task(results: ResultSet, why: str, options: Options, tree: Tree) -> LogTask:
     return LogTask(
         "",
         results.round,
@@ -153,4 +164,5 @@ def _task(results: ResultSet, options: Options, tree: Tree) -> LogTask:
         suite_code=results.suite_code,
         details=options.details,
         tree=tree,
+        round_why=why,
     )

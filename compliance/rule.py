@@ -32,7 +32,7 @@ class Case:
     """What a log is checked against.
 
     division and benchmark are None if neither the log nor its surroundings state them. suite_code: the package says
-    that this suite made the log.
+    that this suite made the log. round_why: how its round was chosen, see `compliance.model.layout`.
     """
 
     round: str
@@ -43,6 +43,7 @@ class Case:
     profile: str = STRICT
     allow_mini: bool = False
     suite_code: bool = False
+    round_why: str = ""
 
     @property
     def strict(self) -> bool:

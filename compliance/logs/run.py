@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from common.reference import FULL, MINI, Reference, Setting, Target
@@ -25,6 +26,11 @@ from compliance.model.finding import Finding, worst
 
 PER_RUN: Final = "output_dir and train.seed"
 """Keys in which the runs of one configuration differ; `RunDetails.configuration` lacks them."""
+PROVENANCE: Final = "provenance"
+SOURCES: Final = "source_sha256"
+"""The key of the hash of the sources, in a provenance."""
+MOST_SOFTWARE: Final = 20
+LONGEST_NAME: Final = 100
 SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
 
 
@@ -69,7 +75,7 @@ class RunDetails:
     @property
     def source_sha256(self) -> str | None:
         """The hash of the sources that made the run, see `common.provenance.source_hash`."""
-        return text_of(self.provenance.get("source_sha256"))
+        return text_of(self.provenance.get(SOURCES))
 
     @property
     def configuration(self) -> dict[str, Any] | None:
@@ -88,7 +94,7 @@ class Run:
     """What one log says, and the findings about it.
 
     path: of the log. round, benchmark, division: by which it is judged; benchmark is None if it is not a known one.
-    submission: value of each submission_* key, as logged first. lines: where they and the settings stand.
+    submission: value of each submission_* key, as logged first. lines: where they, settings and provenance stand.
     start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
     finished: there is a run_stop. status: of the last one.
     staging_ms: time between staging_start and staging_stop records, in milliseconds; staging_outside_ms: the part of
@@ -100,6 +106,7 @@ class Run:
     official: what else the official tools read; None in the profile strict.
     seeds: (line, source file, source line, value) of each seed record.
     settings: value of each setting that the division requires, as logged first.
+    software: of a log of this suite, the hash of its sources and the versions by name; else empty.
     variant: "mini" or "full", as the log says (in either profile).
     fingerprint: by which copies of the run are found.
     inflated_bytes: what was read of a compressed log and power files.
@@ -129,6 +136,7 @@ class Run:
     official_convergence: float | None = None
     official: OfficialReading | None = None
     samples_per_s: float | None = None
+    software: dict[str, str] = field(default_factory=dict)
     fingerprint: Fingerprint = NO_FINGERPRINT
     variant: str = FULL
     parsed_clean: bool = True
@@ -227,6 +235,9 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
     run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
     run.finished = bool(log["run_stop"])
     run.status = log["run_stop"][-1].meta("status") if run.finished else None
+    run.software = _software(log.value(PROVENANCE))
+    if run.software:
+        run.lines[PROVENANCE] = log.records[PROVENANCE][0].line
     run.fingerprint = fingerprint(log)
     run.variant, run.inflated_bytes = variant_of(log), log.inflated_bytes
     run.official_convergence = official_convergence(log)
@@ -272,6 +283,16 @@ def names_suite(provenance: Mapping[str, Any]) -> bool:
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
+def _software(provenance: Any) -> dict[str, str]:
+    """Return the hash of the sources and the versions that a provenance of this suite states, the first of many."""
+    if not isinstance(provenance, dict) or not names_suite(provenance):
+        return {}
+    versions = provenance["versions"]
+    stated = {SOURCES: provenance.get(SOURCES), DISTRIBUTION: versions[DISTRIBUTION], **versions}
+    texts = {key: value for key, value in stated.items() if isinstance(value, str) and len(key + value) <= LONGEST_NAME}
+    return dict(islice(texts.items(), MOST_SOFTWARE))
+
+
 def text_of(value: Any) -> str | None:
     """Return the text that a value is, without blanks around it, or None."""
     return value.strip() or None if isinstance(value, str) else None
@@ -282,7 +303,7 @@ def _finite(time_ms: float | None) -> float | None:
 
 
 def _details(log: Log, reference: Reference | None) -> RunDetails:
-    provenance = log.value("provenance")
+    provenance = log.value(PROVENANCE)
     return RunDetails(
         tuple(_evaluations(log, reference.target)) if reference else (),
         tuple(epoch_seconds(log)),

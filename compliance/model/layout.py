@@ -32,6 +32,8 @@ RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
 ROUND_NAME = re.compile(r"(?:^|[^0-9.])(0\.7|1\.0|2\.0|3\.0)(?:\.0)?$")
+FLAT, NAMED = "the layout is flat", "named in the path"
+"""Why a round is that of the folder."""
 MAX_FILE_BYTES = 50 << 20
 MAX_DEPTH = 12
 REPOSITORY_DEPTH = 4

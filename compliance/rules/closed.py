@@ -8,19 +8,19 @@ from functools import partial
 from typing import Any
 
 from common.closed import Comparison, compare, value_of
-from common.reference import FREE, FULL
+from common.reference import FREE, FULL, of
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import names_suite, variant_of
+from compliance.logs.run import PROVENANCE, names_suite, variant_of
 from compliance.model.finding import ERROR, WARNING, Finding, listed
+from compliance.model.layout import FLAT, NAMED
 from compliance.rule import STRICT, Case, LogRule, show
 
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
 OURS = "docs/reference/profiles.md (logs of this suite)"
 UNKNOWN = "the official tool ignores the records of this suite"
-PROVENANCE = "provenance"
 PARAMETERS = "number_of_parameters"
 MARKS = (("dataset_variant", FULL), ("run_resumed", None))
 """Records, key and value, that this suite writes; no published log has the keys."""
@@ -32,7 +32,7 @@ VERSION_NAME = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\D.{0,40})?")
 
 
 class Configuration(LogRule):
-    """The configuration in a log of this suite is that of its division, and agrees with what the log states."""
+    """The configuration in a log of this suite is that of its division and round, and agrees with the log."""
 
     id = "SET11"
     cite = DIVISIONS
@@ -40,6 +40,7 @@ class Configuration(LogRule):
     differs = UNKNOWN
     why = "The closed division fixes network, data processing and optimizer; the configuration shows what was trained."
     fix = "Submit the run to the open division, or train it with the closed division's configuration."
+    once = True
     good = (
         lambda log: log(),
         lambda log: log().by_suite(),
@@ -53,18 +54,34 @@ class Configuration(LogRule):
         lambda log: log(benchmark="deepcam").by_suite({"optim.name": "adam"}),
         lambda log: log(benchmark="oc20").by_suite({"schedule.base_lr": 0.01}),
         lambda log: log().by_suite({"train.seed": 7}),
+        lambda log: log().by_suite({"submission.round": "2.0"}),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
             config = configuration(record.value)
-            if config is None or case.reference is None:
+            if config is None:
+                continue
+            yield from self._other_round(log, record, _stated(of("submission.round"), config), case)
+            if case.reference is None:
                 continue
             if case.division == "closed":
                 yield from self._departures(log, record, compare(config, case.reference, case.round))
             for key, stated in case.reference.logged.items():
                 if key in log.records:
                     yield from self._contradiction(log, record, key, _stated(stated, config))
+
+    def _other_round(self, log: Log, record: Record, stated: Any, case: Case) -> Iterator[Finding]:
+        """Yield a contradiction between the round of the configuration and that of the folder, or of the check."""
+        if not is_stated(stated) or stated == case.round:
+            return
+        in_folder = case.round_why in (FLAT, NAMED)
+        why = f" ({case.round_why})" if case.round_why else ""
+        message = (
+            f"the run was configured for round {show(stated)}, but is judged by the rules of round {case.round}{why}"
+        )
+        expected = "a folder of the run's own round" if in_folder else "the run's own round, see --round"
+        yield self.found(log.path, record.line, message, expected, PROVENANCE, ERROR if in_folder else WARNING)
 
     def _departures(self, log: Log, record: Record, found: Comparison) -> Iterator[Finding]:
         for row, value in found.refused[:MOST_KEYS]:
@@ -99,6 +116,7 @@ class Provenance(LogRule):
     good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(benchmark="oc20").by_suite())
     bad = (
         lambda log: log().by_suite().drop(PROVENANCE),
+        lambda log: log().by_suite().move(PROVENANCE, after="run_stop"),
         lambda log: log().by_suite().drop(PARAMETERS),
         lambda log: log().by_suite().set(PROVENANCE, {"versions": {DISTRIBUTION: VERSION}}),
         lambda log: log().by_suite().set(PROVENANCE, "edited"),
@@ -111,10 +129,14 @@ class Provenance(LogRule):
         mark, line = _mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET10
         if not mark:
             return
-        record = log.first(PROVENANCE)
+        record, start = log.first(PROVENANCE), log.first("run_start")
         if record is None:
             message = f"{mark}, so this suite made the log, but it has no provenance"
             yield self.found(log.path, line, message, "the provenance that the trainer writes", PROVENANCE)
+            return
+        if start is not None and record.order > start.order:
+            message = f"the provenance comes after run_start, which is in line {start.line}"
+            yield self.found(log.path, record.line, message, "at the start of the initialisation", PROVENANCE)
             return
         yield from self.exactly_once(log, PROVENANCE)
         problem = _problem(record.value)
@@ -221,10 +243,10 @@ def _numbers(version: str) -> list[int]:
     return [int(number or 0) for number in found.groups()] if found else []
 
 
-def _stated(of: Any, config: Mapping[str, Any]) -> Any:
+def _stated(take: Any, config: Mapping[str, Any]) -> Any:
     """Return the value that the configuration gives to a key of the log; None if it gives none."""
     try:
-        return of(partial(value_of, config))
+        return take(partial(value_of, config))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None
 

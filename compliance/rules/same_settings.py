@@ -7,13 +7,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from common.values import identity, is_stated, plain
-from compliance.logs.run import Run
-from compliance.model.finding import ERROR, FAIL, WARNING, Finding
+from common.version import DISTRIBUTION
+from compliance.logs.run import PROVENANCE, SOURCES, Run
+from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed
 from compliance.model.result_set import ResultSet, names_of
 from compliance.rule import STRICT, SetRule, show
 from compliance.rules.runs import RESULTS
 
 BATCH_SIZE: Final = "global_batch_size"
+SHOWN: Final = 4
+SHOWN_CHARACTERS: Final = 32
 
 
 class SameBatchSize(SetRule):
@@ -102,6 +105,55 @@ class SettingsStated(SetRule):
                 message = f"{names_of(runs)} {verb} {what}; other runs of the result do"
                 severity = ERROR if contradicts else WARNING
                 yield self.found(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
+
+
+class SameSoftware(SetRule):
+    """All runs of a result were made by one version of the code, with the same software."""
+
+    id = "RUN20"
+    severity = WARNING
+    cite = "training_rules.adoc#system-and-framework-must-be-consistent; training_rules.adoc#definitions"
+    profiles = (STRICT,)
+    differs = "the official tool ignores the records of this suite"
+    why = "A result is that of one implementation on one system, versions of its software included."
+    fix = "Repeat the runs that differ."
+    good = (
+        lambda package: package(),
+        lambda package: package().by_suite(),
+        lambda package: package().by_suite().edit(3, lambda log: log.provenance(git_revision="another")),
+    )
+    bad = (
+        lambda package: package().by_suite().edit(3, lambda log: log.provenance(source_sha256="6" * 64)),
+        lambda package: package().by_suite().edit(3, lambda log: log.versions(**{DISTRIBUTION: "0.1.0"})),
+        lambda package: package().by_suite().edit(3, lambda log: log.versions(torch="2.0.1")),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        names = dict.fromkeys(name for run in results.runs for name in run.software)
+        differing = {name: groups for name in names if len(groups := _by_version(results.runs, name)) > 1}
+        code = {name: groups for name, groups in differing.items() if name in (SOURCES, DISTRIBUTION)}
+        if code:
+            severity = ERROR if results.division == "closed" and not results.loose else WARNING
+            yield self._found(code, "the code differs between runs", "one version of the suite", severity)
+        others = {name: groups for name, groups in differing.items() if name not in code}
+        if others:
+            yield self._found(others, "the software differs between runs", "the same software for all runs", WARNING)
+
+    def _found(self, differing: dict[str, list[list[Run]]], what: str, expected: str, severity: str) -> Finding:
+        told = [f"{name} is {_listed(groups, _start_of(name))}" for name, groups in differing.items()]
+        odd = min(next(iter(differing.values())), key=len)[0]
+        message = f"{what}: {listed(told, SHOWN)}"
+        return self.found(odd.path, odd.lines.get(PROVENANCE, 0), message, expected, PROVENANCE, severity)
+
+
+def _start_of(name: str) -> Callable[[Run], str]:
+    """Return the function that gives the first characters of a version, or of a hash."""
+    return lambda run: run.software[name][:SHOWN_CHARACTERS]
+
+
+def _by_version(runs: list[Run], name: str) -> list[list[Run]]:
+    """Return the runs that state the version of something, grouped by it."""
+    return _groups((run for run in runs if name in run.software), lambda run: run.software[name])
 
 
 def _stated(run: Run) -> tuple[str, ...]:

@@ -318,18 +318,28 @@ class SampleLog:
         """Add the records by which this suite's logs show what was trained; changes: of the configuration."""
         config: dict[str, Any] = {}
         rows = [(row.key, row.example) for row in self.reference.closed if self.round in row.rounds]
-        own = {"submission.division": self.division, "variant": self.reference.variant}
+        own = {"submission.division": self.division, "submission.round": self.round, "variant": self.reference.variant}
         for key, value in ({**dict(rows), **own, **(changes or {})}).items():
             *sections, name = key.split(".")
             section = config
             for part in sections:
                 section = section.setdefault(part, {})
             section[name] = value
-        provenance = {"versions": {DISTRIBUTION: version}, "source_sha256": "5" * 64, "config": config}
+        versions = {DISTRIBUTION: version, "torch": "2.13.0"}
+        provenance = {"versions": versions, "source_sha256": "5" * 64, "config": config}
         self.add("provenance", provenance, before="submission_benchmark")
         if self.round in self.reference.parameters:
             self.add("number_of_parameters", self.reference.parameters[self.round])
         return self.set("dataset_variant", self.reference.variant)
+
+    def provenance(self, **fields: Any) -> Self:
+        """Change fields of the provenance; None removes one."""
+        provenance = self.records_of("provenance")[0]["value"] | fields
+        return self.set("provenance", {key: value for key, value in provenance.items() if value is not None})
+
+    def versions(self, **versions: str | None) -> Self:
+        """Change versions in the provenance."""
+        return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
     # -- bytes ----------------------------------------------------------------------------------------------
 

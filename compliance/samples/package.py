@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Self
 
@@ -68,6 +68,12 @@ class SamplePackage:
     def edit(self, number: int, change: Callable[[SampleLog], Any]) -> Self:
         """Change the log result_<number>.txt."""
         change(self._log(number))
+        return self
+
+    def by_suite(self, changes: Mapping[str, Any] | None = None) -> Self:
+        """Add the records of this suite to all logs, see `SampleLog.by_suite`."""
+        for number in range(1, self._count + 1):
+            self._log(number).by_suite(changes)
         return self
 
     def copy(self, source: int, target: int) -> Self:

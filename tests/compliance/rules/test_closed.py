@@ -25,12 +25,6 @@ def found_in(log: SampleLog) -> list[tuple[str, str, str]]:
     return [(found.rule, found.severity, found.key) for found in ours]
 
 
-def changed(log: SampleLog, **fields: Any) -> SampleLog:
-    """Change fields of the provenance; None removes one."""
-    provenance = log.records_of("provenance")[0]["value"] | fields
-    return log.set("provenance", {key: value for key, value in provenance.items() if value is not None})
-
-
 MISSING = ("SET12", "error", "provenance")
 
 
@@ -46,12 +40,14 @@ MISSING = ("SET12", "error", "provenance")
         (SampleLog().meta("eval_stop", "file", "common/training/loop.py"), [MISSING]),
         (SampleLog().meta("seed", "file", "/opt/other/common/mllog.py"), []),
         (SampleLog().by_suite({"schedule.decay": {"soon": 0.5}}), [("SET11", "error", "schedule.decay")]),
-        (changed(SampleLog().by_suite().drop("dataset_variant"), versions={"torch": "2"}), [MISSING]),
-        (changed(SampleLog().by_suite(), source_sha256="5"), [MISSING]),
-        (changed(SampleLog().by_suite(), config=[]), [MISSING]),
-        (changed(SampleLog().by_suite(), config={}), [MISSING]),
+        (SampleLog().by_suite().drop("dataset_variant").provenance(versions={"torch": "2"}), [MISSING]),
+        (SampleLog().by_suite().provenance(source_sha256="5"), [MISSING]),
+        (SampleLog().by_suite().provenance(config=[]), [MISSING]),
+        (SampleLog().by_suite().provenance(config={}), [MISSING]),
         (SampleLog().by_suite(version="newest"), [MISSING]),
         (SampleLog().by_suite().double("provenance", value=1), [MISSING]),
+        (SampleLog().by_suite().move("provenance", after="run_stop"), [MISSING]),
+        (SampleLog().by_suite().move("provenance", before="run_start"), []),
         (SampleLog().by_suite().drop("number_of_parameters"), [("SET12", "error", "number_of_parameters")]),
         (SampleLog(division="open").by_suite().drop("provenance"), []),
     ],
@@ -104,15 +100,12 @@ def test_a_package_that_names_the_suite_has_its_records_in_every_log(tmp_path: P
     assert rules_of(deeper, tmp_path / "deeper") == {"SET12"}
     alone = SamplePackage().replace(f"{CODE}/train.py", b"x")
     assert rules_of(alone, tmp_path / "alone") == {"SET12"}
-    for number in range(1, 11):
-        named.edit(number, lambda log: log.by_suite())
+    named.by_suite()
     assert rules_of(named, tmp_path / "whole") == set()
 
 
 def test_a_run_without_the_records_of_its_siblings_is_found(tmp_path: Path) -> None:
-    package = SamplePackage().code()
-    for number in range(1, 11):
-        package.edit(number, lambda log: log.by_suite())
+    package = SamplePackage().code().by_suite()
     assert not check_paths([package.write(tmp_path / "whole")], Options()).findings
     package.edit(3, lambda log: log.drop("provenance").drop("number_of_parameters").drop("dataset_variant"))
     findings = check_paths([package.write(tmp_path / "without")], Options()).findings
@@ -141,3 +134,25 @@ def test_no_provenance_makes_a_rule_fail() -> None:
         if rng.random() < 0.5:
             log.set(rng.choice(("number_of_parameters", "seed", "opt_name", "provenance")), rng.choice(values))
         found_in(log)
+
+
+@pytest.mark.parametrize(
+    ("folder", "round_", "severity", "why"),
+    [
+        ("v2.0", None, "error", "named in the path"),
+        ("runs", None, "warning", "the newest"),
+        ("runs", "2.0", "warning", "as asked for"),
+    ],
+)
+def test_the_round_of_the_configuration_is_that_by_which_the_run_is_judged(
+    folder: str, round_: str | None, severity: str, why: str, tmp_path: Path
+) -> None:
+    judged = "3.0" if why == "the newest" else "2.0"
+    configured = "2.0" if why == "the newest" else "3.0"
+    package = SamplePackage("deepcam", round_=judged).by_suite({"submission.round": configured})
+    report = check_paths([package.write(tmp_path / folder / "Example")], Options(round=round_))
+    found = [one for one in report.findings if one.rule == "SET11"]
+    assert {(one.severity, one.key) for one in found} == {(severity, "provenance")}
+    assert len(found) == (5 if severity == "error" else 1)
+    message = f'configured for round "{configured}", but is judged by the rules of round {judged} ({why})'
+    assert message in found[0].message

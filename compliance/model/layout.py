@@ -234,8 +234,13 @@ def is_judged_file(path: str) -> bool:
     if top == BENCHMARKS:
         described = len(parts) == 3 and parts[1] != IMPLEMENTATIONS
         return described and (name in (README_FILE, *SCRIPTS) or name.endswith(".json"))
-    known = name in (SCALING_FILE, PARAMETERS_FILE) or RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name)
-    return top == RESULTS and bool(known)
+    return is_log(path) or (top == RESULTS and name in (SCALING_FILE, PARAMETERS_FILE))
+
+
+def is_log(path: str) -> bool:
+    """Tell whether a path below a package is that of a result log or a power file."""
+    name = path.rpartition("/")[2]
+    return path.startswith(f"{RESULTS}/") and bool(RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name))
 
 
 def result_name(path: str) -> str:

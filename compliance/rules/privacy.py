@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from compliance.logs.log import Log
 from compliance.logs.personal_data import KINDS, Mention, Watch
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
-from compliance.model.layout import RESULTS
+from compliance.model.layout import RESULTS, is_log
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, PackageEntry
 from compliance.rule import STRICT, Case, LogRule, PackageRule
@@ -122,6 +122,7 @@ class NoSecretsInFiles(PackageRule):
     )
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
+        lambda package: package().file("slurm-1234.out", "+ export GH_TOKEN=ghp_" + LETTERS.decode() * 2),
         lambda package: (
             package().code().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n")
         ),
@@ -138,8 +139,8 @@ class NoSecretsInFiles(PackageRule):
 
 
 def _texts(package: Package) -> tuple[list[PackageEntry], int]:
-    """Return the texts to search, and how many are left out because there is too much of them."""
-    texts = [entry for entry in package.contents if _is_small_text(entry)]
+    """Return the texts to search, those among the results last, and how many are left out as there is too much."""
+    texts = sorted(filter(_is_small_text, package.contents), key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
     read = 0
     for at, entry in enumerate(texts):
         read += entry.size
@@ -162,8 +163,8 @@ def _told(mention: Mention) -> str:
 
 
 def _is_small_text(entry: PackageEntry) -> bool:
-    """Tell whether it may be a text to search; logs are searched when they are read."""
-    return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not entry.path.startswith(f"{RESULTS}/")
+    """Tell whether it may be a text to search; personal data in logs is found when they are read (PRV01)."""
+    return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not is_log(entry.path)
 
 
 def _mentions(entry: PackageEntry, package: Package) -> list[Mention]:

@@ -84,6 +84,15 @@ def test_personal_data_in_files_has_its_line(tmp_path):
     assert (finding.rule, finding.line, finding.message[-8:]) == ("PRV02", 2, "/home/j…")
 
 
+def test_files_beside_the_logs_are_searched_but_not_the_logs(tmp_path):
+    key = "AKIA" + "QZ4TK7HBN2WMX6RD"
+    package = SamplePackage().code().file("slurm-12.out", f"AWS_ACCESS_KEY_ID={key}\nmail jane.doe@example.org\n")
+    package.edit(1, lambda log: log.add("notice", key))
+    path = "results/example_n64/strong/cosmoflow/slurm-12.out"
+    expected = [("PKG03", "warning", path), ("PRV02", "warning", path), ("PRV03", "error", path)]
+    assert found(package, tmp_path / "Example") == expected
+
+
 def test_the_official_profile_does_not_look(tmp_path):
     package = SamplePackage().code().remove(OWN).replace("a:~", b"jane@example.org")
     package.links["data"] = "/"

@@ -10,14 +10,12 @@ with the checker wherever the published logs are at hand.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from checker import ROOT, extract
+from published import write_page
 
 import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from compliance.engine import Options, check_paths
@@ -32,25 +30,6 @@ What the profile strict finds in {results} published results with {logs} logs, c
 0.7 to 3.0 whose logs are at hand without code, so rules about `benchmarks/` find nothing. What several logs
 of a result share is counted once where the rule reports it once.
 """
-
-
-def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="default: %(default)s")
-    parser.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = given.corpus
-        if any(folder.glob("published_v*.tar.xz")):
-            folder = Path(made)
-            extract(given.corpus, folder)
-        text = page(check_paths([folder], Options()), folder)
-    if given.output:
-        given.output.write_text(text)
-    else:
-        sys.stdout.write(text)
-    return 0
 
 
 def page(report: Report, folder: Path) -> str:
@@ -90,4 +69,4 @@ def _warnings(folder: Path, found: dict[tuple[str, str], list[Finding]]) -> Iter
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(__doc__, lambda folder: page(check_paths([folder], Options()), folder)))

@@ -9,15 +9,13 @@ The thresholds in compliance/model/likeness.py lie between what the two tables o
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 
-from checker import ROOT, extract
+from published import write_page
 
 from compliance.logs.fingerprint import Fingerprint, fingerprint
 from compliance.logs.log import Log, read_log
@@ -43,25 +41,6 @@ HEAD = """# How alike different runs are
 Rules about copies (RUN05, RUN14) count evidence in bits: how improbable it is that the intervals of two different
 runs agree as well. Written by `python bench/likeness.py -o docs/reference/likeness.md`; do not edit.
 """
-
-
-def main() -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="default: %(default)s")
-    parser.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = given.corpus
-        if any(folder.glob("published_v*.tar.xz")):
-            folder = Path(made)
-            extract(given.corpus, folder)
-        text = page(folder)
-    if given.output:
-        given.output.write_text(text)
-    else:
-        sys.stdout.write(text)
-    return 0
 
 
 def page(folder: Path) -> str:
@@ -90,7 +69,7 @@ def page(folder: Path) -> str:
 
 
 def _between(prints: dict[Path, list[Fingerprint]]) -> Iterator[tuple[Fingerprint, Fingerprint]]:
-    """Draw pairs of runs of two results of one benchmark; a run that was submitted twice is no pair."""
+    """Draw pairs of runs of two results of one benchmark; leave out runs that were submitted twice."""
     chance = random.Random(1)
     for one, other in combinations(prints, 2):
         if one.name == other.name:
@@ -137,4 +116,4 @@ def _changed(log: Log, change: Change) -> Fingerprint:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(__doc__, page))

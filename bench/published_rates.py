@@ -8,15 +8,14 @@ The plausibility notes (SET14, ORD19) compare with this table.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from checker import ROOT, extract
+from checker import ROOT
+from published import write_page
 
 from common.reference import FULL
 from common.values import is_number
@@ -28,25 +27,6 @@ from compliance.logs.run import benchmark_of
 MARK = "\n\n\nPUBLISHED: Final"
 TABLE = ROOT / "compliance" / "published_rates.py"
 Rate = tuple[float, str]
-
-
-def main() -> int:
-    """Write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="default: %(default)s")
-    parser.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = given.corpus
-        if any(folder.glob("published_v*.tar.xz")):
-            folder = Path(made)
-            extract(given.corpus, folder)
-        text = table(folder)
-    if given.output:
-        given.output.write_text(text)
-    else:
-        sys.stdout.write(text)
-    return 0
 
 
 def table(folder: Path) -> str:
@@ -84,4 +64,4 @@ def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate, float]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(__doc__, table))

@@ -19,7 +19,6 @@ from compliance.model.parameters import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
-from compliance.model.waivers import checked
 from compliance.opening import Opened, open_paths
 from compliance.options import Options
 from compliance.own_rules import load_rules, own_rules
@@ -38,7 +37,6 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     Raises RulesError if rules of your own cannot be loaded, UsageError for a waiver that can mean no result.
     """
     load_rules(options.rules)
-    checked(options.waivers)  # before the work
     opened = open_paths(paths, options)
     report = Report(options.profile, rounds=opened.rounds, own_rules=own_rules())
     runs = examine_all(opened.tasks, options)
@@ -54,7 +52,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report.packages = opened.packages
     if report.sets or report.packages or len(report.runs) != 1 or options.waivers or options.against:
         import compliance.rules.of_results  # noqa: F401  (a single log does not pay for these rules)
-    _judge(report, _copies(report, opened, options), options)
+    _judge(report, _copies(report, opened, options), opened, options)
     return report
 
 
@@ -93,7 +91,7 @@ def _copies(report: Report, opened: Opened, options: Options) -> list[Copies]:
     return find_copies([*report.sets, *alone], others)
 
 
-def _judge(report: Report, copies: list[Copies], options: Options) -> None:
+def _judge(report: Report, copies: list[Copies], opened: Opened, options: Options) -> None:
     for results in report.sets:
         results.copies = [found for found in copies if found.first is found.second is results]
         _complete(results)
@@ -109,7 +107,7 @@ def _judge(report: Report, copies: list[Copies], options: Options) -> None:
         rules = rules_of(PackageRule, package.round, None, options.profile)
         package.findings += apply_rules(rules, package, report, options)
     between = [found for found in copies if found.first is not found.second]
-    submissions = Submissions(report.packages, report.sets, options.profile, checked(options.waivers), between)
+    submissions = Submissions(report.packages, report.sets, options.profile, opened.waivers, between)
     rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
     report.own += apply_rules(rules, submissions, report, options)
 

@@ -19,7 +19,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.scaling import read_scaling
 from compliance.model.suite_code import SuiteCode
 from compliance.model.system import read_description
-from compliance.model.waivers import Waiver, waiver_name
+from compliance.model.waivers import Waiver, checked, waiver_name
 from compliance.options import Options
 from compliance.rule import STRICT
 
@@ -32,17 +32,23 @@ class Opened:
 
     rounds: by which round each input is judged, and why. sets: each with its place, without runs.
     tasks: the logs to examine: those of the sets in order, counted and pruned, then those outside sets.
+    waivers: those that were given, by the name of their result.
     """
 
     rounds: list[tuple[str, str, str]] = field(default_factory=list)
     packages: list[Package] = field(default_factory=list)
     sets: list[OpenedSet] = field(default_factory=list)
     tasks: list[LogTask] = field(default_factory=list)
+    waivers: dict[str, Waiver] = field(default_factory=dict)
 
 
 def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Opened:
-    """Return what is below the paths; read descriptions and parameters, but no logs."""
-    places, opened = discover([os.fspath(path) for path in paths]), Opened()
+    """Return what is below the paths; read descriptions and parameters, but no logs.
+
+    Raises UsageError for a waiver that can mean no result.
+    """
+    opened = Opened(waivers=checked(options.waivers))
+    places = discover([os.fspath(path) for path in paths])
 
     def round_for(path: str, flat: bool = False) -> tuple[str, str]:
         round_, why = choose_round(path, flat, options)
@@ -52,6 +58,8 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Ope
     def add(sets: list[OpenedSet], why: str) -> None:
         opened.sets += sets
         for results, found in sets:
+            waiver = opened.waivers.get(waiver_name(results))
+            results.waiver = waiver.reason if waiver else ""
             opened.tasks += _set_tasks(results, found, why, options)
 
     for place in places.packages:
@@ -120,8 +128,6 @@ def _open_set(place: SetPlace, package: Package, options: Options) -> ResultSet:
         results.unchecked = results.benchmark is None or (package.flat and package.round != ROUNDS[0])
     results.division = options.division or results.division
     results.scaling_file = read_scaling(place.scaling_file, results.strict, place.tree)
-    waiver = options.waivers.get(waiver_name(results))
-    results.waiver = waiver.reason if isinstance(waiver, Waiver) else waiver or ""
     return results
 
 

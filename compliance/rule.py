@@ -149,7 +149,7 @@ class LogRule(Rule):
             yield self.found(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
         elif len(records) > 1:
             values = [record.value for record in records]
-            same = values.count(values[0]) == len(values)
+            same = values.count(values[0]) == len(values)  # as the official tool: strict must not be weaker
             what = "with the same value" if same else f"with different values: {_listed(values)}"
             yield self.found(
                 log.path,

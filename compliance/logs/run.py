@@ -29,6 +29,8 @@ PER_RUN: Final = "output_dir and train.seed"
 PROVENANCE: Final = "provenance"
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
+SEEDS_KEPT: Final = 10_000
+"""Published logs have one; a log of all ranks may have one of each."""
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
 SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
@@ -104,7 +106,7 @@ class Run:
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     official: what else the official tools read; None in the profile strict.
-    seeds: (line, source file, source line, value) of each seed record.
+    seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
     settings: value of each setting that the division requires, as logged first.
     software: of a log of this suite, the hash of its sources and the versions by name; else empty.
     variant: "mini" or "full", as the log says (in either profile).
@@ -125,6 +127,7 @@ class Run:
     settings: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     seeds: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
+    seed_count: int = 0
     start_ms: float | None = None
     stop_ms: float | None = None
     staging_ms: float = 0.0
@@ -232,7 +235,8 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
         if record and setting.identity:
             run.settings[setting.key] = record.value
             run.lines[setting.key] = record.line
-    run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"]]
+    run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]]
+    run.seed_count = len(log["seed"])
     run.finished = bool(log["run_stop"])
     run.status = log["run_stop"][-1].meta("status") if run.finished else None
     run.software = _software(log.value(PROVENANCE))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import is_number
+from common.values import is_number, same
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 MOST_REPEATED = 20
@@ -138,7 +138,7 @@ def _object(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, An
     for name, value in pairs:
         if name in members and len(repeated) < MOST_REPEATED:
             line = text.count("\n", 0, text.rfind(f'"{name}"')) + 1
-            repeated.append(RepeatedMember(name, line, members[name] == value))
+            repeated.append(RepeatedMember(name, line, same(members[name], value)))
         members[name] = value
     return members
 

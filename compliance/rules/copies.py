@@ -119,11 +119,8 @@ class OwnResults(SetRule):
         pairs = [pair for pair in pairs if not _same_seeds(*pair)]  # RUN04 says it
         if pairs:
             one, other = pairs[0]
-            count = equal_values(one.fingerprint, other.fingerprint)
             logs = list({run.path: run for pair in pairs for run in pair}.values())
-            message = (
-                f"{count} evaluation results are equal {_how_equal(one, other)} in {len(logs)} logs: {names_of(logs)}"
-            )
+            message = f"{_how_equal(one, other)} in {len(logs)} logs: {names_of(logs)}"
             yield self.found(other.path, 0, message, "results of its own for each run")
 
 
@@ -143,8 +140,7 @@ class ResultsOfOneResult(SubmissionsRule):
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies, pairs in _of_kind(submissions, VALUES):
             one, other = pairs[0]
-            count = equal_values(one.fingerprint, other.fingerprint)
-            message = f"{count} evaluation results are equal {_how_equal(one, other)}: {_whose(copies, pairs)}"
+            message = f"{_how_equal(one, other)}: {_whose(copies, pairs)}"
             yield self.found(other.path, 0, message, "runs for each result")
 
 
@@ -166,9 +162,9 @@ def how_alike(one: Run, other: Run, name: str) -> str:
 
 
 def _how_equal(one: Run, other: Run) -> str:
-    first, second = one.fingerprint.values, other.fingerprint.values
-    count = sum(map(eq, first, second))
-    return "to the last bit" if count == equal_values(one.fingerprint, other.fingerprint) else "but for rounding"
+    count = equal_values(one.fingerprint, other.fingerprint)
+    exact = sum(map(eq, one.fingerprint.values, other.fingerprint.values)) == count
+    return f"{count} evaluation results are equal {'to the last bit' if exact else 'but for rounding'}"
 
 
 def _later(one: Run, other: Run) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from common.reference import since
 from compliance.benchmarks import benchmarks_of, names_in_words
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
+from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rule import STRICT, PackageRule, show
 
@@ -122,12 +123,12 @@ class FileNames(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
-            for path in results.other_files[:20]:
-                what = "unexpected folder" if os.path.isdir(path) else "unexpected"
-                yield self.found(path, 0, f"file names: {what} {os.path.basename(path)!r}", "result_<i>.txt")
-            if len(results.other_files) > 20:
-                message = f"file names: {len(results.other_files) - 20} more unexpected files"
-                yield self.found(results.folder, 0, message, "result_<i>.txt")
+            yield from few(self._unexpected(results))
+
+    def _unexpected(self, results: ResultSet) -> Iterator[Finding]:
+        for path in results.other_files:
+            what = "unexpected folder" if os.path.isdir(path) else "unexpected"
+            yield self.found(path, 0, f"file names: {what} {os.path.basename(path)!r}", "result_<i>.txt")
 
 
 class Described(PackageRule):

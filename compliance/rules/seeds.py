@@ -8,7 +8,7 @@ from typing import Any
 
 from common.reference import since
 from compliance.logs.run import Run
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.layout import WEAK
 from compliance.model.parameters import SEED_BYPASS
 from compliance.model.result_set import ResultSet, names_of
@@ -78,7 +78,8 @@ class SeedsUnique(SetRule):
     fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
     differs = (
         "the official tool compares seed, source file and source line: the same seed from another line passes, but one"
-        " run that logs its seed twice fails (strict: a warning)"
+        " run that logs its seed twice fails (strict: a warning); of more than 10,000 seeds in a log the first are compared,"
+        " which is an error in strict"
     )
     good = (
         lambda package: package(),
@@ -108,6 +109,11 @@ class SeedsUnique(SetRule):
                 message += " as that of two runs"
                 severity = WARNING if results.strict else ERROR
                 yield self.found(run.path, line, message, "one seed record, from rank 0", "seed", severity)
+        for run in results.runs:
+            if run.seed_count > len(run.seeds):
+                message = f"{run.seed_count} seeds are logged, of which only the first {len(run.seeds)} are compared"
+                severity = ERROR if results.strict else SKIPPED
+                yield self.found(run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity)
 
 
 def _places(results: ResultSet) -> dict[Hashable, list[tuple[Run, int]]]:

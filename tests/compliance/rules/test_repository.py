@@ -93,6 +93,19 @@ def test_files_beside_the_logs_are_searched_but_not_the_logs(tmp_path):
     assert found(package, tmp_path / "Example") == expected
 
 
+@pytest.mark.parametrize(("again", "severity"), [(1.0, "warning"), (True, "error"), ("1", "error")])
+def test_a_member_named_twice_is_compared_as_logged_values_are(again, severity, tmp_path):
+    package = SamplePackage().code().system(number_of_nodes=1).again("number_of_nodes", again)
+    assert ("PKG35", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
+
+
+def test_many_unexpected_files_are_few_findings(tmp_path):
+    package = SamplePackage().code()
+    for number in range(25):
+        package.file(f"run_{number}.txt", "x")
+    assert [rule for rule, _, _ in found(package, tmp_path / "Example")] == ["PKG03"] * 21
+
+
 def test_the_official_profile_does_not_look(tmp_path):
     package = SamplePackage().code().remove(OWN).replace("a:~", b"jane@example.org")
     package.links["data"] = "/"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.logs.run import SEEDS_KEPT
 from compliance.samples.package import SamplePackage
 
 FLOAT = {"global_batch_size": 512.0}
@@ -104,3 +105,19 @@ def test_a_provenance_of_many_versions_stays_small(tmp_path):
     package.edit(4, lambda log: log.versions(**{f"library {number}": "1" for number in range(1000)}))
     found = report(package, tmp_path)
     assert [len(run.software) for run in found.runs[2:4]] == [3, 20] and found.verdict == "PASS"
+
+
+@pytest.mark.parametrize(("profile", "severity"), [("strict", "error"), ("official", "skipped")])
+def test_a_run_of_very_many_seeds_is_not_taken_as_compared(profile, severity, tmp_path):
+    package = SamplePackage().edit(2, many_seeds)
+    found = report(package, tmp_path, profile)
+    assert len(found.runs[1].seeds) == SEEDS_KEPT and found.runs[1].seed_count == SEEDS_KEPT + 5
+    (bounded,) = [one for one in found.findings if one.rule == "RUN04"]
+    assert bounded.severity == severity and bounded.path.endswith("result_2.txt")
+    assert bounded.message.startswith("10005 seeds are logged, of which only the first 10000 are compared")
+
+
+def many_seeds(log):
+    (seed,) = log.records_of("seed")
+    at = log.records.index(seed)
+    log.records[at : at + 1] = [seed | {"value": 5000 + number} for number in range(SEEDS_KEPT + 5)]

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -259,17 +259,16 @@ class LogReader:
                 if self._time(record.time_ms, line) is None:
                     continue
                 log.problem("time", line, repr(record.time_ms))
-            slot = slots.get(record.key)
             # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
             # nested field, or a colon in a string.
-            unusual = record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata)
+            if record.event_type is UNSET or text.count(b":") != 6 + len(record.metadata):
+                self._find_repeated_field(record, text, line)
+            slot = slots.get(record.key)
             if slot is None:
                 others.add(record.key)
-                if unusual or record.key in RATES:
-                    self._look_at_other(record, text, line, unusual)
+                if record.key in RATES:
+                    self._take_rate(record.value, line)
             else:
-                if unusual:
-                    self._find_repeated_field(text, line)
                 kept_bytes += size if light else memory_bytes(text)
                 record.line, record.order = line, order
                 slot.append(record)
@@ -283,10 +282,10 @@ class LogReader:
     def _take_rate(self, value: Any, line_number: int) -> None:
         """Keep the lowest and the highest speed: some logs have a record for each step."""
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
-        if is_number(rate) and rate > 0:
+        rates = self.log.rates
+        if is_number(rate) and rate > 0 and not (rates and rates[0][0] <= rate <= rates[1][0]):
             one = (rate, line_number)
-            low, high = self.log.rates or (one, one)
-            self.log.rates = (min(low, one), max(high, one))
+            self.log.rates = (min(one, *rates), max(one, *rates)) if rates else (one, one)
 
     def _weigh(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""
@@ -305,29 +304,18 @@ class LogReader:
                     lines[at] = b""
         return lines
 
-    def _find_repeated_field(self, text: bytes, line_number: int) -> None:
-        try:
-            name = repeated_field(text)
-        except ValueError:
-            self.log.problem("long record", line_number)
-        else:
-            if name:
-                self.log.problem("repeated field", line_number, name)
-
-    def _look_at_other(self, record: Record, text: bytes, line_number: int, unusual: bool) -> None:
-        """Take the speed from a record that no rule needs, and report a repeated field.
-
-        One with too many fields to compare is fine.
-        """
-        if record.key in RATES:
-            self._take_rate(record.value, line_number)
-        if not unusual:
-            return
+    def _find_repeated_field(self, record: Record, text: bytes, line_number: int) -> None:
+        """Report a repeated field; a record that no rule needs may have too many fields to compare."""
         members = len(record.value) if isinstance(record.value, dict) else 0
         if record.event_type is not UNSET and text.count(b":") == 6 + len(record.metadata) + members:
             return
-        with suppress(ValueError):
-            if name := repeated_field(text):
+        try:
+            name = repeated_field(text)
+        except ValueError:
+            if record.key in self._open_slots:
+                self.log.problem("long record", line_number)
+        else:
+            if name:
                 self.log.problem("repeated field", line_number, name)
 
     def _decode_slowly(self, text: bytes, line_number: int) -> Record | None:

@@ -78,8 +78,8 @@ class SeedsUnique(SetRule):
     fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
     differs = (
         "the official tool compares seed, source file and source line: the same seed from another line passes, but one"
-        " run that logs its seed twice fails (strict: a warning); of more than 10,000 seeds in a log the first are compared,"
-        " which is an error in strict"
+        " run that logs its seed twice fails (strict: a warning); of more than 10,000 seeds in a log the first are"
+        " compared (strict: an error)"
     )
     good = (
         lambda package: package(),

@@ -75,24 +75,8 @@ PUBLISHED = (
 )
 NUMBERS: tuple[Any, ...] = (512.0, 256.0, "256", True, None, -1, 0, 0.5, 256.5, math.inf, math.nan, [256], 10**30)
 SEEDS: tuple[Any, ...] = (
-    *(
-        1001,
-        "1001",
-        1001.0,
-        " 1001 ",
-        1001.5,
-        True,
-        None,
-        "lucky",
-        "",
-        [1],
-        {"a": 1},
-        -7,
-        0,
-        10**30,
-        math.nan,
-        math.inf,
-    ),
+    *(1001, "1001", 1001.0, " 1001 ", 1001.5, True, None, "lucky", ""),
+    *([1], {"a": 1}, -7, 0, 10**30, math.nan, math.inf),
 )
 EPOCHS: tuple[Any, ...] = ("9", None, [9], True, math.nan, math.inf, -1, 10**30, 1e9, 8.9999)
 RESULTS: tuple[Any, ...] = ("0.9", None, [0.9], True, math.nan, 0.1, math.inf)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.files import whole_file
+from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.secrets import secrets
 from compliance.model.finding import listed
 from submission.assemble import provenance
@@ -65,13 +69,21 @@ def _refuse_secrets(items: Sequence[PackageFile]) -> None:
     found = [
         f"{item.source}:{mention.line} ({mention.kind}, {mention.text})"
         for item in tqdm(items, desc="searching", unit=" files", disable=None, delay=2)
-        for mention in secrets(item.read())
+        for mention in secrets(_text(item.read()))
     ]
     if found:
         raise AssemblyError(
             f"secrets would be published: {listed(found)}. Revoke them, take them from variables or files outside the "
             "code, and assemble again; nothing was written"
         )
+
+
+def _text(data: bytes) -> bytes:
+    """Return the contents of a file, of a compressed one what can be inflated within the limits."""
+    found = []
+    with suppress(InflateError, EOFError, zlib.error):
+        found += pieces(io.BytesIO(data))[1]
+    return b"".join(found)
 
 
 def _write(target: Path, data: bytes, executable: bool = False) -> None:

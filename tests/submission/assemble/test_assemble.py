@@ -198,6 +198,13 @@ REFUSED = {
         damaged(lambda log: log.add("notice", f"hf_{TOKEN[:34]}")),
         "secrets would be published: .*result_0.txt:.*token of Hugging Face",
     ),
+    "a token in compressed code": (
+        lambda place: (
+            place.run(1),
+            (place.code / "run.sh.gz").write_bytes(gzip.compress(b"ls\nexport TOKEN=ghp_" + TOKEN.encode())),
+        ),
+        r"secrets would be published: .*code/run.sh.gz:2 \(token of GitHub, ghp_…\)",
+    ),
     "a pipe in the code": (
         lambda place: (place.run(1), os.mkfifo(place.code / "pipe")),
         "cannot read .*pipe: not a file",

@@ -80,7 +80,7 @@ def _refuse_secrets(items: Sequence[PackageFile]) -> None:
 
 def _text(data: bytes) -> bytes:
     """Return the contents of a file, of a compressed one what can be inflated within the limits."""
-    found = []
+    found: list[bytes] = []
     with suppress(InflateError, EOFError, zlib.error):
         found += pieces(io.BytesIO(data))[1]
     return b"".join(found)

@@ -31,7 +31,7 @@ class EpochTakesTime(LogRule):
     severity = WARNING
     profiles = (STRICT,)
     differs = "the official tool does not compare times"
-    why = "An epoch trains on all samples; one that takes a small part of the time of others did not, or its record is wrong."
+    why = "An epoch trains on all samples; one much shorter than the others did not, or its record is wrong."
     fix = "Log epoch_start when the epoch begins to train and eval_start when that training is done."
     good = (
         lambda log: log(),

@@ -82,6 +82,7 @@ class EvaluationsReport(LogRule):
     bad = (
         lambda log: log().drop("eval_error", 4),
         lambda log: log().evaluate_again(5, 0.13).drop("eval_error", 5),
+        lambda log: log().evaluate_again(5, 0.13).evaluate_again(5, 0.14).drop("eval_error", 5),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -94,7 +95,7 @@ class EvaluationsReport(LogRule):
         if silent:
             number, stopped = silent[0]
             message = f"eval without result: no {key} for epoch {show(number)}{more(silent, 'evaluations')}"
-            yield self.found(log.path, stopped.line, message, f"a {key} record with epoch_num {show(number)}", key)
+            yield self.found(log.path, stopped.line, message, f"{key} with epoch_num {show(number)}", key)
 
     @staticmethod
     def _silent(log: Log, key: str, course: Course) -> list[Numbered]:
@@ -104,13 +105,18 @@ class EvaluationsReport(LogRule):
         if [number for number, _ in found] == [number for number, _ in stops]:
             return []
         results = Counter(number for number, _ in found)
-        moved = [*(one for _, one in course.misplaced), *(one for each in course.repeated.values() for one in each[1:])]
+        again = [(number, one) for number, each in course.repeated.items() for one in each[1:]]
+        placed = [(number, course.evaluation_before(one)) for number, one in [*course.misplaced, *again]]
         # A result with a wrong number is the result of the evaluation before it.
-        results.update(before[0] for one in moved if (before := course.evaluation_before(one)))
+        results.update(before[0] for number, before in placed if before and before[0] != number)
         silent = []
         for number, ends in by_number(stops).items():
-            for record in _last_of_each(course.evaluations_of.get(number, []), ends)[results[number] :]:
-                silent.append((number, record))
+            starts = course.evaluations_of.get(number, [])
+            stopped = _last_of_each(starts, ends)
+            if missing := max(0, len(stopped) - results[number]):
+                given = {_evaluation(starts, one) for of, one in found if of == number}
+                stopped.sort(key=lambda stop: _evaluation(starts, stop) in given)
+                silent += [(number, stop) for stop in stopped[:missing]]
         return silent
 
 
@@ -315,8 +321,13 @@ def _trained(course: Course, result: Record, evaluation: Record) -> bool:
 
 def _last_of_each(starts: list[Record], stops: list[Record]) -> list[Record]:
     """Return one eval_stop of each evaluation of an epoch: several ranks may log the same start and stop."""
-    places = [bisect_left(starts, stop.order, key=FILE_ORDER) for stop in stops]
+    places = [_evaluation(starts, stop) for stop in stops]
     return [stop for before, place, stop in zip([-1, *places], places, stops, strict=False) if place != before]
+
+
+def _evaluation(starts: list[Record], record: Record) -> int:
+    """Return in which evaluation of its epoch a record lies, from 1; 0 before the first of them."""
+    return bisect_left(starts, record.order, key=FILE_ORDER)
 
 
 def _exact(value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from common.reference import since
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
@@ -17,6 +16,7 @@ from compliance.rule import STRICT, PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"
+UNCHECKED = "the official tools check no description in round 0.7"
 FLAT_UNTIL_MS = 1_614_556_800_000  # March 2021: the logs of round 0.7 are older, those of round 1.0 younger
 
 FIELDS = tuple(
@@ -199,14 +199,18 @@ class DescriptionFields(PackageRule):
 
     id = "PKG05"
     cite = DESCRIPTION
-    rounds = since("1.0")
     why = "The published tables and comparisons are made from them."
     fix = "Add the missing fields; use empty text where nothing applies (no accelerator, for example)."
-    good = (lambda package: package(),)
-    bad = (lambda package: package().system(cooling=None), lambda package: package().system(framework=None))
+    differs = UNCHECKED
+    good = (lambda package: package(), lambda package: package(round_="0.7"))
+    bad = (
+        lambda package: package().system(cooling=None),
+        lambda package: package().system(framework=None),
+        lambda package: package(round_="0.7").system(division=None),
+    )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in readable(package):
+        for description in _required(package):
             missing = [name for name in FIELDS if name not in description.fields]
             if missing:
                 message = f"missing in the system description: {', '.join(missing)}"
@@ -218,19 +222,24 @@ class DescriptionTypes(PackageRule):
 
     id = "PKG06"
     cite = DESCRIPTION
-    rounds = since("1.0")
     why = "The official tools crash on other types, and the score needs the counts."
     fix = 'Put values in quotes: "accelerators_per_node": "4".'
-    differs = "strict warns about numbers without quotes; the official tool crashes on some, and never reads counts"
-    good = (lambda package: package(),)
+    differs = (
+        "strict warns about numbers without quotes; the official tool crashes on some, and never reads counts; "
+        + UNCHECKED
+    )
+    good = (lambda package: package(), lambda package: package(round_="0.7"))
     bad = (
         lambda package: package().system(accelerators_per_node=4),
         lambda package: package().system(number_of_nodes="many"),
+        lambda package: package().system(number_of_nodes="0"),
         lambda package: package().system(framework=["torch"]),
+        lambda package: package(round_="0.7").system(number_of_nodes="many"),
+        lambda package: package(round_="0.7").system(status=["onprem"]),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in readable(package):
+        for description in _required(package):
             for name, value in description.fields.items():
                 if isinstance(value, str) or name not in FIELDS:
                     continue
@@ -249,9 +258,11 @@ class DescriptionTypes(PackageRule):
 
     def _counts(self, description: SystemDescription) -> Iterator[Finding]:
         for name in ("number_of_nodes", "accelerators_per_node", "host_processors_per_node"):
-            value = description.fields.get(name)
-            if isinstance(value, str) and value.strip() and description.count(name) is None:
-                yield self.found(description.path, 0, f"{name} is {show(value)}", "a whole number", name)
+            value, least = description.fields.get(name), int(name == "number_of_nodes")
+            count = description.count(name)
+            unreadable = count is None and isinstance(value, str) and value.strip()
+            if unreadable or (count is not None and count < least):
+                yield self.found(description.path, 0, f"{name} is {show(value)}", f"a whole number >= {least}", name)
 
 
 class DescriptionValues(PackageRule):
@@ -332,6 +343,12 @@ class NoBypass(PackageRule):
         for bypass in package.bypasses:
             message = f"asks to switch off a check: {show(bypass.text)}; not obeyed"
             yield self.found(bypass.path, bypass.line, message, "no such line")
+
+
+def _required(package: Package) -> Iterator[SystemDescription]:
+    """Yield the readable system descriptions whose fields the profile requires."""
+    if package.strict or package.round != "0.7":
+        yield from readable(package)
 
 
 def readable(package: Package) -> Iterator[SystemDescription]:

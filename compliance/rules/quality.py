@@ -119,12 +119,16 @@ class StatusSuccess(LogRule):
     id = "QUA03"
     cite = CONVERGENCE
     profiles = (STRICT,)
-    rounds = ("1.0", "2.0", "3.0")
     differs = "the official tool accepts any status"
     why = "A run that was aborted did not train to the target."
     fix = "Submit a run that ended with success; let the trainer write the true status."
-    good = (lambda log: log(), lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"))
-    bad = (lambda log: log().meta("run_stop", "status", "aborted"), lambda log: log().meta("run_stop", "status", True))
+    good = (lambda log: log(), lambda log: log(round_="0.7"))
+    bad = (
+        lambda log: log().meta("run_stop", "status", "aborted"),
+        lambda log: log().meta("run_stop", "status", True),
+        lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"),
+        lambda log: log(round_="0.7").meta("run_stop", "status", "SUCCESS"),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for stop in log["run_stop"]:

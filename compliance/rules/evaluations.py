@@ -21,6 +21,8 @@ from compliance.rules.quality import CONVERGENCE
 
 STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
+SHORT_STEPS: Final = 0.5
+"""Of the usual number of steps; in the 374 published logs that state them, all epochs but the last have the same."""
 Numbers = dict[float, float]
 """A number by the number of the epoch."""
 
@@ -227,7 +229,7 @@ class OneResult(LogRule):
 
 
 class Steps(LogRule):
-    """step_num goes on from epoch to epoch, and that of a result lies within its epoch."""
+    """step_num goes on from epoch to epoch, by as many steps, and that of a result lies within its epoch."""
 
     id = "QUA10"
     cite = CONVERGENCE
@@ -241,6 +243,8 @@ class Steps(LogRule):
         lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 120, 2),
         lambda log: log(benchmark="deepcam", epochs=12).steps().drop_epoch(7).numbers(lambda n: n - (n > 7)),
         lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", 900, 4),
+        lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", 430, 4),
+        lambda log: log(benchmark="deepcam").steps().meta("eval_accuracy", "step_num", 800, -1),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -249,22 +253,39 @@ class Steps(LogRule):
             return
         course = course_of(log, case)
         starts, stops = steps(course.epochs), steps(course.epoch_stops)
+        usual = _usual_steps(starts, stops)
+        if usual > 0 and not log["run_resumed"]:
+            yield from self._short(log, course, starts, usual)
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
             # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
-            yield from self._outside(log, course, starts, stops)
+            yield from self._outside(log, course, starts, stops, usual > 0)
         if len(set(starts.values())) > 1:  # otherwise steps are counted within each epoch
             yield from self._jumps(log, course, starts, stops)
 
-    def _outside(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
-        """Yield the first result whose step is not one of its epoch."""
+    def _short(self, log: Log, course: Course, starts: Numbers, usual: float) -> Iterator[Finding]:
+        """Yield the first epoch but the last, which the target may end, of less than half of the usual steps."""
+        ended = [(number, record, record.meta("step_num")) for number, record in course.epoch_stops]
+        told = [(n, record, step - starts[n]) for n, record, step in ended if n in starts and is_number(step)]
+        last = course.epochs[-1][0]
+        short = [(n, record, count) for n, record, count in told if n != last and 0 <= count < SHORT_STEPS * usual]
+        if short:
+            number, record, count = short[0]
+            message = f"epoch {show(number)} is trained for {show(count)} steps{more(short, 'epochs')}"
+            yield self.found(log.path, record.line, message, f"about {show(usual)}, as other epochs", record.key)
+
+    def _outside(self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool) -> Iterator[Finding]:
+        """Yield the first result whose step is not one of its epoch. trained: nor may it be that of epoch_start."""
         for number, record in course.results:
             step, begin, end = record.meta("step_num"), starts.get(number), stops.get(number)
-            if not is_number(step) or begin is None or (begin <= step and (end is None or step <= end)):
+            if not is_number(step) or begin is None:
+                continue
+            if (begin < step or (begin == step and not trained)) and (end is None or step <= end):
                 continue
             evaluation = course.evaluation_before(record)
             if evaluation and evaluation[0] == number:  # otherwise the number is wrong, not the step
                 message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
-                expected = f"{show(begin)} to {show(end)}" if end is not None else f"{show(begin)} or more"
+                least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
+                expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
                 yield self.found(log.path, record.line, message, expected, record.key)
                 return
 
@@ -278,6 +299,12 @@ class Steps(LogRule):
                     message = f"{show(abs(missing))} steps are {what} epoch {show(last)} and {show(number)}"
                     yield self.found(log.path, record.line, message, show(stops[last]), "epoch_start", WARNING)
                     return
+
+
+def _usual_steps(starts: Numbers, stops: Numbers) -> float:
+    """Return how many steps most epochs, or the longer ones of unequal epochs, are trained for; 0 if not logged."""
+    found = sorted(stops[number] - start for number, start in starts.items() if number in stops)
+    return found[3 * len(found) // 4] if found else 0
 
 
 class _Choice(NamedTuple):

@@ -19,6 +19,8 @@ EVALUATED_SHARE: Final = 0.4
 """Of it, since round 1.0; in the 1,410 published logs each epoch takes at least 0.61 of the time of a slow one."""
 FOLLOWS_SHARE: Final = 0.4
 """Of the usual time from epoch to epoch; in the 1,545 published logs it takes at least 0.7 of that of a slow one."""
+NO_TIME_SHARE: Final = 0.02
+"""Of the time of a slow epoch: nothing was trained; an error, but for an epoch that goes on after a resumption."""
 FEWEST: Final = 3
 """Epochs, of which one can be unlike the others."""
 
@@ -37,7 +39,7 @@ class EpochTakesTime(LogRule):
         lambda log: log(),
         lambda log: log().drop("epoch_stop", -1),
         lambda log: (
-            log(benchmark="deepcam", epochs=12).steps().shorten(12, 200).meta("eval_accuracy", "step_num", 1100, -1)
+            log(benchmark="deepcam", epochs=12).steps().shorten(12, 4_000).meta("eval_accuracy", "step_num", 1102, -1)
         ),
     )
     bad = (
@@ -101,7 +103,7 @@ class EpochTakesTime(LogRule):
         return bool(gaps[0] >= max(FOLLOWS_SHARE * longest, SHORTEST_SHARE * course.usual_ms))
 
     def _short(self, log: Log, course: Course, share: float) -> Iterator[Finding]:
-        """Yield the first epoch that ends, or is evaluated, before this share of the time of a slow one."""
+        """Yield the shortest epoch, if it ends or is evaluated before this share of the time of a slow one."""
         slow, times = course.usual_ms, course.training_ms
         if min(times.values()) >= share * slow:
             return  # the usual case
@@ -109,14 +111,15 @@ class EpochTakesTime(LogRule):
         parts = _parts(course, suspects)
         short = [number for number in suspects if times[number] < share * slow * parts[number]]
         if short:
-            number = min(short, key=lambda one: course.started[one].order)
+            number = min(short, key=lambda one: times[one] / parts[one])
             start = course.started[number]
             ends = [*course.evaluations, *course.epoch_stops]
             end = min((r for one, r in ends if one == number and r.order > start.order), key=FILE_ORDER, default=start)
             took = f"{times[number] / 1000:.1f} s after its epoch_start"
             message = f"{end.key} of epoch {show(number)} {took}{more(short, 'epochs')}"
             expected = f"about {slow / 1000:.1f} s, the time of other epochs"
-            yield self.found(log.path, end.line, message, expected, end.key)
+            nothing = times[number] < NO_TIME_SHARE * slow * parts[number] and not log["run_resumed"]
+            yield self.found(log.path, end.line, message, expected, end.key, ERROR if nothing else WARNING)
 
 
 def _parts(course: Course, numbers: Iterable[float]) -> dict[float, float]:

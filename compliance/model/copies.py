@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from compliance.logs.power import shared_readings
 from compliance.logs.run import Run
-from compliance.model.likeness import Keys, alike, equal_values, interval_keys, same_times, value_keys
+from compliance.model.likeness import Keys, alike, equal_values, interval_keys, middle, same_times, value_keys
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
 
 BUCKET: Final = 16
 """Items that are remembered for a key: a key that more of them share says little."""
 COMPARED: Final = 4
 """Items that an item is compared with: those that share most keys with it."""
+SIBLINGS: Final = 16
+"""The first runs of a result are compared with one another whatever keys they share, if their middles are near."""
+NEAR: Final = 1e-3
 
 
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
@@ -27,7 +31,7 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
     files = [(log, found) for run, found in runs if run.power for log in run.power.nodes if log.sketch]
     known = {id(found) for found in others}
-    times = _groups(runs, Groups(_keys(interval_keys), _same_run))
+    times = _groups(runs, Groups(_keys(interval_keys), _same_run, lambda run: middle(run.fingerprint)))
     values = _groups(runs, Groups(_keys(value_keys), _same_values))
     power = _groups(files, Groups(lambda log: (log.sketch, ()), lambda one, other, _: shared_readings(one, other)))
     copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
@@ -78,11 +82,18 @@ def _groups(items: Iterable[Owned], groups: Groups) -> list[list[Owned]]:
 class Groups:
     """Put items that belong together into groups: each is compared with the earlier ones that share a key.
 
-    keys: of an item. belong: is asked with two items and the number of their common keys.
+    keys: of an item. belong: is asked with two items and the number of their common keys. place: a number by which the
+    first items of a result are compared without any, if it is nearly the same.
     """
 
-    def __init__(self, keys: Callable[[Any], Keys], belong: Callable[[Any, Any, int], bool]) -> None:
-        self._keys, self._belong = keys, belong
+    def __init__(
+        self,
+        keys: Callable[[Any], Keys],
+        belong: Callable[[Any, Any, int], bool],
+        place: Callable[[Any], float] | None = None,
+    ) -> None:
+        self._keys, self._belong, self._place = keys, belong, place
+        self._siblings: dict[int, list[tuple[int, float]]] = {}  # of each result, the first items and their places
         self._first: dict[int, int] = {}  # the first item with a key, and further ones
         self._further: dict[int, list[int]] = {}
         self._items: list[Any] = []
@@ -90,11 +101,23 @@ class Groups:
 
     def add(self, item: Any, owner: ResultSet) -> None:
         """Put the item into the group of an earlier one, or into a new one."""
-        found = (self._groups[at] for at, shared in self._sharing(item) if self._belong(self._items[at], item, shared))
+        shared = dict(self._sharing(item))
+        near = chain(shared.items(), ((at, 0) for at in self._near(item, owner) if at not in shared))
+        found = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
         group: list[Owned] = next(found, [])
         group.append((item, owner))
         self._items.append(item)
         self._groups.append(group)
+
+    def _near(self, item: Any, owner: ResultSet) -> list[int]:
+        """Return earlier items of the same result at nearly the same place, and remember this one."""
+        siblings = self._siblings.setdefault(id(owner), [])
+        if self._place is None or len(siblings) == SIBLINGS:
+            return []
+        here = self._place(item)
+        near = [at for at, place in siblings if abs(here - place) <= NEAR]
+        siblings.append((len(self._items), here))
+        return near
 
     def _sharing(self, item: Any) -> list[tuple[int, int]]:
         """Return the earlier items that share most keys with this one, and remember its keys."""

@@ -197,10 +197,20 @@ def interval_keys(run: Fingerprint) -> Keys:
         keys.update(_pairs(lengths))
     if not lengths:
         return list(keys), ()
-    whole = sum(lengths)
-    span = int(whole / SPAN_MS) * NEXT + len(lengths)
-    shape = _shape(run.periods if len(run.periods) >= FEW_PERIODS else lengths)
+    steady = _steady(run)
+    span, shape = int(sum(steady) / SPAN_MS) * NEXT + len(steady), _shape(steady)
     return [*keys, span, shape], (span - NEXT, span + NEXT, *map(shape.__add__, NEXT_SHAPES))
+
+
+def middle(run: Fingerprint) -> float:
+    """Return the share of the first half in the sum of the intervals, which copies keep roughly."""
+    steady = _steady(run)
+    return sum(steady[: len(steady) // 2]) / sum(steady) if steady else 0.0
+
+
+def _steady(run: Fingerprint) -> array[float]:
+    """Return the intervals of which copies keep the number: short ones may come and go."""
+    return run.periods if len(run.periods) >= FEW_PERIODS else run.lengths
 
 
 def _pairs(numbers: Sequence[float]) -> list[int]:

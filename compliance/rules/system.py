@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
@@ -14,11 +15,12 @@ from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
-from compliance.model.system import STATUSES, SystemDescription, is_placeholder
+from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
 
 SYSTEM_TYPE = "system_type"
+NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
@@ -125,6 +127,8 @@ class DescribedSystem(SetRule):
         lambda package: package(),
         lambda package: package().system(status="Available on-premise"),
         lambda package: package().system(status="available"),
+        lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)),  # the folder is named Example
+        lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)).system(submitter="Example_Org"),
     )
     bad = (
         lambda package: package().system(status="Available Cloud"),
@@ -132,6 +136,7 @@ class DescribedSystem(SetRule):
         lambda package: package().system(number_of_nodes="1" + "0" * 400),
         lambda package: package().system(accelerators_per_node="8"),
         lambda package: package().system(submitter="Somebody Else"),
+        lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)).system(submitter="Somebody Else"),
         lambda package: package().system(status="cloud"),
         lambda package: package().edit(3, lambda log: log.set("submission_platform", "another_n128")),
     )
@@ -150,15 +155,26 @@ class DescribedSystem(SetRule):
 
     def _names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         for said, runs in _by_value(results.runs, "submission_org"):
-            if said == submitter or "PLACEHOLDER" in said or is_placeholder(submitter):
+            if said == submitter or is_placeholder(submitter):
                 continue
-            close = _words(said) & _words(submitter) or said.lower() in submitter.lower()
+            if "PLACEHOLDER" in said:
+                yield from self._folder(results, submitter)
+                continue
+            close = _alike(said, submitter)
             message = f"organisation spelled differently: logs say {show(said)}, the description {show(submitter)}"
             if not close:
                 message = f"organisation mismatch: logs say {show(said)}, the system description {show(submitter)}"
             line = runs[0].lines.get("submission_org", 0)
             severity = NOTE if close else WARNING
             yield self.found(runs[0].path, line, message, "the same name in both", "submission_org", severity)
+
+    def _folder(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
+        """Yield a warning where the submission's folder, in place of the logs, names another organisation."""
+        named = results.organisation
+        if results.description and named and not is_blank(submitter) and not _alike(named, submitter):
+            message = f"organisation mismatch: the system description says {show(submitter)}, the folder {show(named)}"
+            expected = "the same organisation in both; the logs name none"
+            yield self.found(results.description.path, 0, message, expected, "submitter", WARNING)
 
     def _status(self, results: ResultSet, status: str) -> Iterator[Finding]:
         described = status.strip().lower()
@@ -251,5 +267,13 @@ def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:
     return list(groups.items())
 
 
-def _words(name: str) -> set[str]:
-    return {word for word in name.lower().replace("/", " ").replace("+", " ").split() if len(word) > 2}
+def _alike(name: str, longer: str) -> bool:
+    """Tell whether two names may be one organisation's: they share a word, or one is part or initials of the other."""
+    words = _words(longer)
+    short, whole = "".join(_words(name)), "".join(words)
+    shared = {word for word in _words(name) if len(word) > 2}.intersection(words)
+    return bool(shared) or short in whole or short == "".join(word[0] for word in words if word != "and")
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[\W_]+", name.lower()) if word]

@@ -191,19 +191,22 @@ class Times(LogRule):
         lambda log: log().field("run_stop", "time_ms", float("nan")),
         lambda log: log().field("run_stop", "time_ms", -1),
         lambda log: log().field("run_stop", "time_ms", "1690000000000"),
+        lambda log: log().field("run_stop", "time_ms", False),
         lambda log: log().times(lambda time_ms: time_ms // 1000),
         lambda log: log().times(lambda time_ms: time_ms * 1000),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        found = problems(log, "time")
+        texts = problems(log, "time text")
+        lines = {problem.line for problem in texts}
+        found = [problem for problem in problems(log, "time") if problem.line not in lines]
         for name in dict.fromkeys(self._what(problem) for problem in found):
             same = [problem for problem in found if self._what(problem) == name]
             count = f" (in {len(same)}{'+' if len(same) == 100 else ''} records)" if len(same) > 1 else ""
             message = f"time_ms is {same[0].detail}: {name}{count}"
             yield self.found(log.path, same[0].line, message, "milliseconds since 1970")
-        for problem in problems(log, "time text")[:1]:
-            message = f"time_ms is text: {problem.detail}"
+        for problem in texts[:1]:
+            message = f"time_ms is {problem.detail}, not a JSON number"
             yield self.found(log.path, problem.line, message, "a JSON number of milliseconds")
 
     @staticmethod

@@ -67,7 +67,7 @@ class PowerReadable(FileRule):
         "compressed": "the file {}",
         "encoding": "the encoding is {}",
         "time": "time_ms is {}: not the time of a measurement",
-        "time text": "time_ms is text: {}",
+        "time text": "time_ms is {}, not a JSON number",
         "two records": "two or more records on one line{}",
         "repeated field": "duplicate JSON field {!r}",
         "long line": "the line is longer than 16 MiB{}",

@@ -66,8 +66,12 @@ class TargetReached(LogRule):
             message = "target reached only before the first epoch_start: quality target not reached in the run"
             return self.found(log.path, reached[0].line, message, f"{target.range_text} in the run", target.key)
         values = [record.value for record in counted if is_number(record.value)]
-        best = (min if target.lower_is_better else max)(values, default=None)
+        low, choose = target.lower_is_better, min if target.lower_is_better else max
+        possible = [value for value in values if (value > 0 if low else value <= 1)]
+        best = choose(possible, default=None)
         message = f"target not reached: the best {target.key} of {len(counted)} evaluations is {best}"
+        if len(possible) < len(values):
+            message += f"; {show(choose(values))} is not possible"
         last = counted[-1].line if counted else evaluations[-1].line
         return self.found(log.path, last, message, target.range_text, target.key)
 

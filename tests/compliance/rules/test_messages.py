@@ -1,0 +1,23 @@
+"""What is wrong with a record is said once, and in words that are true."""
+
+import pytest
+
+from compliance.examine import LogTask, digest
+from compliance.logs.log import parse_log
+from compliance.samples.log import SampleLog
+
+
+def messages(log: SampleLog, rule: str) -> list[str]:
+    findings = digest(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", "3.0", "strict")).findings
+    return [finding.message for finding in findings if finding.rule == rule]
+
+
+@pytest.mark.parametrize(("time_ms", "shown"), [(False, "false"), ("5", '"5"')])
+def test_a_time_that_is_no_number_is_one_finding(time_ms, shown):
+    log = SampleLog().field("run_stop", "time_ms", time_ms)
+    assert messages(log, "FRM08") == [f"time_ms is {shown}, not a JSON number"]
+
+
+def test_a_value_that_no_evaluation_can_have_is_not_the_best_one():
+    (message,) = messages(SampleLog().evaluation(1, 0.2).last_evaluation(-0.5), "QUA01")
+    assert "evaluations is -0.5" not in message and message.endswith("; -0.5 is not possible")

@@ -15,7 +15,7 @@ from compliance.model.package import Submissions
 from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet, names_of
 from compliance.rule import STRICT, SetRule, SubmissionsRule
 from compliance.rules.runs import RESULTS
-from compliance.rules.seeds import SEEDS
+from compliance.rules.seeds import SEEDS, SeedsUnique
 from compliance.rules.settings import seed_of
 
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
@@ -112,11 +112,16 @@ class OwnResults(SetRule):
     )
     fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
     good = (lambda package: package(),)
-    bad = (lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_own_times)),)
+    bad = (
+        lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_own_times)),
+        lambda package: package(division="open").copy(1, 2).edit(2, lambda log: log.times(_own_times)),
+        lambda package: package(round_="0.7").copy(1, 2).edit(2, lambda log: log.times(_own_times)),
+    )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
-        pairs = [pair for pair in pairs if not _same_seeds(*pair)]  # RUN04 says it
+        if SeedsUnique.applies(results.round, results.judged_as, results.profile):
+            pairs = [pair for pair in pairs if not _same_seeds(*pair)]  # RUN04 says it
         if pairs:
             one, other = pairs[0]
             logs = list({run.path: run for pair in pairs for run in pair}.values())

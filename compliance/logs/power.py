@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any, Final
 
 from common.tree import ANYWHERE, Tree
@@ -32,6 +33,12 @@ TIME_BACK_MS: Final = 1000
 VALUES_KEPT: Final = 3
 SUCCESSIVE: Final = 8
 """How many successive readings are compared at once: measurements that vary do not share them."""
+DIFFERENT: Final = 5
+"""How many of them must differ: two meters of whole watts agree in readings that hardly vary."""
+ORDERED: Final = 10
+"""Of how many successive readings, all different, the order is compared: scaled, moved and rounded ones keep it."""
+SAME_COURSE: Final = 0.01
+"""The largest part of the variation of readings by which those of a copy may differ, once scaled and moved."""
 SKETCH: Final = 16
 SHARED: Final = 4
 RANGE: Final = 1 << 61
@@ -68,7 +75,8 @@ class PowerLog:
     and their lines; values that are not numbers as text. Readings count from start to stop.
     end_ms: the stop, or the last reading where there is none. timed_readings, timed_ms, watt_ms: readings inside
     the run, the part that they cover, and the sum of watts times milliseconds. gaps, backward: of the
-    clock, in ms. invalid: values that are not a power. sketch: of the readings, see `shared_readings`.
+    clock, in ms. invalid: values that are not a power. sketch: keys of successive readings, those of their order with
+    the readings, see `shared_readings`.
     inflated_bytes: of a compressed file. joules: None if the file does not give it, as with any problem of form.
     """
 
@@ -92,7 +100,7 @@ class PowerLog:
     gaps: Spot = field(default_factory=Spot)
     backward: Spot = field(default_factory=Spot)
     invalid: Spot = field(default_factory=Spot)
-    sketch: tuple[int, ...] = ()
+    sketch: dict[int, tuple[float, ...]] = field(default_factory=dict)
     joules: float | None = None
 
     @property
@@ -115,8 +123,31 @@ class PowerLog:
 
 
 def shared_readings(one: PowerLog, other: PowerLog) -> bool:
-    """Tell whether one file has readings of the other, whatever their times: more than varying measurements share."""
-    return len(set(one.sketch) & set(other.sketch)) >= min(SHARED, len(one.sketch), len(other.sketch))
+    """Tell whether one file has readings of the other, whatever their times, or readings that follow them."""
+    return equal_readings(one, other) or _follow(one, other)
+
+
+def equal_readings(one: PowerLog, other: PowerLog) -> bool:
+    """Tell whether more readings of two files are equal than varying measurements share."""
+    return sum(not one.sketch[key] and not other.sketch[key] for key in _common(one, other)) >= SHARED
+
+
+def _follow(one: PowerLog, other: PowerLog) -> bool:
+    """Tell whether readings of two files differ by little more than a factor and an offset."""
+    return sum(_proportional(one.sketch[key], other.sketch[key]) for key in _common(one, other)) >= SHARED
+
+
+def _common(one: PowerLog, other: PowerLog) -> set[int]:
+    return one.sketch.keys() & other.sketch.keys()
+
+
+def _proportional(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Tell whether readings are a linear function of others, but for a small part of their variation."""
+    if len(ours) < ORDERED or len(theirs) < ORDERED:
+        return False
+    x, y = ([watts - sum(found) / len(found) for watts in found] for found in (ours, theirs))
+    together = sum(map(mul, x, y))
+    return bool(together * together >= (1 - SAME_COURSE**2) * sum(map(mul, x, x)) * sum(map(mul, y, y)))
 
 
 @dataclass(slots=True)
@@ -175,34 +206,53 @@ def _read(path: str, window: tuple[float, float], tree: Tree, of_node: bool) -> 
 
 
 class _Sketch:
-    """The smallest hashes of successive readings: copies, even of a part of a file, share some; memory is bounded."""
+    """The smallest keys of successive readings: copies, even of a part of a file, share some; memory is bounded."""
 
     def __init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=SUCCESSIVE)
-        self._smallest: dict[int, None] = {}
+        self._smallest: dict[int, tuple[float, ...]] = {}
         self._largest_kept = RANGE
         self._count = 0
 
-    def add(self, watts: float) -> None:
-        """Take the next reading."""
-        self._last.append(watts)
-        if len(self._last) < SUCCESSIVE:
-            return
+    def add(self, key: int, watts: tuple[float, ...] = ()) -> None:
+        """Take the key of the next readings, and what to keep of them."""
         self._count += 1
-        key = hash(tuple(self._last)) % RANGE
+        key %= RANGE
         if key < self._largest_kept:
-            self._smallest[key] = None
+            self._smallest[key] = watts
             if len(self._smallest) > SKETCH:
                 del self._smallest[max(self._smallest)]
             if len(self._smallest) == SKETCH:
                 self._largest_kept = max(self._smallest)
 
-    def kept(self) -> tuple[int, ...]:
-        """Return the hashes, none if the readings repeat themselves too often, as those of constant power do."""
-        kept = tuple(sorted(self._smallest))
-        # The n-th smallest of hashes that are spread over the range tells how many different ones there were.
-        different = len(kept) if len(kept) < SKETCH else (SKETCH - 1) / (kept[-1] / RANGE)
-        return kept if len(kept) >= SHARED and different >= VARIED * self._count else ()
+    def kept(self) -> dict[int, tuple[float, ...]]:
+        """Return the keys, none if the readings repeat themselves too often, as those of constant power do."""
+        # The n-th smallest of keys that are spread over the range tells how many different ones there were.
+        count = len(self._smallest)
+        different = count if count < SKETCH else (SKETCH - 1) / (max(self._smallest) / RANGE)
+        return self._smallest if count >= SHARED and different >= VARIED * self._count else {}
+
+
+class _Readings:
+    """What identifies the readings of a file, exactly and by their course."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=ORDERED)
+        self._exact, self._course = _Sketch(), _Sketch()
+
+    def add(self, watts: float) -> None:
+        """Take the next reading."""
+        self._last.append(watts)
+        last = tuple(self._last)
+        latest = last[-SUCCESSIVE:]
+        if len(set(latest)) >= DIFFERENT and len(latest) == SUCCESSIVE:
+            self._exact.add(hash(latest))
+        # Around a peak: one window in ten is enough, and copies keep their peaks.
+        if last[len(last) // 2] == max(last) and len(set(last)) == ORDERED:
+            self._course.add(hash(tuple(sorted(range(ORDERED), key=last.__getitem__))), last)
+
+    def kept(self) -> dict[int, tuple[float, ...]]:
+        """Return the keys of equal readings, and those of their order with the readings."""
+        return self._exact.kept() | self._course.kept()
 
 
 class _PowerReader(LogReader):
@@ -214,7 +264,7 @@ class _PowerReader(LogReader):
         self._window = window
         self._latest_ms = float("-inf")  # of any record so far
         self._until_ms = 0.0  # the end of the time accounted for
-        self._sketch = _Sketch()
+        self._readings = _Readings()
 
     def feed(self, data: bytes) -> None:
         super().feed(data)
@@ -225,7 +275,7 @@ class _PowerReader(LogReader):
         self._fold()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
         self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
-        self.power.sketch = self._sketch.kept()
+        self.power.sketch = self._readings.kept()
         return log
 
     def _fold(self) -> None:
@@ -266,7 +316,7 @@ class _PowerReader(LogReader):
         power.readings += 1
         power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
         power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
-        self._sketch.add(watts)
+        self._readings.add(watts)
         self._account(record, watts)
 
     def _account(self, record: Record, watts: float | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.values import is_integer
+from compliance.logs.power import equal_readings
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
@@ -125,6 +126,7 @@ class AllNodesMeasured(SetRule):
         lambda package: package("deepcam", scaling="weak").power().edit(2, lambda log: log.set("number_of_nodes", 16)),
         lambda package: _moved(package("deepcam").power(), "node_1.txt", "node_1.txt.old"),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
+        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01)),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -143,8 +145,11 @@ class AllNodesMeasured(SetRule):
         for copies in results.copies:
             for one, other in copies.pairs if copies.kind == COPIED_POWER else ():
                 owner = next(run for run in results.runs if run.power and other in run.power.nodes)
-                message = f"the readings are those of {_run_and_file(one.path)}, whatever their times"
-                yield self.found(other.path, 0, message, "its own measurement", severity=_severity([owner]))
+                equal = equal_readings(one, other)
+                how = "whatever their times" if equal else "slightly changed"
+                message = f"the readings are those of {_run_and_file(one.path)}, {how}"
+                severity = _severity([owner]) if equal else WARNING
+                yield self.found(other.path, 0, message, "its own measurement", severity=severity)
 
 
 class ReadingsOfOneRun(SubmissionsRule):
@@ -169,7 +174,9 @@ class ReadingsOfOneRun(SubmissionsRule):
                     f" readings of {copies.first.name} (round {copies.first.round}): {_run_and_file(other.path)}"
                     f" those of {_run_and_file(one.path)}"
                 )
-                severity = WARNING if again else ERROR
+                changed = not any(equal_readings(*pair) for pair in copies.pairs)
+                message += ", slightly changed" if changed else ""
+                severity = WARNING if again or changed else ERROR
                 yield self.found(other.path, 0, message, "a measurement of each run", severity=severity)
 
 

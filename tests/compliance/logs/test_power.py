@@ -9,7 +9,16 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
-from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP, read_power, shared_readings
+from compliance.logs.power import (
+    EFFICIENCY,
+    ESTIMATE,
+    READING,
+    START,
+    STOP,
+    equal_readings,
+    read_power,
+    shared_readings,
+)
 from compliance.model.layout import discover
 from compliance.samples.log import varied
 from compliance.samples.package import SamplePackage
@@ -181,6 +190,41 @@ def test_readings_of_another_time_are_recognised(tmp_path):
     assert not shared_readings(one, measurement(tmp_path, other, 1_695_000_000_000))
 
 
+def rounded(watts):
+    return round(watts, 1)
+
+
+def moved(watts):
+    return watts + 3
+
+
+def scaled_and_rounded(watts):
+    return round(1.01 * watts, 1)
+
+
+@pytest.mark.parametrize("change", [rounded, moved, scaled_and_rounded])
+def test_slightly_changed_readings_are_recognised(tmp_path, change):
+    watts = [400 + round(13 * varied(at), 3) for at in range(900)]
+    one = measurement(tmp_path, watts)
+    other = measurement(tmp_path, [change(value) for value in watts[200:]], 1_695_000_000_000)
+    assert shared_readings(one, other) and not equal_readings(one, other)
+
+
+def test_nodes_that_do_the_same_work_have_readings_of_their_own(tmp_path):
+    def node(number):
+        return [2400 + 100 * varied(at) + round(3 * varied(at, number), 3) for at in range(900)]
+
+    assert not shared_readings(measurement(tmp_path, node(0)), measurement(tmp_path, node(1), 1_695_000_000_000))
+
+
+def test_meters_of_whole_watts_agree_by_chance(tmp_path):
+    def node(number):
+        noise = [10 * varied(at, number) for at in range(930)]
+        return [round(2400 + sum(noise[at : at + 30]) / 10) for at in range(900)]
+
+    assert not shared_readings(measurement(tmp_path, node(0)), measurement(tmp_path, node(1), 1_695_000_000_000))
+
+
 def test_nearly_constant_power_proves_nothing(tmp_path):
     one = measurement(tmp_path, [400 + (at % 90 == 0) for at in range(900)])
-    assert one.sketch == ()
+    assert not one.sketch

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from typing import Any
 
+from common.values import identity, is_stated, plain
 from compliance.logs.run import Run
-from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rule import STRICT, SetRule
+from compliance.rule import STRICT, SetRule, show
 
+SIZE = "number of accelerators"
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 
 
@@ -141,19 +144,60 @@ class SameInstanceSize(SetRule):
 
 
 class PrunedComply(SetRule):
-    """Pruned logs also comply with the rules."""
+    """Pruned logs also comply with the rules, and are of instances like those that count."""
 
     id = "RUN11"
     cite = "hpc_training_rules.adoc#results; training_policies#493, #499"
     profiles = (STRICT,)
     differs = "the official tools never read pruned_results"
-    why = "Pruning takes slow or repeated instances out of the time; it is not for runs that break the rules."
-    fix = "Submit complete pruned logs; a run that was killed is not a pruned instance."
-    good = (lambda package: package(scaling="weak").with_time_to_train().prune(2),)
-    bad = (lambda package: package(scaling="weak").prune(1, lambda log: log.drop("run_stop")),)
+    why = (
+        "Pruning takes slow instances and those with a repeated seed out of the time; it is not for runs that break the"
+        " rules, and runs with other settings belong to another result."
+    )
+    fix = "Submit complete pruned logs; a run that was killed, or had other settings, is not a pruned instance."
+    good = (
+        lambda package: package(scaling="weak").with_time_to_train().prune(2),
+        lambda package: package(scaling="weak").prune(1, lambda log: log.set("seed", 1001)),
+        lambda package: package(scaling="weak").prune(1, lambda log: log.set("global_batch_size", 512.0)),
+        lambda package: package(scaling="weak", division="open").prune(
+            1, lambda log: log.set("opt_base_learning_rate", 0.007)
+        ),
+    )
+    bad = (
+        lambda package: package(scaling="weak").prune(1, lambda log: log.drop("run_stop")),
+        lambda package: package(scaling="weak").prune(1, lambda log: log.set("global_batch_size", 1024)),
+        lambda package: package(scaling="weak").prune(1, lambda log: log.set("opt_base_learning_rate", 0.007)),
+        lambda package: package(scaling="weak", division="open").prune(1, lambda log: log.set("number_of_nodes", 64)),
+    )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
             yield self.found(failing[0].path, 0, message, "compliant logs")
+        if results.pruned:
+            yield from self._other_instances(results)
+
+    def _other_instances(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield a warning for each setting that pruned logs state as no counted log does."""
+        counted: dict[str, dict[Hashable, Any]] = defaultdict(dict)
+        for run in results.runs:
+            for key, value in _settings_of(run, results).items():
+                counted[key].setdefault(identity(value), value)
+        differing: dict[str, list[Run]] = defaultdict(list)
+        for run in results.pruned:
+            for key, value in _settings_of(run, results).items():
+                if key in counted and identity(value) not in counted[key]:
+                    differing[key].append(run)
+        for key, runs in differing.items():
+            values = [show(plain(value)) for value in (_settings_of(runs[0], results)[key], *counted[key].values())]
+            message = f"other instances than those that count: {key} is {values[0]} in {names_of(runs)}"
+            line = runs[0].lines.get("number_of_nodes" if key == SIZE else key, 0)
+            yield self.found(runs[0].path, line, message, f"{key} {listed(values[1:], 2)}", key, WARNING)
+
+
+def _settings_of(run: Run, results: ResultSet) -> dict[str, Any]:
+    """Return what an instance must have in common with the others of its result, as far as its log states it."""
+    found = {"global_batch_size": run.batch_size}
+    found |= run.settings if results.judged_as == "closed" else {SIZE: run.scale}
+    return {key: value for key, value in found.items() if is_stated(value)}

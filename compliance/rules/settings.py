@@ -10,7 +10,7 @@ from common.reference import ANY, Check, Setting, one_of
 from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
-from compliance.model.finding import NOTE, Finding
+from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.model.system import is_blank, is_placeholder
 from compliance.rule import STRICT, Case, LogRule, show
 
@@ -235,25 +235,43 @@ class SeedLogged(LogRule):
     cite = "hpc_training_rules.adoc#seeds; training_rules.adoc#random-numbers"
     profiles = (STRICT,)
     rounds = ("1.0", "2.0", "3.0")
-    differs = "the official log checker requires a seed only in deepcam, the package checker in all (RUN03)"
+    differs = (
+        "the official log checker requires a seed only in closed deepcam, where several different ones fail (strict: a"
+        " warning, as each rank may log its own); the package checker requires one in all (RUN03)"
+    )
     once = True
     why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
-    good = (lambda log: log(), lambda log: log().set("seed", "1234567890"))
+    good = (
+        lambda log: log(),
+        lambda log: log().set("seed", "1234567890"),
+        lambda log: log().double("seed", value=77),
+    )
     bad = (
         lambda log: log().drop("seed"),
         lambda log: log().set("seed", "lucky"),
         lambda log: log().set("seed", 0.5),
         lambda log: log().set("seed", 10**400),
+        lambda log: log(benchmark="deepcam").double("seed", value=77),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        yield from self._several(log, case)
         if not log["seed"]:
             message = "seed missing: the log states none (an error in a closed submission)"
             yield self.found(log.path, 0, message, "one seed record", "seed")
         for record in log["seed"]:
             if problem := seed_problem(record.value):
                 yield self.found(log.path, record.line, problem, "a whole number", "seed", severity="error")
+
+    def _several(self, log: Log, case: Case) -> Iterator[Finding]:
+        """Yield a warning about several different seeds where the official log checker fails on them."""
+        first, *others = log["seed"] or (None,)
+        if first is None or all(record.value == first.value for record in others):
+            return
+        if any(setting.key == "seed" and setting.required for setting in case.settings):
+            message = f"{1 + len(others)} seed records with different values: the official log checker fails on them"
+            yield self.found(log.path, others[0].line, message, "one seed record, from rank 0", "seed", WARNING)
 
 
 def seed_of(value: Any) -> int | None:

@@ -313,6 +313,7 @@ class _PowerReader(LogReader):
         if not is_number(watts) or watts < 0:
             power.invalid.first(record.line, watts if isinstance(watts, float) else shown(watts))
             return
+        watts = float(watts)  # products of large whole numbers would not fit into a float
         power.readings += 1
         power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
         power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]

@@ -210,6 +210,13 @@ def test_slightly_changed_readings_are_recognised(tmp_path, change):
     assert shared_readings(one, other) and not equal_readings(one, other)
 
 
+@pytest.mark.parametrize("size", [10**307, 1e307, 1e-310])
+def test_readings_of_any_size_are_compared(tmp_path, size):
+    watts = [size * (1 + at * at % 17) for at in range(900)]
+    one, other = (measurement(tmp_path, watts, start_ms) for start_ms in (1_694_000_000_000, 1_695_000_000_000))
+    assert isinstance(shared_readings(one, other), bool)
+
+
 def test_nodes_that_do_the_same_work_have_readings_of_their_own(tmp_path):
     def node(number):
         return [2400 + 100 * varied(at) + round(3 * varied(at, number), 3) for at in range(900)]

@@ -74,6 +74,8 @@ CAUGHT_BY: dict[str, set[str]] = {
     "evaluation_of_an_epoch_not_started": {"ORD16"},
     "evaluation_soon_after_the_start": {"ORD18"},
     "epoch_of_no_time_evaluated": {"ORD18"},
+    "last_result_after_no_steps": {"QUA10"},
+    "epoch_of_no_steps": {"QUA10"},
     "evaluation_far_ahead": {"ORD16"},
     "evaluation_before_training": {"ORD16"},
     "second_result_in_an_evaluation": {"QUA09"},

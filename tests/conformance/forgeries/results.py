@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from tests.conformance.forgeries.logtext import EVALUATION_KEYS, Line, LogText, Unsuitable
 
@@ -50,6 +51,16 @@ def epoch_of_no_time_evaluated(log: LogText, rng: random.Random) -> None:
     start = log.add(log.first("epoch_start"), before, 1, number=number)
     stop = log.add(log.first("epoch_stop"), start, 1, number=number)
     stop_with(log, _evaluate(log, rng, stop, number))
+
+
+def last_result_after_no_steps(log: LogText, rng: random.Random) -> None:
+    """Let the last epoch stop, and have its result, at the step at which it started."""
+    _without_steps(log, log.numbers[-1])
+
+
+def epoch_of_no_steps(log: LogText, rng: random.Random) -> None:
+    """Let an epoch stop at the step at which it started."""
+    _without_steps(log, log.numbers[log.inner(rng)])
 
 
 def evaluation_far_ahead(log: LogText, rng: random.Random) -> None:
@@ -252,6 +263,14 @@ def stop_with(log: LogText, result: Line) -> None:
     log.stop_after(after if after.key == "eval_stop" and after.number == result.number else result)
 
 
+def _without_steps(log: LogText, number: Any) -> None:
+    start, stop = (log.first(key, number).record["metadata"] for key in ("epoch_start", "epoch_stop"))
+    if "step_num" not in start or stop.get("step_num") == start["step_num"]:
+        raise Unsuitable("no steps within the epoch")
+    for line in log.of_epoch(number, "epoch_stop", log.target.key):
+        line.record["metadata"]["step_num"] = start["step_num"]
+
+
 def _in_full(evaluation: list[Line]) -> None:
     if len(evaluation) < 3:
         raise Unsuitable("not a whole evaluation")
@@ -264,6 +283,8 @@ FORGERIES = (
     evaluation_of_an_epoch_not_started,
     evaluation_soon_after_the_start,
     epoch_of_no_time_evaluated,
+    last_result_after_no_steps,
+    epoch_of_no_steps,
     evaluation_far_ahead,
     evaluation_before_training,
     second_result_in_an_evaluation,

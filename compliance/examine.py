@@ -16,12 +16,14 @@ from compliance.logs.log import Log, read_log
 from compliance.logs.official import read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, run_of, variant_of
-from compliance.model.finding import SKIPPED, Finding
+from compliance.model.finding import ERROR, SKIPPED, Finding, listed
 from compliance.model.layout import PowerPlace
 from compliance.rule import STRICT, Case, LogRule, rules_of
 
 HEADER = ("init_start", "submission_benchmark")
 """Records at the start of a log: after a run_start they start another run."""
+STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
+"""A log without any of these is that of a run that ended while it was initialised."""
 FINDINGS_KEPT = 100
 """Findings of a rule that are kept per severity and key; further ones are counted."""
 
@@ -73,11 +75,31 @@ def digest(log: Log, task: LogTask) -> Run:
     rules = rules_of(LogRule, case.round, case.division, case.profile)
     if reason:
         rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))
+    started = not case.strict or any(log[key] for key in STARTED)
     for found in apply_each(rules, task.path, log, case):
+        found = found if started else _missing_as_one(found, log)
         findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
     return _run(log, case, findings, task.details)
+
+
+def _missing_as_one(found: list[Finding], log: Log) -> list[Finding]:
+    """Return the findings of a rule on a run that ended before it started, with the errors on missing records as one.
+
+    A key that may be misspelled keeps its own.
+    """
+    missing = [one for one in found if _is_missing(one)]
+    if not missing:
+        return found
+    keys = listed([one.key for one in missing])
+    message = f"the log ends in line {log.line_count}, before run_start, without {keys}"
+    together = missing[0]._replace(message=message, expected="a record of each key")
+    return [together, *(one for one in found if not _is_missing(one))]
+
+
+def _is_missing(finding: Finding) -> bool:
+    return not finding.line and bool(finding.key) and finding.severity == ERROR and not finding.message.endswith("?)")
 
 
 def _limited(found: list[Finding]) -> Iterator[Finding]:

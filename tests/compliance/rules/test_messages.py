@@ -21,3 +21,15 @@ def test_a_time_that_is_no_number_is_one_finding(time_ms, shown):
 def test_a_value_that_no_evaluation_can_have_is_not_the_best_one():
     (message,) = messages(SampleLog().evaluation(1, 0.2).last_evaluation(-0.5), "QUA01")
     assert "evaluations is -0.5" not in message and message.endswith("; -0.5 is not possible")
+
+
+def test_a_run_that_ended_before_its_start_lacks_its_records_once_per_rule():
+    log = SampleLog().cut("global_batch_size")
+    (message,) = messages(log, "SET03")
+    assert message.startswith(f"the log ends in line {len(log.records)}, before run_start, without ")
+    assert len(messages(log, "ORD07")) == 1 and len(messages(log, "ORD05")) == 1
+
+
+def test_in_a_run_that_started_each_missing_record_is_named():
+    log = SampleLog().drop("global_batch_size").drop("opt_name")
+    assert set(messages(log, "SET03")) == {"opt_name is not logged", "global_batch_size is not logged"}

@@ -9,8 +9,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
@@ -103,6 +105,8 @@ def place(text: str) -> Path:
     """Return the path in an argument, which an empty text is not; an `argparse` type."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path, not an empty text")
+    from pathlib import Path  # here, because a check of one log should start at once
+
     return Path(text)
 
 

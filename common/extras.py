@@ -7,11 +7,10 @@ an uncaught exception is changed instead; programs that import the suite are lef
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from common.version import DISTRIBUTION
@@ -25,11 +24,13 @@ def missing_extra(error: BaseException, module: str) -> str | None:
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name, package = error.name.partition(".")[0], module.partition(".")[0]
+    from importlib.util import find_spec  # here, because a check of one log should start at once
+
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
     extra = EXTRAS.get(package, f"[{package}]")
-    checkout = Path(__file__).parent.parent
-    source = checkout if (checkout / "setup.cfg").exists() else DISTRIBUTION
+    checkout = os.path.dirname(os.path.dirname(__file__))
+    source = checkout if os.path.exists(os.path.join(checkout, "setup.cfg")) else DISTRIBUTION
     return f"{module.removesuffix('.__main__')} needs {name}: pip install '{source}{extra}'"
 
 

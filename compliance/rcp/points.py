@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from common.reference import FULL, ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.rcp.stats import bisected, min_acceptable_mean, olympic_mean
-from compliance.rcp.table import RecordedPoint, TableError, read_table
+from compliance.rcp.table import RcpTable, RecordedPoint, TableError, read_table
 
 Mode = Literal["official", "envelope"]
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -85,7 +85,12 @@ def load_points_from(
 
     ValueError names file, point and key, what was expected and how to fix it.
     """
-    table = read_table(path)
+    return _points_of(read_table(path), path, required_runs, round_, variant)
+
+
+def _points_of(
+    table: RcpTable, path: Path, required_runs: int, round_: str, variant: str
+) -> tuple[ReferencePoint, ...]:
     points = []
     for entry in table.entries:
         if entry.variant == variant and entry.holds_in(round_):
@@ -110,7 +115,13 @@ def load_points(
         raise ValueError(f"no reference table for benchmark {benchmark!r}; there is one for {known}")
     reference = REFERENCES[benchmark]
     short = ".".join(round_.split(".")[:2])
-    return load_points_from(ROOT / reference.points, required_runs or reference.runs, short, variant)
+    path = ROOT / reference.points
+    return _points_of(_shipped_table(path), path, required_runs or reference.runs, short, variant)
+
+
+@lru_cache(maxsize=16)
+def _shipped_table(path: Path) -> RcpTable:
+    return read_table(path)
 
 
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:

@@ -207,11 +207,10 @@ def _mark(log: Log, case: Case) -> tuple[str, int]:
     for key, value in MARKS:
         if key in log.records and log.value(key) == value:
             return f"{key} is logged", log.records[key][0].line
-    for key, records in log.records.items():
-        metadata = records[0].metadata
-        file = metadata.get("file") if type(metadata) is dict else None
-        if file in WRITERS:
-            return f"{key} was written by {file}", records[0].line
+    for records in log.records.values():
+        first = records[0]
+        if type(first.metadata) is dict and (file := first.metadata.get("file")) in WRITERS:
+            return f"{first.key} was written by {file}", first.line
     for record in log[PROVENANCE]:
         value = record.value
         if isinstance(value, dict) and (names_suite(value) or {"source_sha256", "config"} <= value.keys()):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from common.values import identity, is_stated, plain
+from common.values import is_stated, plain, same
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import STRONG, WEAK, result_name
@@ -180,20 +180,20 @@ class PrunedComply(SetRule):
 
     def _other_instances(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning for each setting that pruned logs state as no counted log does."""
-        counted: dict[str, dict[Hashable, Any]] = defaultdict(dict)
-        for run in results.runs:
-            for key, value in _settings_of(run, results).items():
-                counted[key].setdefault(identity(value), value)
-        differing: dict[str, list[Run]] = defaultdict(list)
+        counted = [_settings_of(run, results) for run in results.runs]
+        differing: dict[str, list[tuple[Run, Any]]] = defaultdict(list)
         for run in results.pruned:
             for key, value in _settings_of(run, results).items():
-                if key in counted and identity(value) not in counted[key]:
-                    differing[key].append(run)
-        for key, runs in differing.items():
-            values = [show(plain(value)) for value in (_settings_of(runs[0], results)[key], *counted[key].values())]
-            message = f"other instances than those that count: {key} is {values[0]} in {names_of(runs)}"
-            line = runs[0].lines.get("number_of_nodes" if key == SIZE else key, 0)
-            yield self.found(runs[0].path, line, message, f"{key} {listed(values[1:], 2)}", key, WARNING)
+                known = [stated[key] for stated in counted if key in stated]
+                if known and value not in known and not any(same(value, one) for one in known):
+                    differing[key].append((run, value))
+        for key, found in differing.items():
+            run, value = found[0]
+            names = names_of([run for run, _ in found])
+            message = f"other instances than those that count: {key} is {show(plain(value))} in {names}"
+            line = run.lines.get("number_of_nodes" if key == SIZE else key, 0)
+            texts = dict.fromkeys(show(plain(stated[key])) for stated in counted if key in stated)
+            yield self.found(run.path, line, message, f"{key} {listed(list(texts), 2)}", key, WARNING)
 
 
 def _settings_of(run: Run, results: ResultSet) -> dict[str, Any]:

@@ -18,6 +18,8 @@ SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#lo
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 DIVISIONS = one_of("closed", "open")
 STATUSES = one_of("cloud", "onprem", "preview", "research")
+NOT_EMPTY = Check("not empty", lambda value: value != "")
+A_NAME = Check("a name", lambda value: isinstance(value, str) and not is_blank(value))
 
 
 def applies(setting: Setting, log: Log) -> bool:
@@ -54,7 +56,7 @@ class Submission(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key in ("submission_org", "submission_platform"):
-            yield from self._value(log, key, self._named(case))
+            yield from self._value(log, key, A_NAME if case.strict else NOT_EMPTY)
         yield from self._value(log, "submission_division", DIVISIONS)
         yield from self._value(log, "submission_status", STATUSES)
 
@@ -63,12 +65,6 @@ class Submission(LogRule):
         first = log.first(key)
         if first and not allowed.allows(first.value):
             yield self.found(log.path, first.line, f"{key} is {show(first.value)}", allowed.text, key)
-
-    @staticmethod
-    def _named(case: Case) -> Check:
-        if not case.strict:
-            return Check("not empty", lambda value: value != "")
-        return Check("a name", lambda value: isinstance(value, str) and not is_blank(value))
 
 
 class KnownBenchmark(LogRule):

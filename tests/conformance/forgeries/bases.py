@@ -56,7 +56,7 @@ class Source(NamedTuple):
 
 
 def built() -> list[Source]:
-    """Return the logs of the builder: every benchmark in every round, some numbered from 0, with steps or with staging."""
+    """Return the logs of the builder: every benchmark and round, some numbered from 0, with steps or staging."""
     return [
         Source(f"built {benchmark} {round_} run {run}", round_, benchmark, run=run)
         for round_ in BUILDER_ROUNDS

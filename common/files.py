@@ -19,5 +19,9 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield part
         part.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file it was
+        raise
     finally:
         part.unlink(missing_ok=True)

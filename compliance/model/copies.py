@@ -22,6 +22,7 @@ COMPARED: Final = 4
 SIBLINGS: Final = 16
 """The first runs of a result are compared with one another whatever keys they share, if their middles are near."""
 NEAR: Final = 1e-3
+"""How far the middles of copies may be apart, as a share of the time: those of jittered runs hardly move."""
 
 
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:

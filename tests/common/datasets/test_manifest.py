@@ -14,7 +14,6 @@ from common.datasets.manifest import (
     verify_files,
     write_manifest,
 )
-from common.files import whole_file
 
 FILES = {"train/a.bin": b"first", "train/b.bin": b"second", "validation/c.bin": b""}
 
@@ -112,16 +111,3 @@ def test_no_manifest_and_half_a_manifest_are_named(tmp_path):
     (tmp_path / "manifest.json").write_bytes(b'{"format": 1, "benchm')
     with pytest.raises(ManifestError, match=r"is not a valid manifest"):
         read_manifest(tmp_path / "manifest.json")
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("old")
-    with pytest.raises(OSError, match="full"), whole_file(path) as part:
-        part.write_text("ne")
-        raise OSError("disk full")
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    with whole_file(path) as part:
-        part.write_text("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]

@@ -76,6 +76,27 @@ def test_regular_runs_are_no_copies(epochs, epoch_ms, step_ms):
     assert not any(alike(one, other) for one, other in combinations(runs, 2))
 
 
+def test_jittered_copies_of_short_epochs_are_found_within_a_result():
+    """They share no key: each time moves by some milliseconds, the clock by three percent, and no result stays."""
+    for number in range(20):
+        results = ResultSet("a result", "3.0", "strict")
+        results.runs = [run_of(short_epochs(run)) for run in range(4)]
+        copy = short_epochs(number % 4).times(lambda ms: round(ms * 0.97)).times(jittered(3))
+        for record in copy.records_of("eval_error"):
+            record["value"] *= 1 + 1e-3 * Random(record["value"]).random()
+        results.runs.append(run_of(copy))
+        assert [copies.kind for copies in find_copies([results])] == ["times"]
+
+
+def short_epochs(run):
+    """Return a log whose epochs take two seconds, some more and some less."""
+    log, chance, now = SampleLog(run=run, epochs=24), Random(run), 1_700_000_000_000
+    for record in log.records:
+        now += round(chance.gauss(2_000, 60)) if record["key"] == "epoch_stop" else 1
+        record["time_ms"] = now
+    return log
+
+
 def rounded(run, decimals):
     run.values[:] = array("d", [round(value, decimals) for value in run.values])
     return run

@@ -16,6 +16,8 @@ PYTEST_ARGS ?=
 TORCH_INDEX ?=
 CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# The version with which the tests compile kernels: that of torch 2.11. A CUDA build of torch keeps its own.
+TRITON := 3.6.0
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 # Every top-level folder with an __init__.py.
@@ -95,4 +97,6 @@ $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
 	$(INSTALL_WITH_TORCH) '.[dev,all,mpi,plot]'
+	@if [ "$$(uname -s)" = Linux ] && $(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; \
+	then $(PIP_INSTALL) triton==$(TRITON); fi
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

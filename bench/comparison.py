@@ -151,6 +151,10 @@ def facts_of(device: str) -> dict[str, Any]:
 
 def run(comparison: Comparison, given: argparse.Namespace) -> int:
     """Measure, print the tables, write them if asked to; return 1 if the peer takes less CPU time somewhere."""
+    if given.beside:
+        page = replace(comparison.page, peer="The peer is this suite as it is in another checkout.")
+        peer = Peer(str(given.beside.resolve() / "bench" / comparison.script))
+        comparison = replace(comparison, page=page, peer=peer)
     facts = facts_of(given.device)
     results = comparison.measure_all(given.turns or (3 if given.quick else 5), facts)
     text = comparison.page.table(results, facts)
@@ -168,5 +172,8 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     arguments.add_argument("--quick", action="store_true", help="small networks only")
     arguments.add_argument("--device", default="cpu", help="cpu (default), cuda, or auto for the accelerator")
     arguments.add_argument("--turns", type=int, help="turns of each side (default: 5, or 3 with --quick)")
+    arguments.add_argument(
+        "--beside", type=Path, metavar="CHECKOUT", help="the peer is this suite as it is in another checkout"
+    )
     arguments.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
     return arguments

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from comparison import Comparison, Peer, parser, run, run_module
+from gpu.networks import COSMOFLOW
 from table import Page
 from workers import Case
 
 TENSORFLOW = "tensorflow-cpu==2.21.0"
-PUBLISHED = 224
+PUBLISHED = COSMOFLOW.published
 PAGE = Page(
     title="CosmoFlow",
     script="bench/cosmoflow.py",
@@ -39,7 +40,7 @@ PAGE = Page(
     step="A step is log(1 + counts), forward, backward and SGD with momentum.",
     peer="The peer is the same network in Keras on TensorFlow.",
     published=PUBLISHED,
-    published_of="an H100 at local batch 1, the fastest published closed result per accelerator (round 3.0)",
+    published_of=COSMOFLOW.published_of,
     goal=4 * PUBLISHED,
     bytes_per_sample=2.1e9,  # mostly in the first block
 )
@@ -94,11 +95,12 @@ def peer_python(given: argparse.Namespace) -> str:
 def main() -> int:
     """Measure, print the tables; exit 1 if the peer needs less CPU time than ours somewhere."""
     given = _arguments()
+    alone = given.no_peer or given.beside or given.device != "cpu"
     comparison = Comparison(
         name="cosmoflow",
         page=PAGE,
         script="cosmoflow_measures.py",
-        peer=None if given.no_peer or given.device != "cpu" else Peer("cosmoflow_keras.py", peer_python(given)),
+        peer=None if alone else Peer("cosmoflow_keras.py", peer_python(given)),
         one_core=QUICK if given.quick else QUICK + LARGER,
         all_cores=() if given.quick else ALL_CORES,
         reading=ALL_CORES[:1] if given.quick else ALL_CORES,

@@ -18,25 +18,27 @@ from torch import Tensor, nn
 from workers import given_case
 
 from common.training.optim import OptimConfig
+from common.training.precision import DTYPES
 from cosmoflow import model
 from cosmoflow.data import dataset as data
-
-
-def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the sum of the losses of int16 counts (B, D, H, W, 4) with labels (B, 4)."""
-    prediction = network(data.to_input(x, apply_log=True)).float()
-    return (prediction - y).square().mean(dim=1).sum()
+from cosmoflow.data import pipeline
 
 
 def main() -> None:
     case = given_case()
+
+    def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return the sum of the losses of int16 counts (B, D, H, W, 4) with labels (B, 4)."""
+        prediction = network(data.to_input(x, True, DTYPES[case.dtype])).float()
+        return (prediction - y).square().mean(dim=1).sum()
+
     shape = (case.side,) * 3 + (4,)
     network = model.build(model.ModelConfig(conv_size=case.channels, conv_layers=case.layers), shape, seed=0)
     training = Training(case, network, loss, OptimConfig(), counted(network, shape))
     if len(sys.argv) > 2:
         folder = Path(sys.argv[2])
         dataset = data.Dataset(folder / "train", data.DataConfig(folder, sample_shape=shape))
-        serve_reading(training, dataset, data.batches)
+        serve_reading(training, dataset, pipeline.batches)
     else:
         counts = np.random.default_rng(0).poisson(1.0, (case.batch, *shape)).astype(np.int16)
         serve_steps(training, torch.from_numpy(counts), torch.rand(case.batch, 4))

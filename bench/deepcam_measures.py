@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from workers import given_case
 
 from common.training.optim import OptimConfig
+from common.training.precision import DTYPES
 from deepcam import model
-from deepcam.data import dataset, stats
+from deepcam.data import dataset, pipeline, stats
 from deepcam.losses import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 
@@ -30,20 +31,20 @@ def main() -> None:
     folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
     device, channels = torch.device(case.device), tuple(range(case.channels))
     zeros, ones = np.zeros(case.channels), np.ones(case.channels)
-    # It works in place, and the resident batch must stay what it is.
+    # The values of the resident batch must stay what they are.
     unchanging = stats.Stats(1, zeros, ones, minval=zeros, maxval=ones)
     known = stats.read(folder / stats.NAME) if folder else unchanging
     normalise, weights = dataset.Normalization(known, channels, device), torch.tensor(CLASS_WEIGHTS, device=device)
 
     def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(network(normalise(x)), y, weights)
+        return cross_entropy(network(normalise(x, DTYPES[case.dtype])), y, weights)
 
     network = model.build(model.ModelConfig(**case.model), case.channels, seed=0)
     config = OptimConfig(name=case.optimizer, eps=1e-6, weight_decay=0.01)
     training = Training(case, network, loss, config, counted(network, (case.height, case.width, case.channels)))
     if folder:
         given = dataset.DataConfig(folder, height=case.height, width=case.width, format=folder.name)  # type: ignore[arg-type]
-        serve_reading(training, dataset.Dataset(folder / "train", given), dataset.batches)
+        serve_reading(training, dataset.Dataset(folder / "train", given), pipeline.batches)
     else:
         serve_steps(training, *snapshots(case))
 

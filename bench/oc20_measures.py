@@ -22,7 +22,7 @@ from workers import given_case
 from common.training.optim import OptimConfig
 from oc20 import model
 from oc20.data import dataset as data
-from oc20.graphs import Graph, collate
+from oc20.graphs import Graph, collate, linked
 from oc20.reference import ENERGY_STD_EV
 from oc20.train import FORCE_COEFFICIENT
 
@@ -31,7 +31,7 @@ def loss(network: nn.Module, graph: Graph) -> Tensor:
     """Return the sum of the absolute errors of the normalised forces on free atoms."""
     _, forces_A3 = network(graph)
     errors_A3 = (forces_A3 - graph.forces / ENERGY_STD_EV).abs()
-    return FORCE_COEFFICIENT * errors_A3[graph.free].sum()
+    return FORCE_COEFFICIENT * (errors_A3 * graph.free[:, None]).sum()
 
 
 def operations(network: nn.Module, graph: Graph) -> int:
@@ -56,7 +56,7 @@ def main() -> None:
         folder = Path(sys.argv[2])
         given = data.DataConfig(folder, format=folder.name)  # type: ignore[arg-type]
         dataset = data.Dataset(folder / "train", given)
-        serve_reading(training, dataset, data.batches, lambda batch: (batch.graph,))
+        serve_reading(training, dataset, data.batches, lambda batch: (linked(batch.graph),))
     else:
         serve_steps(training, graph)
 

@@ -96,7 +96,7 @@ class Worker:
         self._name = f"{script} {case}"
         environment = os.environ | {"OMP_NUM_THREADS": str(case.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name(script)), json.dumps(asdict(case)), *arguments],
+            [python, str(Path(__file__).parent / script), json.dumps(asdict(case)), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

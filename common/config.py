@@ -108,10 +108,15 @@ class Leaf(NamedTuple):
     key: Key
 
     def of(self, tree: dict[str, Any]) -> Any:
-        """Return the key's value in a configuration that `to_dict` made, None if it lacks the key."""
+        """Return the key's value in a configuration that `to_dict` made.
+
+        If it was made before there was such a key, that is the default; None for a key that has none.
+        """
         found: Any = tree
         for name in self.name.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
+            if not isinstance(found, dict) or name not in found:
+                return None if self.default is REQUIRED else self.default
+            found = found[name]
         return found
 
 

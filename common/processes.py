@@ -20,9 +20,16 @@ class ProcessKilledError(RuntimeError):
     """A process ended without a Python error, most likely killed for lack of memory."""
 
 
+def bound_cores() -> frozenset[int]:
+    """Return the cores to which this process is bound, all without a binding."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(bound_cores())
 
 
 def in_processes(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[tuple[T, R]]:

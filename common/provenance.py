@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from common.processes import usable_cores
 from common.version import DISTRIBUTION, VERSION
 
 ROOT: Final = Path(__file__).parent.parent
@@ -84,12 +85,10 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
 
 def host() -> dict[str, Any]:
     """Return the kind of machine: CPU model, logical cores, and those that this process may use."""
-    # macOS has no affinity.
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "usable_cores": usable,
+        "usable_cores": usable_cores(),
         "machine": platform.machine(),
         "system": platform.system(),
     }

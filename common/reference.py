@@ -238,15 +238,17 @@ _HYPERPARAMETERS: Final = "hpc_training_rules.adoc#hyperparameters-and-optimizer
 CLOSED_RUN: Final = (
     *fixed("training_rules.adoc#divisions", {"variant": FULL, "submission.division": "closed"}),
     *free(_RESULTS, "output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep"),
-    *free(_RESULTS, "dist.device", "dist.timeout_s"),
+    *free(_RESULTS, "dist.device", "dist.timeout_s", "dist.bind"),
     *free(_RESULTS, "submission.org", "submission.status", "submission.platform", "submission.round"),
     *free(_DATA, "data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
     *free(_DATA, "staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
-    *free("training_rules.adoc#graph-execution", "optim.fused"),
+    *free("training_rules.adoc#graph-execution", "optim.fused", "train.graph", "precision.tune"),
+    *free("training_rules.adoc#graph-execution", "dist.bucket_mb", "dist.static_graph"),
     *free("training_rules.adoc#training-data-order", "train.tail"),
-    *free("training_rules.adoc#numerical-formats", "precision.dtype"),
+    *free("training_rules.adoc#numerical-formats", "precision.dtype", "dist.gradients"),
     *free("training_rules.adoc#random-numbers", "train.seed"),
-    *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation", "train.eval_ranks"),
+    *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation"),
+    *free(_HYPERPARAMETERS, "train.eval_ranks", "train.eval_batch_size"),
 )
 """What the closed division asks of the keys that all benchmarks have; a benchmark adds its own."""
 CLOSED_READING: Final = free("training_rules.adoc#graph-execution", "data.workers", "data.prefetch", "data.cache")

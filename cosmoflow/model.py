@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.config import key
+from common.config import ROUTE, key
 
 OUTPUTS: Final = 4
 OUTPUT_SCALE: Final = 1.2
@@ -37,6 +37,12 @@ class ModelConfig:
     fc2: int = key(64, "size of the second hidden dense layer", unit="features")
     dropout: float = key(0.5, "share of the hidden dense features that a training step leaves out")
     l2: float = key(0.0, "lambda of the L2 regularisation of the hidden dense layers")
+    kernels: Literal["torch", "triton", "fused"] = key(
+        "torch",
+        "how a block is computed: by torch's own operations; triton, on a GPU: pooling, bias and activation are one "
+        "kernel (cosmoflow/kernels.py); fused: so is the whole first block, in bf16 and fp16",
+        ROUTE,
+    )
 
     def __post_init__(self) -> None:
         for name in ("conv_size", "kernel_size", "conv_layers", "fc1", "fc2"):
@@ -74,7 +80,7 @@ class CosmoFlow(nn.Module):
         """Return the predicted parameters (B, P) of samples (B, D, H, W, C), C fastest in memory: log(1 + counts)."""
         x_BCDHW = x_BDHWC.permute(0, 4, 1, 2, 3)  # a view: in memory the channels stay last, the fast layout
         for conv in self.convs:
-            x_BCDHW = pool_and_activate(conv(x_BCDHW))
+            x_BCDHW = block(conv, x_BCDHW, self.config.kernels)
         x_BF = x_BCDHW.permute(0, 2, 3, 4, 1).flatten(1)  # Keras's order of features: d, h, w, c
         for dense in self.hidden:
             x_BF = F.dropout(F.leaky_relu(dense(x_BF), SLOPE), self.config.dropout, self.training)
@@ -89,6 +95,17 @@ class CosmoFlow(nn.Module):
         """
         squares: Tensor = sum(dense.weight.square().sum() for dense in self.hidden)
         return self.config.l2 * squares
+
+
+def block(conv: nn.Module, x_BCDHW: Tensor, kernels: str) -> Tensor:
+    """Convolve, pool and activate, the way that `ModelConfig.kernels` names."""
+    if kernels == "torch":
+        return pool_and_activate(conv(x_BCDHW))
+    from cosmoflow import kernels as triton  # an optional package, slow to import
+
+    if kernels == "fused" and triton.fits(x_BCDHW, conv.weight):
+        return triton.first_block(x_BCDHW, conv.weight, conv.bias, SLOPE)
+    return triton.pool_and_activate(F.conv3d(x_BCDHW, conv.weight, padding="same"), conv.bias, SLOPE)
 
 
 def pool_and_activate(x_BCDHW: Tensor) -> Tensor:

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, count, positive, run_command
-from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item, build_dataset, report
+from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item, build_dataset, report
 from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from cosmoflow.data.raw import UniverseError, open_universe
-from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.splits import HashSplit, SplitFile
+from cosmoflow.data.tfrecord import RecordError, Sample, read_sample
 
 DESCRIPTION: Final = """\
-Convert raw universes to CosmoFlow's samples, and check existing data.
+Convert raw universes to CosmoFlow's samples, or samples to another format, and check existing data.
 """
 EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data --train 8192 --validation 1024
   srun -N 8 --ntasks-per-node 4 python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data
+  python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 narrow   half the bytes to the device
   python -m cosmoflow.prepare manifest cosmoUniverse_2019_05_4parE_tf_v2   once, after a download
   python -m cosmoflow.prepare verify data                                  are all files present and unchanged?
 
@@ -41,6 +43,12 @@ with sizes and checksums, is written once everything is done.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
+"""
+REPACK_HELP: Final = """\
+Write the TFRecords of INPUT_DIR/train and INPUT_DIR/validation, gzipped or not, in another format. No count changes.
+The checksums of the records are compared, and damaged ones are skipped and listed at the end.
+
+It resumes, and shares the work with other tasks, as `convert` does.
 """
 LAYOUT: Final = DatasetLayout("cosmoflow.prepare", SPLITS)
 
@@ -120,6 +128,52 @@ def _grid(paths: Sequence[Path]) -> int:
     raise BuildError("no universe can be read:\n  " + "\n  ".join(errors))
 
 
+@dataclass(frozen=True)
+class Repacker:
+    """Writes one sample in another format; the source of an item is the path of its TFRecord and the new stem."""
+
+    shape: tuple[int, int, int, int]
+    samples: SampleFormat
+
+    def __call__(self, item: Item, folder: Path) -> None:
+        path, stem = item.source
+        try:
+            sample = read_sample(path, Sample.empty(self.shape), verify_crc=True)
+        except RecordError as error:
+            raise BadItemError(str(error)) from error
+        self.samples.write(folder / stem, *sample)
+
+
+def repacking(args: argparse.Namespace) -> DatasetPlan:
+    """Return the plan of `repack`: one item per sample."""
+    samples = SampleFormat.chosen(args.format, args.compress)
+    ending = ENDINGS["tfrecord"][0]
+    sources = {
+        f"{split}/{path.name.removesuffix(ending)}": path
+        for split in SPLITS
+        for path in sorted((args.input_dir / split).glob(f"*{ending}"))
+    }
+    if not sources:
+        raise BuildError(f"no *{ending} in {args.input_dir}/{SPLITS[0]} or {SPLITS[1]}: expected samples to repack")
+    variant, source_digest = variant_and_digest(args.input_dir)
+    shape = (args.sample_size,) * 3 + (CHANNELS,)
+    facts = {
+        "converter": "cosmoflow.prepare repack",
+        "sample_shape": list(shape),
+        "source_digest": source_digest,
+        **samples.facts,
+    }
+    items = tuple(Item(stem, samples.names(stem), (path, stem)) for stem, path in sources.items())
+    make = Repacker(shape, samples)
+    return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
+
+
+def repack(args: argparse.Namespace) -> int:
+    """Write all samples of this task in another format; return the exit code."""
+    workers, plan = workers_of(args), repacking(args)
+    return report(build_dataset(plan, args.output_dir, workers), plan, args.output_dir)
+
+
 def convert(args: argparse.Namespace) -> int:
     """Convert all universes of this task to samples; return the exit code."""
     workers, plan = workers_of(args), conversion(args)
@@ -135,12 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
-    made.add_argument(
-        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
-    )
-    made.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
-    made.add_argument("--format", choices=FORMATS, default="tfrecord", help="format of the samples (default tfrecord)")
-    made.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, none for npy")
+    _add_output(made, "tfrecord")
     split = made.add_argument_group("split by universes")
     split.add_argument("--validation-fraction", type=float, default=1 / 9, help="approximate share (default 1/9)")
     split.add_argument("--train", type=count, metavar="N", help="exact number for training (default: the rest)")
@@ -152,8 +201,25 @@ def _parser() -> argparse.ArgumentParser:
         "--split-file", type=Path, help="YAML or JSON file instead of the hash: {train: [names], validation: [names]}"
     )
     add_worker_options(made)
+
+    other = commands.add_parser("repack", help="samples to another format")
+    other.description = REPACK_HELP
+    other.set_defaults(run=repack)
+    other.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="samples: train/*.tfrecord and so on")
+    _add_output(other, "narrow")
+    add_worker_options(other)
     LAYOUT.add_commands(commands)
     return parser
+
+
+def _add_output(command: argparse.ArgumentParser, format: str) -> None:
+    """Add the options about the samples to be written."""
+    command.add_argument(
+        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+    )
+    command.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
+    command.add_argument("--format", choices=FORMATS, default=format, help=f"of the new files (default {format})")
+    command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

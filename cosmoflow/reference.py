@@ -75,7 +75,7 @@ CLOSED = (
         "training_rules.adoc#preprocessing-during-the-run",
         {"data.apply_log": True, "data.shift": 0.0, "data.scale": 1.0, "data.augment": "none", "data.roll_step": 0},
     ),
-    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.verify_crc"),
+    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.verify_crc", "model.kernels"),
     *fixed(
         "training_rules.adoc#graph-definition",
         {"model.conv_size": 32, "model.conv_layers": 5, "model.fc1": 128, "model.fc2": 64},

@@ -18,6 +18,7 @@ from common.distributed.dist import Dist
 from common.reference import MINI
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.kernels import check_kernels
 from common.training.schedule import EpochSchedule
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
@@ -51,6 +52,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
+        check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
 
     @cached_property
@@ -80,9 +82,18 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         """Yield batches of counts and labels."""
         return pipeline.batches(samples, indices, self.dist.device)
 
+    def prepared(self, batch: TensorBatch) -> TensorBatch:
+        """Return the batch with the network's input instead of the counts, rounded once to the compute format."""
+        data = self.config.data
+        if (data.shift, data.scale) == (0.0, 1.0):
+            return replace(batch, x=dataset.to_input(batch.x, data.apply_log, self.input_dtype))
+        x_BDHWC = dataset.to_input(batch.x, data.apply_log).sub_(data.shift).div_(data.scale)
+        return replace(batch, x=x_BDHWC.to(self.input_dtype))
+
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters."""
-        return (self._predict(model, batch) - batch.y).square().mean(dim=1).sum()
+        wrong_BP: Tensor = model(batch.x).float() - batch.y
+        return wrong_BP.square().mean(dim=1).sum()
 
     def penalty(self) -> Tensor | None:
         """Return the L2 regularisation of the two hidden dense layers."""
@@ -90,8 +101,9 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def score(self, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of all parameters of all samples, and their number."""
-        wrong = (self._predict(self.model, batch) - batch.y).abs()
-        return torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))
+        wrong_BP: Tensor = self.model(batch.x).float() - batch.y
+        total = wrong_BP.abs().sum(dtype=torch.float64)
+        return torch.stack((total, torch.full_like(total, wrong_BP.numel())))
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
@@ -99,13 +111,6 @@ class CosmoFlow(SampleProblem[TensorBatch]):
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
         return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step))
-
-    def _predict(self, model: nn.Module, batch: TensorBatch) -> Tensor:
-        x_BDHWC = dataset.to_input(batch.x, self.config.data.apply_log)
-        if (self.config.data.shift, self.config.data.scale) != (0.0, 1.0):
-            x_BDHWC = (x_BDHWC - self.config.data.shift) / self.config.data.scale
-        prediction: Tensor = model(x_BDHWC)
-        return prediction.float()
 
 
 BENCHMARK = Benchmark(

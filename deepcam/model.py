@@ -180,10 +180,14 @@ class Pyramid(nn.Module):
     def forward(self, x_BCHW: Tensor) -> Tensor:
         pooled_BCHW = self.pooled(x_BCHW.mean((2, 3), keepdim=True))
         pooled_BCHW = torch.relu(pooled_BCHW * self.pooled_scale + self.pooled_shift)
-        views = [branch(x_BCHW) for branch in self.branches]
-        # Autocast leaves the scaled ones in float32, and would raise all others to that.
-        views.append(pooled_BCHW.to(views[0].dtype).expand_as(views[0]))
-        y_BCHW: Tensor = self.merge(torch.cat(views, dim=1))
+        views_BCHW = torch.cat([branch(x_BCHW) for branch in self.branches], dim=1)
+        # The pooled view is equal everywhere: it is merged before it is spread, and never joined to the others, which
+        # would then leave the layout with channels last.
+        convolution, *activation = self.merge
+        of_views, of_pooled = convolution.weight.split((views_BCHW.shape[1], pooled_BCHW.shape[1]), dim=1)
+        y_BCHW = F.conv2d(views_BCHW, of_views) + F.conv2d(pooled_BCHW, of_pooled)
+        for layer in activation:
+            y_BCHW = layer(y_BCHW)
         return y_BCHW
 
 

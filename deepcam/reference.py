@@ -171,7 +171,7 @@ CLOSED = (
     ),
     *fixed("training_rules.adoc#preprocessing-during-the-run", {"data.augment": "none"}),
     *free("training_rules.adoc#training-data-order", "data.shuffle"),
-    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.direct"),
+    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.direct", "compile"),
     *fixed(
         "training_rules.adoc#graph-definition",
         {"model.width": 1.0, "model.middle_blocks": 16, "model.output_stride": 16},

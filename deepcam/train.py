@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
@@ -12,15 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.config import key
+from common.config import PLACE, key
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import MINI
 from common.training import batchnorm, optim, train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.graph import Recorder, say_why_not
+from common.training.precision import Precision
 from common.training.schedule import StepSchedule
 from deepcam import model, synthesize
+from deepcam.compiled import compile_network
 from deepcam.data import dataset, pipeline, stats
 from deepcam.data.augment import augment
 from deepcam.data.dataset import DataConfig, Dataset, Normalization, Shuffle
@@ -45,12 +49,23 @@ class Config(RunConfig):
     class_weights: tuple[float, ...] = key(
         CLASS_WEIGHTS, "weights of background, cyclones and rivers in the loss; default: the reference's"
     )
+    compile: bool = key(
+        False,
+        "compile the network by torch.compile before the run starts, which takes minutes; batches of other sizes, such "
+        "as the last of an epoch, are computed without. Speed on a GPU: not measured",
+        PLACE,
+    )
 
     def __post_init__(self) -> None:
         if self.batchnorm_group_size < 1:
             raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
         if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:
             raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
+        if self.compile and self.batchnorm_group_size > 1:
+            raise ValueError(
+                f"compile is true, but batchnorm_group_size is {self.batchnorm_group_size}: batch normalisation over "
+                "several ranks cannot be compiled; set compile to false"
+            )
 
 
 class DeepCam(SampleProblem[TensorBatch]):
@@ -71,6 +86,43 @@ class DeepCam(SampleProblem[TensorBatch]):
         network = model.build(config.model, len(config.data.channels), seed).to(dist.device)
         self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
+        if config.compile:
+            self._compile()
+
+    @cached_property
+    def recorder(self) -> Recorder | None:
+        """As for all problems, but None where ranks share statistics and have batches of different sizes.
+
+        NCCL wants all ranks of a message to record and replay it together.
+        """
+        found, train = super().recorder, self.config.train
+        tail = self.train_samples % train.global_batch_size if train.tail == "keep" else 0
+        parts = self.dist.world_size * train.accumulation
+        if found and self.config.batchnorm_group_size > 1 and (train.global_batch_size % parts or tail % parts):
+            say_why_not(self.dist, f"batchnorm_group_size is above 1, and not all batches have {parts} equal parts")
+            return None
+        return found
+
+    def _compile(self) -> None:
+        """Compile the network for batches of the usual sizes."""
+        drawn = torch.Generator(self.dist.device).manual_seed(0)
+        shape, device = self.config.data.sample_shape, self.dist.device
+        inputs = (torch.rand(n, *shape, generator=drawn, device=device) for n in self._usual_sizes)
+        precision = Precision(self.config.precision, device)
+        compile_network(self.model, precision, *(x_BHWC.to(self.input_dtype) for x_BHWC in inputs))
+
+    @cached_property
+    def _usual_sizes(self) -> tuple[int, int]:
+        """The samples in almost all batches of this rank, in training and in evaluation."""
+        first = next(self.batching.batches(np.arange(self.train_samples), self.dist.rank, self.dist.world_size))
+        return max(map(len, first.parts)), max(1, min(self.eval_size, len(self.eval_share())))
+
+    def _logits(self, model: nn.Module, x_BHWC: Tensor) -> Tensor:
+        """Return the network's output; that of a batch for which it was not compiled by the plain network."""
+        usual = not self.config.compile or len(x_BHWC) == self._usual_sizes[0 if self.model.training else 1]
+        with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
+            logits_BKHW: Tensor = model(x_BHWC)
+        return logits_BKHW
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -117,15 +169,18 @@ class DeepCam(SampleProblem[TensorBatch]):
         x, y = augment(batch.x, batch.y, seeds, self.config.data.channels)
         return replace(batch, x=x, y=y)
 
+    def prepared(self, batch: TensorBatch) -> TensorBatch:
+        """Return the batch with normalised snapshots, in the format in which the network computes."""
+        return replace(batch, x=self.normalize(batch.x, self.input_dtype))
+
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their weighted cross-entropy per pixel."""
-        return cross_entropy(model(self.normalize(batch.x)), batch.y, self.class_weights)
+        return cross_entropy(self._logits(model, batch.x), batch.y, self.class_weights)
 
     def score(self, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their IoU, mean of the three classes, and their number."""
-        classes = self.model(self.normalize(batch.x)).argmax(dim=1)
-        scores = iou(classes, batch.y).mean(dim=1)
-        return torch.stack((scores.sum(), torch.tensor(len(scores), dtype=torch.float64).to(scores.device)))
+        scores = iou(self._logits(self.model, batch.x).argmax(dim=1), batch.y).mean(dim=1)
+        return torch.stack((scores.sum(), torch.full((), len(scores), dtype=scores.dtype, device=scores.device)))
 
 
 def _check_shares(config: Config, samples: int, dist: Dist) -> None:

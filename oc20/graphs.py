@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,8 +23,10 @@ SAME_PLACE_ANGSTROM: Final = 1e-8
 """Two atoms nearer than this have no defined direction between them, and get no edge."""
 TIE_DECIMALS: Final = 6
 """Distances are compared to this many decimals, so that rounding does not choose among atoms of a perfect crystal."""
+FAR_ANGSTROM: Final = 100.0
+"""Beyond the cutoff of any network: an edge of this length changes nothing."""
 
-Parts = TypeVar("Parts", "EdgeTable", "Graph")
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,63 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeTable:
-    """The edges of each atom, as a table with a row for each atom, as wide as the longest row.
+class Tensors:
+    """The base of what consists of tensors on one device, and of such parts."""
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return a copy with a function applied to each tensor."""
+        changes: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changes[field.name] = function(value)
+            elif isinstance(value, Tensors):
+                changes[field.name] = value.mapped(function)
+        return replace(self, **changes)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """Return a copy on that device."""
+        return self.mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """Return a copy in pinned memory, from which a GPU can copy asynchronously."""
+        return self.mapped(Tensor.pin_memory)
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the memory from being reused before the stream's work so far is done."""
+        self.mapped(lambda tensor: (tensor, tensor.record_stream(stream))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Tensors):
+    """Frames side by side: what travels to the device, where `linked` makes their graph.
+
+    numbers: atomic numbers, uint8 (A,).
+    image: frame of each atom, int32 (A,).
+    pos: in angstrom, float32 (A, 3).
+    cells: of the frames, float32 (G, 3, 3).
+    sources, targets: atoms j and i of each edge, grouped by target, int32 (E,).
+    offsets: in which image of the cell the source is, int8 (E, 3).
+    free, forces, energies: as in `Graph`.
+    widths: of the tables of incoming and outgoing edges; at least the most edges of an atom.
+    """
+
+    numbers: Tensor
+    image: Tensor
+    pos: Tensor
+    cells: Tensor
+    sources: Tensor
+    targets: Tensor
+    offsets: Tensor
+    free: Tensor
+    forces: Tensor
+    energies: Tensor
+    widths: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTable(Tensors):
+    """The edges of each atom, as a table with a row for each atom, at least as wide as the longest row.
 
     members: edges (A, width); empty places at the end of a row name edge 0.
     slots: place of each edge in the flattened table (E,).
@@ -69,12 +126,12 @@ class EdgeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    """Frames joined to one graph, without edges between them. Tensors on one device.
+class Graph(Tensors):
+    """Frames joined to one graph, without edges between them.
 
     numbers: atomic numbers, int64 (A,).
     image: frame of each atom, int64 (A,).
-    sources, targets: atoms j and i of each edge, int64 (E,).
+    sources, targets: atoms j and i of each edge, grouped by target, int64 (E,).
     vectors: from i to j's image, in angstrom, float32 (E, 3); none is shorter than 1e-8.
     reverse: the edge straight back, from i to j, or the edge itself where that is not in the graph; int64 (E,).
     incoming, outgoing: the edges by centre and by source.
@@ -96,18 +153,6 @@ class Graph:
     forces: Tensor
     energies: Tensor
     images: int
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Graph:
-        """Return the graph on that device."""
-        return _mapped(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Graph:
-        """Return the graph in pinned memory, from which a GPU can copy asynchronously."""
-        return _mapped(self, Tensor.pin_memory)
-
-    def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the graph's memory from being reused before the stream's work so far is done."""
-        _mapped(self, lambda tensor: (tensor, tensor.record_stream(stream))[0])
 
 
 def neighbours(
@@ -150,96 +195,118 @@ def neighbours(
     return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
 
 
-def reverse_edges(edges: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return for each edge the one from its centre to its source in the opposite image, or itself if there is none."""
-    source, centre = edges.astype(np.int64).T
-    atoms = int(edges.max(initial=-1)) + 1
-    there = _keys(source, centre, offsets.astype(np.int64), atoms)
-    back = _keys(centre, source, -offsets.astype(np.int64), atoms)
-    order = np.argsort(there)
-    found = np.searchsorted(there, back, sorter=order)
-    candidates = np.append(order, -1)[found]
-    reverse: np.ndarray = np.where(np.append(there, -1)[candidates] == back, candidates, np.arange(len(edges)))
-    return reverse
-
-
 def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
     """Return the number of pairs of edges k -> j -> i in a frame of `atoms` atoms, without those straight back."""
-    degree = np.bincount(edges[:, 1], minlength=atoms)
-    straight_back = reverse_edges(edges, offsets) != np.arange(len(edges))
-    return int(degree[edges[:, 0]].sum() - straight_back.sum())
+    source, centre = edges.astype(np.int64).T
+    shift: np.ndarray = offsets.astype(np.int64)
+    back = _keys(centre, source, -shift, atoms)
+    there: np.ndarray = np.append(np.sort(_keys(source, centre, shift, atoms)), -1)
+    straight_back = (there[np.searchsorted(there[:-1], back)] == back) & ((source != centre) | shift.any(1))
+    return int(np.bincount(centre, minlength=atoms)[source].sum() - straight_back.sum())
 
 
 def collate(frames: Sequence[Frame]) -> Graph:
-    """Return the graph of these frames, possibly none. Edges between atoms at the same place are left out."""
+    """Return the graph of these frames, possibly none."""
+    return linked(join(frames))
+
+
+def join(frames: Sequence[Frame], images: int = 0) -> Joined:
+    """Return the frames side by side; more follow, without atoms, if there are fewer than `images`."""
     counts = [len(frame.numbers) for frame in frames]
-    starts = np.cumsum([0, *counts])
-    joined: dict[str, list[np.ndarray]] = {"edges": [], "offsets": [], "vectors": []}
-    for start, frame in zip(starts, frames, strict=False):
-        source, centre = frame.edges.astype(np.int64).T
-        pos: np.ndarray = frame.pos.astype(np.float64)
-        vectors = pos[source] - pos[centre] + frame.offsets @ frame.cell.astype(np.float64)
-        apart = (vectors**2).sum(1) > SAME_PLACE_ANGSTROM**2
-        joined["edges"].append(np.stack([source, centre], 1)[apart] + start)
-        joined["offsets"].append(frame.offsets[apart])
-        joined["vectors"].append(vectors[apart])
-    edges = _concatenated(joined["edges"], np.int64, 2)
-    atoms = int(starts[-1])
-    return Graph(
-        numbers=_tensor(_concatenated([frame.numbers for frame in frames], np.int64)),
-        image=_tensor(np.repeat(np.arange(len(frames)), counts)),
-        sources=_tensor(edges[:, 0]),
-        targets=_tensor(edges[:, 1]),
-        vectors=_tensor(_concatenated(joined["vectors"], np.float32, 3)),
-        reverse=_tensor(reverse_edges(edges, _concatenated(joined["offsets"], np.int64, 3))),
-        incoming=_table(edges[:, 1], atoms),
-        outgoing=_table(edges[:, 0], atoms),
-        free=_tensor(~_concatenated([frame.fixed for frame in frames], np.bool_)),
-        forces=_tensor(_concatenated([frame.force for frame in frames], np.float32, 3)),
-        energies=_tensor(np.array([frame.energy for frame in frames], np.float32)),
-        images=len(frames),
+    edges_E2 = _concatenated([frame.edges for frame in frames], np.int32, 2)
+    starts = np.cumsum([0, *counts], dtype=np.int32)
+    starts_E: np.ndarray = np.repeat(starts[:-1], [len(frame.edges) for frame in frames])
+    sources_E, targets_E = edges_E2[:, 0] + starts_E, edges_E2[:, 1] + starts_E
+    if (targets_E[1:] < targets_E[:-1]).any():
+        raise ValueError("the edges of a frame are not grouped by centre: sort them by their second column")
+    cells_G33: np.ndarray = np.zeros((max(len(frames), images), 3, 3), np.float32)
+    energies_G: np.ndarray = np.zeros(len(cells_G33), np.float32)
+    for number, frame in enumerate(frames):
+        cells_G33[number], energies_G[number] = frame.cell, frame.energy
+    return Joined(
+        numbers=torch.from_numpy(_concatenated([frame.numbers for frame in frames], np.uint8)),
+        image=torch.from_numpy(np.repeat(np.arange(len(frames), dtype=np.int32), counts)),
+        pos=torch.from_numpy(_concatenated([frame.pos for frame in frames], np.float32, 3)),
+        cells=torch.from_numpy(cells_G33),
+        sources=torch.from_numpy(sources_E),
+        targets=torch.from_numpy(targets_E),
+        offsets=torch.from_numpy(_concatenated([frame.offsets for frame in frames], np.int8, 3)),
+        free=torch.from_numpy(~_concatenated([frame.fixed for frame in frames], np.bool_)),
+        forces=torch.from_numpy(_concatenated([frame.force for frame in frames], np.float32, 3)),
+        energies=torch.from_numpy(energies_G),
+        widths=(int(np.bincount(targets_E).max(initial=0)), int(np.bincount(sources_E).max(initial=0))),
     )
 
 
-def _keys(source: np.ndarray, centre: np.ndarray, offset: np.ndarray, atoms: int) -> np.ndarray:
-    """Return a unique number for each edge."""
-    key: np.ndarray = source * atoms + centre
+def linked(frames: Joined | Graph) -> Graph:
+    """Return the graph of joined frames; a graph is returned as it is.
+
+    It is made on their device, by operations whose results have sizes that do not depend on data: nothing waits.
+    """
+    if isinstance(frames, Graph):
+        return frames
+    sources_E, targets_E, atoms = frames.sources.long(), frames.targets.long(), len(frames.numbers)
+    by_source_E, order_E = torch.sort(sources_E, stable=True)
+    return Graph(
+        numbers=frames.numbers.long(),
+        image=frames.image.long(),
+        sources=sources_E,
+        targets=targets_E,
+        vectors=_vectors(frames),
+        reverse=_reverse(sources_E, targets_E, frames.offsets.long(), atoms),
+        incoming=_table(targets_E, _numbered(targets_E), atoms, frames.widths[0]),
+        outgoing=_table(by_source_E, order_E, atoms, frames.widths[1]),
+        free=frames.free,
+        forces=frames.forces,
+        energies=frames.energies,
+        images=len(frames.energies),
+    )
+
+
+def _vectors(frames: Joined) -> Tensor:
+    """Return the vectors of the edges, float32 (E, 3); a long one for atoms at the same place, which have none."""
+    pos_A3, cells_A33 = frames.pos.double(), frames.cells.double().index_select(0, frames.image)
+    offsets_E3, cells_E33 = frames.offsets.double(), cells_A33.index_select(0, frames.targets)
+    shifts_E3 = offsets_E3[:, :1] * cells_E33[:, 0]
+    for axis in (1, 2):
+        shifts_E3.addcmul_(offsets_E3[:, axis, None], cells_E33[:, axis])
+    vectors_E3 = pos_A3.index_select(0, frames.sources) - pos_A3.index_select(0, frames.targets) + shifts_E3
+    apart_E1 = (vectors_E3**2).sum(1, keepdim=True) > SAME_PLACE_ANGSTROM**2
+    return torch.where(apart_E1, vectors_E3, FAR_ANGSTROM).float()
+
+
+def _reverse(sources_E: Tensor, targets_E: Tensor, offsets_E3: Tensor, atoms: int) -> Tensor:
+    """Return for each edge the one from its target to its source in the opposite image, or itself if there is none."""
+    back_E = _keys(targets_E, sources_E, -offsets_E3, atoms)
+    ascending_E, order_E = torch.sort(_keys(sources_E, targets_E, offsets_E3, atoms))
+    found_E = torch.searchsorted(ascending_E, back_E).clamp_max(len(order_E) - 1)
+    exists_E = ascending_E.index_select(0, found_E) == back_E
+    return torch.where(exists_E, order_E.index_select(0, found_E), _numbered(order_E))
+
+
+def _table(owners_E: Tensor, edges_E: Tensor, atoms: int, width: int) -> EdgeTable:
+    """Return the table of these edges, given the atoms to which they belong, ascending."""
+    first_A = torch.searchsorted(owners_E, torch.arange(atoms, device=owners_E.device))
+    slots_E = owners_E * width + _numbered(owners_E) - first_A.index_select(0, owners_E)
+    members = owners_E.new_zeros(atoms * width).index_copy(0, slots_E, edges_E)
+    return EdgeTable(members.unflatten(0, (atoms, width)), torch.empty_like(slots_E).index_copy(0, edges_E, slots_E))
+
+
+def _numbered(x_E: Tensor) -> Tensor:
+    """Return the numbers of the rows, int64 (E,)."""
+    return torch.arange(len(x_E), device=x_E.device)
+
+
+def _keys(source: Numbers, centre: Numbers, offset: Numbers, atoms: int) -> Numbers:
+    """Return a unique number for each edge, given arrays or tensors of int64."""
+    key: Numbers = source * atoms + centre
     for axis in range(3):
         key = key * 256 + offset[:, axis] + 128
     return key
 
 
-def _table(owners: np.ndarray, atoms: int) -> EdgeTable:
-    """Return the table of the edges of each atom, given the atom to which each edge belongs."""
-    counts = np.bincount(owners, minlength=atoms)
-    order = np.argsort(owners, kind="stable")
-    place: np.ndarray = np.empty(len(owners), np.int64)
-    place[order] = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners[order]]
-    width = int(counts.max(initial=0))
-    slots = owners * width + place
-    members: np.ndarray = np.zeros(atoms * width, np.int64)
-    members[slots] = np.arange(len(owners))
-    return EdgeTable(_tensor(members.reshape(atoms, width)), _tensor(slots))
-
-
 def _concatenated(parts: list[np.ndarray], dtype: type[np.generic], columns: int | None = None) -> np.ndarray:
     """Return the concatenated parts, an empty array if there are none."""
     none = np.empty((0,) if columns is None else (0, columns), dtype)
-    joined: np.ndarray = np.concatenate([none, *(part.astype(dtype) for part in parts)])
+    joined: np.ndarray = np.concatenate([none, *parts], dtype=dtype)
     return joined
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
-
-
-def _mapped(parts: Parts, function: Callable[[Tensor], Tensor]) -> Parts:
-    """Return a copy with a function applied to each tensor."""
-    changes: dict[str, Any] = {}
-    for field in fields(parts):
-        value = getattr(parts, field.name)
-        if isinstance(value, Tensor):
-            changes[field.name] = function(value)
-        elif isinstance(value, EdgeTable):
-            changes[field.name] = _mapped(value, function)
-    return replace(parts, **changes)

@@ -1,33 +1,32 @@
-"""The moments of triplets.py by two Triton kernels, for GPUs, storing nothing of size edges x channels x orders.
+"""Triton kernels for GPUs: the moments of triplets.py, and second derivatives of the activation of operations.py.
 
-For each edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,
+The moments, and all their derivatives, are made without storing anything of size edges x channels x orders. For each
+edge e of atom j, with s = sum over n of R W and t = sum over m of Y G, where G is a gradient by the moments,
 
     M[j, lm, c] = sum over e of Y[e, lm] b[e, c] s[e, l, c]
     gradients by b: sum over l of s t    R: sum over c of W b t    W: sum over e of R b t    Y: sum over c of G b s
 
-All are one product of five factors, summed over what is not asked for. The first kernel sums over edges, for an atom
-and an order at a time; the second makes the gradients, for some edges of an atom at a time. Training differentiates
-the gradients again: along tangents (vb, vY, vR), each product becomes the sum of those with one factor replaced by its
+All are one product of five factors, summed over what is not asked for. There is a kernel for the moments, one for the
+gradient by b (the messages), one for those by R and Y (the bases) and one for that by W. Each takes some edges of an
+atom at a time and consists of small matrix products, so that it needs few registers. Training differentiates the
+gradients again: along tangents (vb, vY, vR), each product becomes the sum of those with one factor replaced by its
 tangent, and that is all the kernels do differently then. Each program writes rows of its own, but for the gradient by
 W, of which each makes a share and torch adds them: no atomics, equal results in each run.
 
-Edges are read through the table of incoming edges, so that nothing is as long as its empty places either. Sums are
-float32, or float64 if all the rest is, and no tensor cores are used: their TF32 is too coarse, and with matrices of 6
-or 13 rows they have little to win.
+Sums are float32, or float64 if all the rest is. A product of float32 matrices is three of TF32, which keep about 21 of
+its 24 bits; a single one would keep 11.
 
-Memory traffic, counted and not timed, for each edge in an interaction block of the published network: torch's own
-operations read and write some 2,300 numbers forward, 5,500 for the forces and 19,300 backward through both; here it is
-220, 320 and 1,600, if what programs share stays in the cache. The tests run the kernels through Triton's interpreter
-and compile them; on a GPU they have **not been run yet**, so that nothing is known of their speed.
+The tests run the kernels through Triton's interpreter, and compile them for an H100 as they are launched: no register
+is spilled. On a GPU they have **not been run yet**, so that nothing is known of their speed.
 
-Shapes: A atoms, E edges, C channels; L orders, M = L^2 harmonics, N roots; K places in the table, of which a program
-takes a tile.
+Shapes: A atoms, E edges, C channels; L orders, M = L^2 harmonics, N roots; K edges that are processed at a time. Within
+a kernel M and N are those of one order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import triton
@@ -36,35 +35,66 @@ from torch import Tensor
 
 from oc20.graphs import Graph
 
-LARGEST_TILE: Final = 64
-"""Places of the table that a program processes at a time; the published graphs have 50."""
+
+class Tile(NamedTuple):
+    """How a kernel is launched: edges of an atom at a time, warps of a program, and how far its loads run ahead."""
+
+    edges: int
+    warps: int
+    stages: int
+
+
+TILES: Final = {
+    "moments_kernel": Tile(32, 4, 2),
+    "messages_kernel": Tile(32, 4, 1),
+    "bases_kernel": Tile(32, 4, 1),
+    "weights_kernel": Tile(32, 8, 1),
+}
+"""By kernel; not measured: large ones that spill nothing. float64 takes half the edges. A measurement may replace an
+entry. A run does not tune them: other tiles add in another order, so that equal runs would have different results."""
+LEAST: Final = 16
+"""The shortest side of a matrix product in Triton: fewer harmonics, roots or edges are filled up with zeros."""
+ATOMS: Final = 8
+"""Atoms whose sum is a share of the gradient by W."""
+PRECISION: Final = "tf32x3"
+BLOCK: Final = 1024
+"""Numbers of an activation that a program reads: in bfloat16, 16 bytes a thread."""
+
+
+class Rows(NamedTuple):
+    """Which edges are those of an atom a: from first[a] to, not including, first[a + 1]; at most `longest`."""
+
+    first: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, graph: Graph) -> Rows:
+        """Return the rows of the incoming edges, which are in the order of their atoms."""
+        atoms, width = graph.incoming.members.shape
+        ends = torch.arange(atoms + 1, dtype=graph.targets.dtype, device=graph.targets.device)
+        return cls(torch.searchsorted(graph.targets, ends, out_int32=True), width)
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
     """Distances and directions of the edges k -> j of each atom j; the kernels compute the moments.
 
-    members_AK: edges by centre; count_A: how many each atom has, int32.
     harmonics_EM, radial_ELN: of the edges.
     """
 
-    members_AK: Tensor
-    count_A: Tensor
+    rows: Rows
     harmonics_EM: Tensor
     radial_ELN: Tensor
 
     @classmethod
     def of(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor) -> Fused:
         """Return the input of the kernels for a graph whose edges have these values."""
-        targets, members_AK = graph.targets, graph.incoming.members
-        count_A = torch.zeros(len(members_AK), dtype=torch.int32, device=targets.device)
-        count_A = count_A.index_add(0, targets, torch.ones_like(targets, dtype=torch.int32))
-        return cls(members_AK.contiguous(), count_A, harmonics_EM.contiguous(), radial_ELN.contiguous())
+        return cls(Rows.of(graph), harmonics_EM.contiguous(), radial_ELN.contiguous())
 
     def moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the moments (A, M, C), in b's type. See `oc20.triplets.Surroundings.sums`."""
         factors = (b_EC.contiguous(), self.harmonics_EM, self.radial_ELN, weight_LNC.contiguous())
-        moments_AMC: Tensor = _Moments.apply(self.members_AK, self.count_A, *factors)
+        moments_AMC: Tensor = _Moments.apply(self.rows, *factors)
         return moments_AMC
 
 
@@ -72,184 +102,292 @@ class _Moments(torch.autograd.Function):
     """The moments. As in `oc20.operations`, no gradient by W is needed where a graph is recorded."""
 
     @staticmethod
-    def forward(ctx: Any, members: Tensor, count: Tensor, *factors: Tensor) -> Tensor:
-        ctx.save_for_backward(members, count, *factors)
-        return _moments(members, count, factors)
+    def forward(ctx: Any, rows: Rows, *factors: Tensor) -> Tensor:
+        ctx.rows = rows
+        ctx.save_for_backward(*factors)
+        return _moments(rows, factors)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        by_harmonics = ctx.needs_input_grad[3]
+        by_harmonics = ctx.needs_input_grad[2]
+        factors = (gradient.contiguous(), *ctx.saved_tensors)
         if torch.is_grad_enabled():
-            return None, None, *_Slopes.apply(by_harmonics, gradient.contiguous(), *ctx.saved_tensors), None
-        members, count, *factors = ctx.saved_tensors
-        return None, None, *_slopes(members, count, (gradient.contiguous(), *factors), wanted=(by_harmonics, True))
+            return None, *_Slopes.apply(ctx.rows, by_harmonics, *factors), None
+        return None, *_slopes(ctx.rows, factors, by_harmonics), _by_weight(ctx.rows, factors)
 
 
 class _Slopes(torch.autograd.Function):
     """The gradients of the moments by b, Y (None if not needed) and R."""
 
     @staticmethod
-    def forward(
-        ctx: Any, by_harmonics: bool, gradient: Tensor, members: Tensor, count: Tensor, *factors: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        ctx.save_for_backward(members, count, gradient, *factors)
-        return _slopes(members, count, (gradient, *factors), wanted=(by_harmonics, False))[:3]
+    def forward(ctx: Any, rows: Rows, by_harmonics: bool, *factors: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.rows = rows
+        ctx.save_for_backward(*factors)
+        return _slopes(rows, factors, by_harmonics)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]  # torch's
     def backward(ctx: Any, *second: Tensor | None) -> tuple[Tensor | None, ...]:
-        members, count, *factors = ctx.saved_tensors
+        rows, factors = ctx.rows, ctx.saved_tensors
         tangents = tuple(v if v is None else v.contiguous() for v in second)
-        by_gradient = _moments(members, count, factors[1:], tangents)
-        by_factors = _slopes(members, count, factors, tangents, (ctx.needs_input_grad[5], True))
-        return None, by_gradient, None, None, *by_factors
+        by_gradient = _moments(rows, factors[1:], tangents)
+        by_factors = _slopes(rows, factors, ctx.needs_input_grad[4], tangents)
+        return None, None, by_gradient, *by_factors, _by_weight(rows, factors, tangents)
 
 
-def _moments(members: Tensor, count: Tensor, factors: Any, tangents: Any = (None, None, None)) -> Tensor:
+NO_TANGENTS: Final = (None, None, None)
+"""Of b, Y and R: not a derivative."""
+
+
+def _moments(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
     """Return the moments (A, M, C) of the factors b, Y, R and W, or their derivative along tangents of b, Y and R."""
     b, harmonics, _, weight = factors
-    atoms, orders = len(members), len(weight)
-    moments = b.new_empty(atoms, harmonics.shape[1], b.shape[1])
-    if moments.numel():
-        arguments = (*factors, *tangents, members, count, moments, members.shape[1])
-        sizes = _sizes(members, b, weight)
-        warps = _warps(sizes["TILE_M"], sizes["TILE_C"], each=32)  # one, which adds without waiting for another
-        _moments_kernel[orders, atoms](*arguments, **sizes, num_warps=warps)
+    moments = b.new_empty(len(rows.first) - 1, harmonics.shape[1], b.shape[1])
+    arguments = (*factors, *tangents, moments)
+    _launch(moments_kernel, len(moments) * len(weight), rows, arguments, _sizes(b, weight))
     return moments
 
 
-def _slopes(
-    members: Tensor, count: Tensor, factors: Any, tangents: Any = (None, None, None), wanted: Any = (True, True)
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients by b, Y, R and W of the moments times G, given G and these, or of that along tangents.
+def _slopes(rows: Rows, factors: Any, by_harmonics: bool, tangents: Any = NO_TANGENTS) -> tuple[Tensor | None, ...]:
+    """Return the gradients by b, Y (None if not needed) and R of the moments times G, or of that along tangents.
 
-    wanted: whether those by Y and W are to be made; None stands for the others.
+    factors: G, b, Y, R and W.
     """
-    _, b, harmonics, radial, weight = factors
-    sizes = _sizes(members, b, weight)
-    tiles = triton.cdiv(members.shape[1], sizes["TILE_K"])
+    gradient, b, harmonics, radial, weight = factors
     by_b, by_radial = torch.empty_like(b), torch.empty_like(radial)
-    by_harmonics = torch.empty_like(harmonics) if wanted[0] else None
-    shares = b.new_empty(len(members) * tiles, *weight.shape, dtype=_wide(b)) if wanted[1] else None
-    if b.numel():
-        arguments = (*factors, *tangents, members, count, by_b, by_harmonics, by_radial, shares, members.shape[1])
-        warps = _warps(sizes["TILE_K"], sizes["TILE_C"], each=8)
-        _slopes_kernel[len(members), tiles](*arguments, **sizes, num_warps=warps)
-    return by_b, by_harmonics, by_radial, None if shares is None else shares.sum(0).to(weight.dtype)
+    by_y = torch.empty_like(harmonics) if by_harmonics else None
+    atoms, sizes = len(gradient), _sizes(b, weight)
+    _launch(messages_kernel, atoms, rows, (gradient, *factors[2:], *tangents[1:], by_b), sizes)
+    sizes |= {"TILE_C": LEAST}  # it sums over the channels
+    _launch(bases_kernel, atoms * len(weight), rows, (*factors, *tangents, by_y, by_radial), sizes)
+    return by_b, by_y, by_radial
+
+
+def _by_weight(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
+    """Return the gradient by W, from what `_slopes` takes."""
+    *values, weight = factors
+    atoms = len(values[0])
+    parts = triton.cdiv(atoms, ATOMS)
+    shares = torch.empty(parts, *weight.shape, dtype=_wide(values[1]), device=weight.device)
+    sizes = _sizes(values[1], weight) | {"ATOMS": ATOMS}
+    _launch(weights_kernel, parts * len(weight), rows, (*values, *tangents, shares, atoms), sizes)
+    return shares.sum(0).to(weight.dtype)
+
+
+def _launch(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], sizes: dict[str, Any]) -> None:
+    edges, warps, stages = TILES[kernel.__name__]
+    if sizes["WIDE"] == tl.float64:
+        edges = max(LEAST, edges // 2)
+    tiles = {"TILE_K": edges, "ROW_TILES": triton.cdiv(rows.longest, edges)}
+    if programs:
+        kernel[programs,](rows.first, *arguments, **sizes, **tiles, num_warps=warps, num_stages=stages)
 
 
 def _wide(b: Tensor) -> torch.dtype:
     return torch.float64 if b.dtype == torch.float64 else torch.float32
 
 
-def _sizes(members: Tensor, b: Tensor, weight: Tensor) -> dict[str, Any]:
-    """Return the sizes for which both kernels are compiled."""
+def _sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
+    """Return the sizes for which a kernel is compiled."""
     orders, roots, channels = weight.shape
-    tiles = {"M": 2 * orders - 1, "N": roots, "C": channels, "K": min(members.shape[1], LARGEST_TILE)}
+    tiles = {"M": 2 * orders - 1, "N": roots, "C": channels}
     return {
         "L": orders,
         "N": roots,
         "C": channels,
-        **{f"TILE_{name}": triton.next_power_of_2(max(1, size)) for name, size in tiles.items()},
+        **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
         "WIDE": tl.float64 if _wide(b) == torch.float64 else tl.float32,
+        "PRECISION": PRECISION,
     }
 
 
-def _warps(rows: int, columns: int, each: int) -> int:
-    """Return the number of warps for a tile such that each of their threads has about `each` of its numbers."""
-    return max(1, min(16, rows * columns // (32 * each)))
+def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients by `gradient` and z of gradient silu'(z), given that by this product, and the product.
+
+    In one pass, computed in float32, or float64 for that. The first overwrites by_product.
+    """
+    by_gradient, gradient, z = by_product.contiguous(), gradient.contiguous(), z.contiguous()
+    by_z, product = torch.empty_like(z), torch.empty_like(z)
+    if size := z.numel():
+        arguments = (by_gradient, gradient, z, by_z, product, size)
+        wide = tl.float64 if _wide(z) == torch.float64 else tl.float32
+        silu_double_backward_kernel[triton.cdiv(size, BLOCK),](*arguments, BLOCK=BLOCK, WIDE=wide, num_warps=4)
+    return by_gradient, by_z, product
 
 
 # -- on the GPU ----------------------------------------------------------------------------------------------
-# Names are those of the formulas above, in types as wide as the sums; what a tile has beyond the data is 0.
+# Names are those of the formulas above, in types as wide as the sums; what a tile has beyond the data is 0. Numbers
+# of a tensor are counted in 32 bits, enough for 33 million edges with 64 channels.
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _read(start, offsets, ok, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # types come with the arguments
-    return tl.load(start + offsets, mask=ok, other=0).to(WIDE)
+def _read(start, rows, rows_ok, columns, columns_ok, WIDTH: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # types come with the arguments
+    ok = rows_ok[:, None] & columns_ok[None, :]
+    return tl.load(start + rows[:, None] * WIDTH + columns[None, :], mask=ok, other=0).to(WIDE)
 
 
-@triton.jit
-def _write(start, offsets, ok, values):  # type: ignore[no-untyped-def]  # as above
-    tl.store(start + offsets, values.to(start.dtype.element_ty), mask=ok)
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def _write(start, rows, rows_ok, columns, columns_ok, WIDTH: tl.constexpr, values):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
+    ok = rows_ok[:, None] & columns_ok[None, :]
+    tl.store(start + rows[:, None] * WIDTH + columns[None, :], values.to(start.dtype.element_ty), mask=ok)
 
 
-@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]  # triton's
-def _moments_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
-    b, harmonics, radial, weight, b_tangent, harmonics_tangent, radial_tangent, members, count, moments, width,
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def _product(x, y, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # as above
+    return tl.dot(x, y, input_precision=PRECISION, out_dtype=x.dtype)
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def moments_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+    first, b, harmonics, radial, weight, b_tangent, harmonics_tangent, radial_tangent, moments,
     L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr, WIDE: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr,
+    ROW_TILES: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    order, atom = tl.program_id(0), tl.program_id(1)
+    """Write the moments of one order of an atom."""
+    atom, order = tl.program_id(0) // L, tl.program_id(0) % L
     m, n, c = tl.arange(0, TILE_M), tl.arange(0, TILE_N), tl.arange(0, TILE_C)
     m_ok, n_ok, c_ok = m < 2 * order + 1, n < N, c < C
     m, n = order * order + m, order * N + n
-    w_NC = _read(weight, n[:, None] * C + c[None, :], n_ok[:, None] & c_ok[None, :], WIDE)
+    w_NC = _read(weight, n, n_ok, c, c_ok, C, WIDE)
     sums_MC = tl.zeros([TILE_M, TILE_C], WIDE)
-    for k in range(tl.load(count + atom)):
-        e = tl.load(members + atom * width + k)
-        b_C = _read(b, e * C + c, c_ok, WIDE)
-        y_M = _read(harmonics, e * L * L + m, m_ok, WIDE)
-        s_C = tl.sum(_read(radial, e * L * N + n, n_ok, WIDE)[:, None] * w_NC, 0)
-        sent_C = b_C * s_C
+    start, end = tl.load(first + atom), tl.load(first + atom + 1)
+    for tile in range(ROW_TILES):
+        e = start + tile * TILE_K + tl.arange(0, TILE_K)
+        ok = e < end
+        b_KC = _read(b, e, ok, c, c_ok, C, WIDE)
+        s_KC = _product(_read(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+        sent_KC = b_KC * s_KC
         if b_tangent is not None:
             if harmonics_tangent is not None:
-                sums_MC += _read(harmonics_tangent, e * L * L + m, m_ok, WIDE)[:, None] * sent_C[None, :]
-            s_tangent_C = tl.sum(_read(radial_tangent, e * L * N + n, n_ok, WIDE)[:, None] * w_NC, 0)
-            sent_C = _read(b_tangent, e * C + c, c_ok, WIDE) * s_C + b_C * s_tangent_C
-        sums_MC += y_M[:, None] * sent_C[None, :]
-    _write(moments + atom * L * L * C, m[:, None] * C + c[None, :], m_ok[:, None] & c_ok[None, :], sums_MC)
+                sums_MC += _product(tl.trans(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE)), sent_KC, PRECISION)
+            s_tangent_KC = _product(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+            sent_KC = _read(b_tangent, e, ok, c, c_ok, C, WIDE) * s_KC + b_KC * s_tangent_KC
+        sums_MC += _product(tl.trans(_read(harmonics, e, ok, m, m_ok, L * L, WIDE)), sent_KC, PRECISION)
+    _write(moments + atom * (L * L * C), m, m_ok, c, c_ok, C, sums_MC)
 
 
-@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]  # triton's
-def _slopes_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
-    gradient, b, harmonics, radial, weight, b_tangent, harmonics_tangent, radial_tangent, members, count,
-    by_b, by_harmonics, by_radial, by_weight, width,
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def messages_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+    first, gradient, harmonics, radial, weight, harmonics_tangent, radial_tangent, by_b,
     L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr, WIDE: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr,
+    ROW_TILES: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    atom, tile = tl.program_id(0), tl.program_id(1)
-    k, c = tile * TILE_K + tl.arange(0, TILE_K), tl.arange(0, TILE_C)
-    k_ok, c_ok = k < tl.load(count + atom), c < C
-    e = tl.load(members + atom * width + k, mask=k_ok, other=0)
-    at, ok = e[:, None] * C + c[None, :], k_ok[:, None] & c_ok[None, :]
-    b_KC = _read(b, at, ok, WIDE)
-    if b_tangent is not None:
-        b_tangent_KC = _read(b_tangent, at, ok, WIDE)
-    by_b_KC = tl.zeros([TILE_K, TILE_C], WIDE)
-    for order in range(L):
-        s_KC = tl.zeros([TILE_K, TILE_C], WIDE)
-        s_tangent_KC = tl.zeros([TILE_K, TILE_C], WIDE)
-        for n in range(order * N, order * N + N):
-            w_C = _read(weight, n * C + c, c_ok, WIDE)[None, :]
-            s_KC += _read(radial, e * L * N + n, k_ok, WIDE)[:, None] * w_C
-            if b_tangent is not None:
-                s_tangent_KC += _read(radial_tangent, e * L * N + n, k_ok, WIDE)[:, None] * w_C
-        t_KC = tl.zeros([TILE_K, TILE_C], WIDE)
-        t_tangent_KC = tl.zeros([TILE_K, TILE_C], WIDE)
-        for m in range(order * order, (order + 1) * (order + 1)):
-            g_C = _read(gradient, (atom * L * L + m) * C + c, c_ok, WIDE)[None, :]
-            t_KC += _read(harmonics, e * L * L + m, k_ok, WIDE)[:, None] * g_C
-            if harmonics_tangent is not None:
-                t_tangent_KC += _read(harmonics_tangent, e * L * L + m, k_ok, WIDE)[:, None] * g_C
-        if b_tangent is not None:
-            by_b_KC += s_tangent_KC * t_KC + s_KC * t_tangent_KC
-            bs_KC = b_tangent_KC * s_KC + b_KC * s_tangent_KC
-            bt_KC = b_tangent_KC * t_KC + b_KC * t_tangent_KC
-        else:
-            by_b_KC += s_KC * t_KC
-            bs_KC, bt_KC = b_KC * s_KC, b_KC * t_KC
-        for n in range(order * N, order * N + N):
-            w_C = _read(weight, n * C + c, c_ok, WIDE)[None, :]
-            _write(by_radial, e * L * N + n, k_ok, tl.sum(bt_KC * w_C, 1))
-            if by_weight is not None:
-                terms_KC = _read(radial, e * L * N + n, k_ok, WIDE)[:, None] * bt_KC
+    """Write the gradients by b of the edges of an atom."""
+    atom = tl.program_id(0)
+    c = tl.arange(0, TILE_C)
+    c_ok = c < C
+    start, end = tl.load(first + atom), tl.load(first + atom + 1)
+    for tile in range(ROW_TILES):
+        e = start + tile * TILE_K + tl.arange(0, TILE_K)
+        ok = e < end
+        by_b_KC = tl.zeros([TILE_K, TILE_C], WIDE)
+        for order in range(L):
+            m, n = tl.arange(0, TILE_M), tl.arange(0, TILE_N)
+            m_ok, n_ok = m < 2 * order + 1, n < N
+            m, n = order * order + m, order * N + n
+            w_NC = _read(weight, n, n_ok, c, c_ok, C, WIDE)
+            g_MC = _read(gradient + atom * (L * L * C), m, m_ok, c, c_ok, C, WIDE)
+            s_KC = _product(_read(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+            t_KC = _product(_read(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            if radial_tangent is None:
+                by_b_KC += s_KC * t_KC
+            else:
+                if harmonics_tangent is not None:
+                    by_b_KC += s_KC * _product(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+                by_b_KC += _product(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION) * t_KC
+        _write(by_b, e, ok, c, c_ok, C, by_b_KC)
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def bases_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+    first, gradient, b, harmonics, radial, weight, b_tangent, harmonics_tangent, radial_tangent,
+    by_harmonics, by_radial,
+    L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr,
+    ROW_TILES: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients by R, and by Y if wanted, of one order of the edges of an atom."""
+    atom, order = tl.program_id(0) // L, tl.program_id(0) % L
+    m, n = tl.arange(0, TILE_M), tl.arange(0, TILE_N)
+    m_ok, n_ok = m < 2 * order + 1, n < N
+    m, n = order * order + m, order * N + n
+    start, end = tl.load(first + atom), tl.load(first + atom + 1)
+    for tile in range(ROW_TILES):
+        e = start + tile * TILE_K + tl.arange(0, TILE_K)
+        ok = e < end
+        by_radial_KN = tl.zeros([TILE_K, TILE_N], WIDE)
+        by_harmonics_KM = tl.zeros([TILE_K, TILE_M], WIDE)
+        for channel in range(0, C, TILE_C):
+            c = channel + tl.arange(0, TILE_C)
+            c_ok = c < C
+            w_NC = _read(weight, n, n_ok, c, c_ok, C, WIDE)
+            g_MC = _read(gradient + atom * (L * L * C), m, m_ok, c, c_ok, C, WIDE)
+            b_KC = _read(b, e, ok, c, c_ok, C, WIDE)
+            t_KC = _product(_read(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            if b_tangent is None:
+                bt_KC = b_KC * t_KC
+            else:
+                b_tangent_KC = _read(b_tangent, e, ok, c, c_ok, C, WIDE)
+                bt_KC = b_tangent_KC * t_KC
+                if harmonics_tangent is not None:
+                    bt_KC += b_KC * _product(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            by_radial_KN += _product(bt_KC, tl.trans(w_NC), PRECISION)
+            if by_harmonics is not None:
+                s_KC = _product(_read(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+                bs_KC = b_KC * s_KC
                 if b_tangent is not None:
-                    terms_KC += _read(radial_tangent, e * L * N + n, k_ok, WIDE)[:, None] * b_KC * t_KC
-                share = by_weight + (atom * tl.num_programs(1) + tile) * L * N * C
-                _write(share, n * C + c, c_ok, tl.sum(terms_KC, 0))
+                    s_tangent_KC = _product(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+                    bs_KC = b_tangent_KC * s_KC + b_KC * s_tangent_KC
+                by_harmonics_KM += _product(bs_KC, tl.trans(g_MC), PRECISION)
+        _write(by_radial, e, ok, n, n_ok, L * N, by_radial_KN)
         if by_harmonics is not None:
-            for m in range(order * order, (order + 1) * (order + 1)):
-                g_C = _read(gradient, (atom * L * L + m) * C + c, c_ok, WIDE)[None, :]
-                _write(by_harmonics, e * L * L + m, k_ok, tl.sum(bs_KC * g_C, 1))
-    _write(by_b, at, ok, by_b_KC)
+            _write(by_harmonics, e, ok, m, m_ok, L * L, by_harmonics_KM)
+
+
+@triton.jit(do_not_specialize=["atoms"])  # type: ignore[untyped-decorator]  # triton's
+def weights_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+    first, gradient, b, harmonics, radial, b_tangent, harmonics_tangent, radial_tangent, shares, atoms,
+    L: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_C: tl.constexpr, TILE_K: tl.constexpr,
+    ROW_TILES: tl.constexpr, ATOMS: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write a share of the gradient by W: that of one order, by the edges of some atoms."""
+    part, order = tl.program_id(0) // L, tl.program_id(0) % L
+    m, n, c = tl.arange(0, TILE_M), tl.arange(0, TILE_N), tl.arange(0, TILE_C)
+    m_ok, n_ok, c_ok = m < 2 * order + 1, n < N, c < C
+    m, n = order * order + m, order * N + n
+    sums_NC = tl.zeros([TILE_N, TILE_C], WIDE)
+    for i in range(ATOMS):
+        atom = part * ATOMS + i
+        there = atom < atoms
+        start, end = tl.load(first + atom, mask=there, other=0), tl.load(first + atom + 1, mask=there, other=0)
+        g_MC = _read(gradient + atom * (L * L * C), m, m_ok & there, c, c_ok, C, WIDE)
+        for tile in range(ROW_TILES):
+            e = start + tile * TILE_K + tl.arange(0, TILE_K)
+            ok = e < end
+            b_KC = _read(b, e, ok, c, c_ok, C, WIDE)
+            t_KC = _product(_read(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            bt_KC = b_KC * t_KC
+            if b_tangent is not None:
+                sums_NC += _product(tl.trans(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION)
+                bt_KC = _read(b_tangent, e, ok, c, c_ok, C, WIDE) * t_KC
+                if harmonics_tangent is not None:
+                    bt_KC += b_KC * _product(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            sums_NC += _product(tl.trans(_read(radial, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION)
+    _write(shares + part * (L * N * C), n, n_ok, c, c_ok, C, sums_NC)
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton's
+def silu_double_backward_kernel(by_product, gradient, z, by_z, product, size, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
+    """Write by_product silu'(z) in its place, by_product gradient silu''(z), and gradient silu'(z)."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = i < size
+    x = tl.load(z + i, mask=ok, other=0).to(WIDE)
+    by, g = tl.load(by_product + i, mask=ok, other=0).to(WIDE), tl.load(gradient + i, mask=ok, other=0).to(WIDE)
+    s = tl.sigmoid(x)
+    slope = s + s * x * (1 - s)
+    tl.store(by_product + i, (by * slope).to(z.dtype.element_ty), mask=ok)
+    tl.store(by_z + i, (by * g * (1 - s) * (2 * slope - s * x)).to(z.dtype.element_ty), mask=ok)
+    tl.store(product + i, (g * slope).to(z.dtype.element_ty), mask=ok)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from common.config import ROUTE, key
 from oc20.basis import RadialBasis, SphericalBasis
-from oc20.graphs import CUTOFF_ANGSTROM, Graph
-from oc20.operations import dense, gated
-from oc20.triplets import Kernels, Surroundings
+from oc20.graphs import CUTOFF_ANGSTROM, FAR_ANGSTROM, Graph
+from oc20.operations import Kernels, dense, gated, handed_out, summed
+from oc20.triplets import Surroundings
 
 ELEMENTS = 95
 """Rows of the table of elements, as in the reference; the atomic number names the row."""
@@ -52,7 +52,8 @@ class ModelConfig:
     )
     kernels: Kernels = key(
         "torch",
-        "implementation of the sums over triplets: torch's own operations, or on a GPU triton (oc20/kernels.py)",
+        "implementation of the sums over triplets and of second derivatives of activations: torch's own operations, or "
+        "on a GPU triton (oc20/kernels.py)",
         ROUTE,
     )
 
@@ -64,8 +65,8 @@ class ModelConfig:
                 raise ValueError(f"{field.name} is {value}; expected at least 0")
             if field.name not in (*may_be_none, "cutoff", "detach_angles", "kernels") and value < 1:
                 raise ValueError(f"{field.name} is {value}; expected at least 1")
-        if not self.cutoff > 0:
-            raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 angstrom")
+        if not 0 < self.cutoff < FAR_ANGSTROM:
+            raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 and less than {FAR_ANGSTROM:.0f} angstrom")
 
 
 class DimeNet(nn.Module):
@@ -79,6 +80,9 @@ class DimeNet(nn.Module):
         self.embedding = Embedding(config)
         self.interactions = nn.ModuleList(Interaction(config) for _ in range(config.blocks))
         self.outputs = nn.ModuleList(Output(config) for _ in range(config.blocks + 1))
+        for layer in self.modules():
+            if isinstance(layer, Dense):
+                layer.kernels = config.kernels
 
     def forward(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Return the energy of each frame (G,) and the forces (A, 3), its negative gradient by the atoms' positions.
@@ -94,8 +98,7 @@ class DimeNet(nn.Module):
             with torch.autocast(device, enabled=False):
                 (slope_E3,) = torch.autograd.grad(energy_G.sum(), vectors_E3, create_graph=recording)
         # A vector leads from the target to the source.
-        forces_A3 = slope_E3.new_zeros(len(graph.numbers), 3)
-        forces_A3 = forces_A3.index_add(0, graph.targets, slope_E3).index_add(0, graph.sources, slope_E3, alpha=-1)
+        forces_A3 = summed(slope_E3, graph.incoming, graph.targets) - summed(slope_E3, graph.outgoing, graph.sources)
         return energy_G if recording else energy_G.detach(), forces_A3
 
     def energy(self, graph: Graph, vectors_E3: Tensor) -> Tensor:
@@ -120,8 +123,10 @@ class DimeNet(nn.Module):
 class Dense(nn.Linear):
     """A linear layer with SiLU."""
 
+    kernels: Kernels = "torch"
+
     def forward(self, x: Tensor) -> Tensor:
-        return dense(x, self.weight, self.bias)
+        return dense(x, self.weight, self.bias, self.kernels)
 
 
 class Embedding(nn.Module):
@@ -137,9 +142,10 @@ class Embedding(nn.Module):
         """Return the messages (E, H): a linear map of target, source and distance, here of each for itself."""
         target_HH, source_HH, radial_HH = self.join.weight.chunk(3, dim=1)
         atoms_AH = self.elements(graph.numbers)
-        targets_EH = F.linear(atoms_AH, target_HH).index_select(0, graph.targets)
-        sources_EH = F.linear(atoms_AH, source_HH).index_select(0, graph.sources)
-        return dense(self.radial(radial_ER), radial_HH, targets_EH + sources_EH + self.join.bias)
+        targets_EH = handed_out(F.linear(atoms_AH, target_HH), graph.incoming, graph.targets)
+        sources_EH = handed_out(F.linear(atoms_AH, source_HH), graph.outgoing, graph.sources)
+        shift_EH = targets_EH + sources_EH + self.join.bias
+        return dense(self.radial(radial_ER), radial_HH, shift_EH, self.radial.kernels)
 
 
 class Interaction(nn.Module):
@@ -202,8 +208,7 @@ class Output(nn.Module):
     def forward(self, graph: Graph, m_EH: Tensor, radial_ER: Tensor) -> Tensor:
         """Return the energies (A,), in the type of the weights."""
         arriving_EH = gated(m_EH, radial_ER, self.radial.weight.T).to(radial_ER.dtype)
-        x_AH = arriving_EH.new_zeros(len(graph.numbers), m_EH.shape[1]).index_add(0, graph.targets, arriving_EH)
-        x_AH = self.up(x_AH)
+        x_AH = self.up(summed(arriving_EH, graph.incoming, graph.targets))
         for layer in self.layers:
             x_AH = layer(x_AH)
         with torch.autocast(m_EH.device.type, enabled=False):

@@ -7,23 +7,29 @@ those by weights and shifts; asking for them gives torch's error of a tensor tha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common.training.precision import product_dtype
+from oc20.graphs import EdgeTable
 
-def dense(x: Tensor, weight: Tensor, shift: Tensor | None) -> Tensor:
+Kernels = Literal["torch", "triton"]
+"""Implementations: torch's own operations, or on a GPU those of oc20.kernels."""
+
+
+def dense(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "torch") -> Tensor:
     """Return the SiLU of x @ weight.T + shift; the shift may differ from row to row.
 
-    The result has autocast's type under autocast.
+    The result has autocast's type under autocast. kernels: of the second derivative; the others are a single operation
+    of torch each.
     """
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    dtype = product_dtype(x)
     x, weight = x.to(dtype), weight.to(dtype)
     z = x @ weight.T if shift is None else torch.addmm(shift.to(dtype), x, weight.T)
-    y: Tensor = _Dense.apply(x, z, weight)
+    y: Tensor = _Dense.apply(x, z, weight, kernels)
     return y
 
 
@@ -46,6 +52,25 @@ def moved(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
     return y
 
 
+def summed(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
+    """Return for each atom the sum of the rows (E, ...) of its edges, added in the same order in each run.
+
+    edges: by atom; atoms_E: the atom of each edge.
+    """
+    if x_E.is_cpu:  # where index_add keeps the order, too
+        return x_E.new_zeros(len(edges.members), *x_E.shape[1:]).index_add(0, atoms_E, x_E)
+    y: Tensor = _Summed.apply(x_E, edges, atoms_E)
+    return y
+
+
+def handed_out(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
+    """Return for each edge the row (A, ...) of its atom: the counterpart of `summed`."""
+    if x_A.is_cpu:
+        return x_A.index_select(0, atoms_E)
+    y: Tensor = _HandedOut.apply(x_A, edges, atoms_E)
+    return y
+
+
 class _Dense(torch.autograd.Function):
     """SiLU of z = x @ weight.T + shift.
 
@@ -54,39 +79,55 @@ class _Dense(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, z: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, z: Tensor, weight: Tensor, kernels: Kernels) -> Tensor:
+        ctx.kernels = kernels
         ctx.save_for_backward(z, weight)
         return F.silu(z)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         z, weight = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _DenseSlope.apply(gradient, z, weight), None, None
-        return None, torch.ops.aten.silu_backward(gradient, z), None
+            return _DenseSlope.apply(gradient, z, weight, ctx.kernels), None, None, None
+        return None, torch.ops.aten.silu_backward(gradient, z), None, None
 
 
 class _DenseSlope(torch.autograd.Function):
     """The gradient of a dense layer by x."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, z: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, gradient: Tensor, z: Tensor, weight: Tensor, kernels: Kernels) -> Tensor:
+        ctx.kernels = kernels
         ctx.save_for_backward(gradient, z, weight)
         return torch.ops.aten.silu_backward(gradient, z) @ weight
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]  # torch's
-    def backward(ctx: Any, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, second: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         gradient, z, weight = ctx.saved_tensors
-        by_product = second @ weight.T
-        s = torch.sigmoid(z)
-        y = s * z
-        slope = torch.lerp(y, y.new_ones(()), s)  # s + y (1 - s)
-        curvature = y.neg_().add_(slope, alpha=2)
-        curvature.addcmul_(curvature, s, value=-1)  # (1 - s) (2 slope - y)
-        by_z = curvature.mul_(gradient).mul_(by_product)
-        by_gradient = by_product.mul_(slope)
-        return by_gradient, by_z, slope.mul_(gradient).T @ second
+        by_gradient, by_z, product = _silu_double_backward(second @ weight.T, gradient, z, ctx.kernels)
+        return by_gradient, by_z, product.T @ second, None
+
+
+def _silu_double_backward(
+    by_product: Tensor, gradient: Tensor, z: Tensor, kernels: Kernels
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients by `gradient` and z of gradient silu'(z), given that by this product, and the product.
+
+    by_product may be overwritten.
+    """
+    if kernels == "triton":
+        from oc20.kernels import silu_double_backward  # an optional package, slow to import
+
+        return silu_double_backward(by_product, gradient, z)
+    s = torch.sigmoid(z)
+    y = s * z
+    slope = torch.lerp(y, y.new_ones(()), s)  # s + y (1 - s)
+    curvature = y.neg_().add_(slope, alpha=2)
+    curvature.addcmul_(curvature, s, value=-1)  # (1 - s) (2 slope - y)
+    by_z = curvature.mul_(gradient).mul_(by_product)
+    by_gradient = by_product.mul_(slope)
+    return by_gradient, by_z, slope.mul_(gradient)
 
 
 class _Gated(torch.autograd.Function):
@@ -133,3 +174,28 @@ class _Moved(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         there, back = ctx.saved_tensors
         return moved(gradient, back, there), None, None
+
+
+class _Summed(torch.autograd.Function):
+    """Sums through the table: index_add, and index_select's gradient, add in any order on a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor) -> Tensor:
+        ctx.edges, ctx.atoms = edges, atoms
+        places = x.new_zeros(edges.members.numel(), *x.shape[1:]).index_copy_(0, edges.slots, x)
+        return places.unflatten(0, edges.members.shape).sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _HandedOut.apply(gradient, ctx.edges, ctx.atoms), None, None
+
+
+class _HandedOut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edges: EdgeTable, atoms: Tensor) -> Tensor:
+        ctx.edges, ctx.atoms = edges, atoms
+        return x.index_select(0, atoms)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Summed.apply(gradient, ctx.edges, ctx.atoms), None, None

@@ -84,7 +84,7 @@ CLOSED = (
             "model.detach_angles": True,
         },
     ),
-    *free("training_rules.adoc#graph-execution", "model.kernels"),
+    *free("training_rules.adoc#graph-execution", "model.kernels", "data.buckets"),
     *fixed(
         HYPERPARAMETERS,
         {"optim.name": "adamw", "optim.weight_decay": 0.01, "optim.betas": [0.9, 0.999], "optim.eps": 1e-8},

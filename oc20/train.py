@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +17,17 @@ from common.distributed.dist import Dist
 from common.reference import MINI
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.kernels import check_kernels
 from common.training.schedule import BoundarySchedule
 from oc20 import model
 from oc20.data import dataset
+from oc20.data.buckets import Bucket, buckets
 from oc20.data.dataset import DataConfig, Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
+from oc20.graphs import linked
 from oc20.model import ModelConfig
 from oc20.reference import MINI as MINI_REFERENCE
 from oc20.reference import REFERENCE
-from oc20.triplets import fused
 
 FORCE_COEFFICIENT: Final = 50.0
 """Factor of the forces in the reference's loss; that of the energy is 0."""
@@ -60,7 +62,7 @@ class Oc20(SampleProblem[GraphBatch]):
             )
         if dist.is_main:
             train_set.read(0)  # so that a wrong format is found before the run starts
-        fused(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
+        check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = model.build(config.model, seed).to(dist.device)
 
     @cached_property
@@ -94,8 +96,20 @@ class Oc20(SampleProblem[GraphBatch]):
         return {}
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[GraphBatch]:
-        """Yield batches of graphs."""
-        return dataset.batches(samples, indices, self.dist.device)
+        """Yield batches of frames."""
+        return dataset.batches(samples, indices, self.dist.device, self.buckets(samples))
+
+    def buckets(self, samples: Dataset) -> tuple[Bucket, ...]:
+        """Return the sizes to which batches of these samples are padded; none if they are not."""
+        how = self.config.data.buckets
+        if how == "off" or (how == "auto" and self.recorder is None):
+            return ()
+        frames = self.eval_size if samples is self.sets["validation"] else self.part_size
+        return buckets(samples.sizes, frames)
+
+    def prepared(self, batch: GraphBatch) -> GraphBatch:
+        """Return a batch with its graph, which is made on the device."""
+        return replace(batch, graph=linked(batch.graph))
 
     def step_weight(self, epoch: int, step: int) -> float:
         """Return the free atoms of a global batch, over all ranks, so that each has equal weight."""
@@ -119,7 +133,7 @@ class Oc20(SampleProblem[GraphBatch]):
     def score(self, batch: GraphBatch) -> Tensor:
         """Return the sum of the absolute errors in eV/angstrom over components of free atoms, and their number."""
         errors = self._errors(self.model, batch).detach().double() * self.config.data.energy_std
-        return torch.stack((errors.sum(), torch.tensor(errors.numel(), dtype=torch.float64).to(errors.device)))
+        return torch.stack((errors.sum(), errors.shape[1] * batch.graph.free.sum(dtype=torch.float64)))
 
     def evaluate(self) -> float:
         """Return the mean absolute error of the forces; a collective call."""
@@ -127,11 +141,11 @@ class Oc20(SampleProblem[GraphBatch]):
             return super().evaluate()
 
     def _errors(self, model: nn.Module, batch: GraphBatch) -> Tensor:
-        """Return the absolute errors of the normalised forces on the free atoms, (free, 3)."""
+        """Return the absolute errors of the normalised forces on the atoms, (A, 3); 0 on those that are not free."""
         graph = batch.graph
         _, forces_A3 = model(graph)
         wrong_A3 = (forces_A3 - graph.forces / self.config.data.energy_std).abs()
-        return wrong_A3[graph.free]
+        return wrong_A3 * graph.free[:, None]
 
 
 def make_mini(folder: Path) -> None:

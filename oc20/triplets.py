@@ -19,36 +19,18 @@ outgoing edges, P = A K.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from oc20.basis import harmonics
 from oc20.graphs import EdgeTable, Graph
-from oc20.operations import gated, moved
+from oc20.operations import Kernels, gated, moved
 
 if TYPE_CHECKING:
     from oc20.kernels import Fused
-
-Kernels = Literal["torch", "triton"]
-
-
-def fused(kernels: Kernels, device: torch.device) -> bool:
-    """Return whether oc20.kernels computes the moments; ValueError if it cannot, on this device."""
-    if kernels == "torch":
-        return False
-    if find_spec("triton") is None:
-        raise ValueError("model.kernels is triton, which is not installed: `pip install triton`, or set it to torch")
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ValueError(
-            f"model.kernels is triton, which needs a GPU, but the device is {device.type}: set it to torch; "
-            "for debugging, TRITON_INTERPRET=1 in the environment runs the kernels slowly on a CPU"
-        )
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +53,7 @@ class Surroundings:
         harmonics_LEM = harmonics(unit_E3, radial_ELN.shape[1])
         harmonics_EM = torch.cat(harmonics_LEM, 1)
         incoming: Tabled | Fused
-        if fused(kernels, unit_E3.device):
+        if kernels == "triton":
             from oc20.kernels import Fused  # an optional package, slow to import
 
             incoming = Fused.of(graph, radial_ELN, harmonics_EM)

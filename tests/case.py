@@ -10,7 +10,8 @@ class Case:
 
     made: arguments for 24 training and 7 validation samples, which no number of ranks and batch size here divides.
     quality: its key in the log. met: a target that any network meets. files: those of the samples.
-    shared: overrides that make two ranks equal to one. staged: with staged data. wrong: each with a part of its error.
+    shared: overrides that make two ranks equal to one. recorded: that make plain steps compute what recorded ones do to
+    the last digit. staged: with staged data. wrong: each with a part of its error.
     full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
     small: arguments for data that are made at once. wrong_options: of synthesize, each with a part of its error.
     """
@@ -26,6 +27,7 @@ class Case:
     small: str
     wrong_options: tuple[tuple[str, str], ...]
     shared: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
     staged: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
 

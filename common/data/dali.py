@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from common.data.prefetch import Read
+from common.data.prefetch import reading_threads
 from common.data.split import Split
 
 try:
@@ -19,6 +20,9 @@ except ImportError as error:
         "data.pipeline=dali needs NVIDIA DALI: pip install nvidia-dali-cuda130, or nvidia-dali-cuda120 for a driver "
         "of CUDA 12; or set data.pipeline=native"
     ) from error
+
+Read = tuple[Tensor, Tensor, np.ndarray]
+"""Inputs, truth and indices of a batch."""
 
 
 def dali_batches(
@@ -43,7 +47,7 @@ def dali_batches(
     order = np.concatenate([np.resize(step if len(step) else filler, width) for step in steps])
     pipeline = Pipeline(
         batch_size=width,
-        num_threads=samples.config.workers,
+        num_threads=reading_threads(samples.config.workers, device),
         device_id=None if device.type == "cpu" else torch.accelerator.current_device_index(),
         prefetch_queue_depth=samples.config.prefetch,
     )

@@ -10,23 +10,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from common.data.ring import Copies, Fresh, Ring, Slot, side_stream
 from common.data.split import Split
+from common.processes import usable_cores
 
 T = TypeVar("T")
 B = TypeVar("B")
 M = TypeVar("M", bound="Movable")
+READING_THREADS: Final = (
+    "threads that read samples; null: on an accelerator two fewer than the cores that the rank is bound to (see "
+    "dist.bind), at least 2; on a CPU as many as its cores, from 2 to 4"
+)
+"""What the key `data.workers` of a benchmark means, see `reading_threads`."""
+
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order or concurrently."""
-
-
-Read = tuple[Tensor, Tensor, np.ndarray]
-"""Inputs, truth and indices of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +68,40 @@ def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Genera
             yield batch(*read, time.perf_counter() - begin)
 
 
-def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch on the device for each array of indices, read ahead by threads.
 
+    On an accelerator a batch is valid until the next one is asked for: its memory is used again, see `ring`.
     An error of a sample is raised when its batch is due.
     """
-    started: deque[np.ndarray] = deque()
+    on_cpu, ahead = device.type == "cpu", samples.config.prefetch
+    allocate = partial(samples.buffer, pinned=not on_cpu)
+    memory = Fresh(allocate) if on_cpu else Ring(allocate, ahead, Copies(device))
 
-    def jobs() -> Iterator[Job[tuple[Tensor, Tensor]]]:
+    def jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
         for chosen in indices:
-            started.append(chosen)
-            x, y = samples.buffer(len(chosen), device.type != "cpu")
-            places = zip(chosen, x.numpy(), y.numpy(), strict=True)
-            yield (x, y), [partial(samples.load, int(i), (its_x, its_y)) for i, its_x, its_y in places]
+            slot = memory.take(len(chosen))
+            places = zip(chosen, *(tensor.numpy() for tensor in slot.tensors), strict=True)
+            yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in places]
 
-    with closing(in_order(jobs(), samples.config.workers, samples.config.prefetch)) as ready:
-        for x, y in on_device(ready, device):
-            yield x, y, started.popleft()
+    with (
+        closing(in_order(jobs(), reading_threads(samples.config.workers, device), ahead)) as ready,
+        closing(memory.carry(ready)) as batches,
+    ):
+        for (x, y), chosen, wait_s in batches:
+            yield TensorBatch(x, y, chosen, wait_s)
+
+
+def reading_threads(workers: int | None, device: torch.device) -> int:
+    """Return the number of threads that read; without a configured one it follows from device and cores.
+
+    An accelerator's work takes a core or two: one launches it, one runs backward passes. On a CPU training needs all of
+    them, and a few threads are enough to overlap it with waiting for files.
+    """
+    if workers is not None:
+        return workers
+    cores = usable_cores()
+    return max(2, min(4, cores) if device.type == "cpu" else cores - 2)
 
 
 def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
@@ -116,7 +137,7 @@ def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator
     if device.type == "cpu":
         yield from map(tuple, batches)
         return
-    side = torch.Stream(device)
+    side = side_stream(device)
     waiting: tuple[tuple[M, ...], torch.Event] | None = None
     for batch in batches:
         with side:
@@ -137,3 +158,9 @@ def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
     for tensor in tensors:
         tensor.record_stream(current)  # its memory belongs to the side stream
     return tensors
+
+
+def sent(values: np.ndarray, device: torch.device) -> Tensor:
+    """Return the values as a tensor on the device; neither the host nor the device waits for the other."""
+    tensor = torch.from_numpy(values)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -21,11 +21,12 @@ class DatasetError(ValueError):
 class Reading(Protocol):
     """How samples are read: the part of a benchmark's section `data` that matters here.
 
-    workers: threads that read. prefetch: batches that are read ahead of their use. cache: keep what was read in memory.
+    workers: threads that read; None: see `prefetch.reading_threads`. prefetch: batches that are read ahead of
+    their use. cache: keep what was read in memory.
     """
 
     @property
-    def workers(self) -> int: ...
+    def workers(self) -> int | None: ...
 
     @property
     def prefetch(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Choose the device of a rank through torch's accelerator interface (CUDA, ROCm, XPU), and count its cores."""
+"""Choose the device of a rank through torch's accelerator interface (CUDA, ROCm, XPU)."""
 
 from __future__ import annotations
 
@@ -69,10 +69,3 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, 1 << 30)
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
-def bound_cores() -> frozenset[int]:
-    """Return the cores to which the launcher has bound this process, all without a binding."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))

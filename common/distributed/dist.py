@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pickle
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -28,10 +29,15 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.config import PLACE, key
-from common.distributed.device import bound_cores, choose_device, device_type, only_device
+from common.config import PLACE, ROUTE, key
+from common.distributed.cores import bind, near_cores, own_share, shown
+from common.distributed.device import choose_device, device_type, only_device
 from common.distributed.failure import GRACE_S, Alarm, cut_connections, handling, open_sockets
 from common.distributed.launch import LaunchError, Place, find_place, settle
+from common.processes import bound_cores
+
+MOST_MB: Final = 1_000_000
+"""More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,33 @@ class DistConfig:
         unit="seconds",
     )
 
+    bind: Literal["auto", "off"] = key(
+        "auto",
+        "auto: with an accelerator, bind each rank to its share of the cores near its device, among those that the "
+        "launcher leaves it; off: leave it to the launcher",
+        PLACE,
+    )
+    bucket_mb: float | None = key(
+        None,
+        "gradients that the ranks average in one message, as soon as they are known; null: torch's choice, which is 1 "
+        "for the first message and 25 for the others",
+        PLACE,
+        unit="MiB",
+    )
+    static_graph: bool = key(
+        False,
+        "tell torch that all steps use the same weights in the same order (static_graph of DistributedDataParallel)",
+        PLACE,
+    )
+    gradients: Literal["fp32", "bf16"] = key(
+        "fp32", "format in which gradients travel between ranks; bf16: half the bytes, and rounded sums", ROUTE
+    )
+
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:
             raise ValueError(f"timeout_s is {self.timeout_s}; expected seconds above 0")
+        if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
+            raise ValueError(f"bucket_mb is {self.bucket_mb}; expected MiB above 0 and at most {MOST_MB:,}, or null")
 
 
 class Dist:
@@ -75,6 +105,10 @@ class Dist:
     def all_reduce(self, tensor: Tensor, op: Literal["sum", "max", "min"] = "sum") -> Tensor:
         """Reduce `tensor` element-wise over all ranks, in place on each, and return it."""
         return tensor
+
+    def average(self, gradients: Tensor) -> Tensor:
+        """Replace gradients by their mean over all ranks, sent in the format of `dist.gradients`, and return them."""
+        return gradients
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
@@ -132,11 +166,6 @@ class Dist:
             return self, None
         raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
 
-    @property
-    def process_group(self) -> Any:
-        """The process group of torch.distributed, for modules that communicate themselves; None for a single rank."""
-        return None
-
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
 
@@ -165,10 +194,11 @@ class _Ranks(Dist):
     """
 
     def __init__(
-        self, place: Place, device: torch.device, timeout: timedelta, group: Any = None, store: Any = None
+        self, place: Place, device: torch.device, config: DistConfig, group: Any = None, store: Any = None
     ) -> None:
         super().__init__(place, device)
-        self._timeout, self._group, self._store = timeout, group, store
+        self._config, self._group, self._store = config, group, store
+        self._unrecorded: Module | None = None
 
     def barrier(self) -> None:
         super().barrier()
@@ -178,6 +208,10 @@ class _Ranks(Dist):
         operation = {"sum": td.ReduceOp.SUM, "max": td.ReduceOp.MAX, "min": td.ReduceOp.MIN}[op]
         td.all_reduce(tensor.detach(), operation, group=self._group)
         return tensor
+
+    def average(self, gradients: Tensor) -> Tensor:
+        sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
+        return gradients.copy_(self.all_reduce(sent)).div_(self.world_size)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         # As bytes: gloo does not support all types, such as int16.
@@ -200,13 +234,29 @@ class _Ranks(Dist):
     def wrap(self, module: Module) -> Module:
         devices = None if self.device.type == "cpu" else [self.device]
         wrapped = DistributedDataParallel(
-            module, device_ids=devices, process_group=self._group, gradient_as_bucket_view=True
+            module,
+            device_ids=devices,
+            process_group=self._group,
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=self._config.bucket_mb,
+            static_graph=self._config.static_graph,
         )
+        if self._config.static_graph:
+            self._unrecorded = wrapped
+        if self._config.gradients == "bf16":
+            ranks = self.world_size
+            # A lambda: DDP wants annotations that are types, and those of this module are text.
+            wrapped.register_comm_hook(self._group, lambda group, bucket: _average_in_bf16(group, bucket, ranks))
         # Buffers (running statistics) start equal and then differ by rank: sending them would cost time in each step.
         wrapped.broadcast_buffers = False
         return wrapped
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
+        if module is self._unrecorded:
+            # A static graph is recorded in the first backward pass, which must communicate. Averaging what is later
+            # averaged again changes nothing.
+            self._unrecorded = None
+            return contextlib.nullcontext()
         context: contextlib.AbstractContextManager[None] = module.no_sync()
         return context
 
@@ -216,7 +266,7 @@ class _Ranks(Dist):
             self._group_of([])
             return None
         place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
-        return _Ranks(place, self.device, self._timeout, self._group_of(chosen))
+        return _Ranks(place, self.device, self._config, self._group_of(chosen))
 
     def group(self, size: int) -> Dist:
         super().group(size)
@@ -225,7 +275,7 @@ class _Ranks(Dist):
         rank = self.rank % size
         place = replace(_alone(self.place.launcher), rank=rank, world_size=size, local_rank=rank, local_size=size)
         first = self.rank - rank
-        return _Ranks(place, self.device, self._timeout, self._group_of(range(first, first + size)))
+        return _Ranks(place, self.device, self._config, self._group_of(range(first, first + size)))
 
     def split(self, last: int) -> tuple[Dist, Link | None]:
         if not 0 < last < self.world_size or self._store is None:
@@ -234,7 +284,7 @@ class _Ranks(Dist):
         first = self.world_size - last
         mine = range(first) if self.rank < first else range(first, self.world_size)
         place = settle(Place(self.place.launcher, self.rank - mine.start, None), [nodes[rank] for rank in mine])
-        own = _Ranks(place, self.device, self._timeout, self._group_of(mine))
+        own = _Ranks(place, self.device, self._config, self._group_of(mine))
         if 0 < self.rank < first:
             return own, None
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
@@ -249,12 +299,12 @@ class _Ranks(Dist):
         mine = tuple(of_all[rank] for rank in chosen)
         parts: list[Any] = [None] * td.get_world_size()
         td.all_gather_object(parts, mine)
-        groups = {part: td.new_group(part, timeout=self._timeout) for part in sorted(set(parts)) if part}
+        groups = {
+            part: td.new_group(part, timeout=timedelta(seconds=self._config.timeout_s))
+            for part in sorted(set(parts))
+            if part
+        }
         return groups.get(mine)
-
-    @property
-    def process_group(self) -> Any:
-        return self._group
 
     def close(self) -> None:
         td.destroy_process_group(self._group)
@@ -290,7 +340,9 @@ def connect(config: DistConfig = _DEFAULTS) -> Iterator[Dist]:
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             stack.enter_context(handling(signal.SIGTERM, _terminated))
         if place.world_size == 1:
-            yield Dist(place, choose_device(device_type(config.device), place))
+            dist = Dist(place, choose_device(device_type(config.device), place))
+            _bind(dist, config)
+            yield dist
             return
         yield from _connect_ranks(place, config)
 
@@ -362,22 +414,60 @@ def _meet_by_mpi(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
 
 
 def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ranks:
-    """Return the Dist of all ranks, after setting threads and device for those that share a node."""
+    """Return the Dist of all ranks, after setting threads, device and cores for those that share a node."""
     kind = device_type(config.device)
-    backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
-    timeout = timedelta(seconds=config.timeout_s)
-    td.init_process_group(backend, store=store, rank=place.rank, world_size=world_size, timeout=timeout)
     own = (socket.gethostname(), bound_cores(), only_device(kind))
-    ranks: list[Any] = [None] * world_size
-    td.all_gather_object(ranks, own)
+    ranks = _exchanged(store, place.rank, world_size, own)
     place = settle(place, [host for host, _, _ in ranks])
     sharing = sum(rank[:2] == own[:2] for rank in ranks)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(own[1]) // sharing))
-    only_devices = [device for host, _, device in ranks if host == own[0]]
-    dist = _Ranks(place, choose_device(kind, place, only_devices), timeout, store=store)
+    device = choose_device(kind, place, [device for host, _, device in ranks if host == own[0]])
+    td.init_process_group(
+        "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}",
+        store=store,
+        rank=place.rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=config.timeout_s),
+        device_id=None if kind == "cpu" else device,  # connects the devices now, not in the first step
+    )
+    dist = _Ranks(place, device, config, store=store)
     dist.same(kind, "the type of device")
+    _bind(dist, config)
     return dist
+
+
+def _exchanged(store: Any, rank: int, world_size: int, own: Any) -> list[Any]:
+    """Return what each rank passes in; for the time before there is a process group."""
+    store.set(f"own{rank}", pickle.dumps(own))
+    if rank == 0:
+        store.set("all", pickle.dumps([pickle.loads(store.get(f"own{other}")) for other in range(world_size)]))
+    everyone: list[Any] = pickle.loads(store.get("all"))
+    return everyone
+
+
+def _bind(dist: Dist, config: DistConfig) -> None:
+    """Bind this rank to its share of the cores near its accelerator, unless that is off."""
+    if dist.device.type == "cpu" or config.bind == "off":
+        return
+    near = near_cores(dist.device, bound_cores())
+    own = own_share(dist.gather_objects((socket.gethostname(), near)), dist.rank)
+    if bind(own) and dist.is_main:
+        print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
+
+
+def _average_in_bf16(group: Any, bucket: td.GradBucket, ranks: int) -> torch.futures.Future[Tensor]:
+    """Average a bucket of gradients over the ranks; DDP calls it.
+
+    torch's own hook of this kind is refused on a CPU, and divides before it adds.
+    """
+    sent = bucket.buffer().to(torch.bfloat16)
+    work = td.all_reduce(sent, group=group, async_op=True)
+
+    def average(done: torch.futures.Future[list[Tensor]]) -> Tensor:
+        return bucket.buffer().copy_(done.value()[0]).div_(ranks)
+
+    return work.get_future().then(average)
 
 
 def _end_collectives(former: set[int], store_port: int) -> None:

@@ -1,11 +1,15 @@
 """Batch normalisation over the samples of several ranks.
 
 With small local batches, the mean and variance of one rank's samples are poor estimates: `share_statistics` lets groups
-of ranks use those of all their samples together, with torch.nn.SyncBatchNorm where the device has its kernel, otherwise
-with ours. Both give what one process would give with the samples of the whole group. Where several groups train one
-model, their running statistics differ until `average_statistics` makes them equal for an evaluation or a checkpoint.
+of ranks use those of all their samples together, as one process would with the samples of the whole group. A layer
+makes one small all-reduce in each direction, and unlike torch.nn.SyncBatchNorm never waits for the device, so that a
+step can run ahead of it and be captured in a CUDA graph. Where several groups train one model, their running statistics
+differ until `average_statistics` makes them equal for an evaluation or a checkpoint; within a group they are equal
+always, computed by each rank from the same numbers.
 
-Shapes: B batch, C channels, H W space.
+Tested on CPUs with gloo; untested on GPUs.
+
+Shapes: B batch, C channels, H W space, R ranks of the group.
 """
 
 from __future__ import annotations
@@ -25,9 +29,6 @@ def share_statistics(model: nn.Module, group: Dist) -> nn.Module:
     """
     if group.world_size == 1:
         return model
-    if group.device.type != "cpu":
-        shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model, group.process_group)
-        return shared
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):
@@ -53,7 +54,8 @@ def average_statistics(model: nn.Module, dist: Dist) -> None:
 class SharedBatchNorm(nn.BatchNorm2d):
     """Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167) with the statistics of all samples of a group.
 
-    Ranks may have different numbers of samples. The parameters and buffers are those of `former`.
+    Ranks may have different numbers of samples; on a GPU none may be without. The parameters and buffers are those of
+    `former`.
     """
 
     def __init__(self, former: nn.BatchNorm2d, group: Dist) -> None:
@@ -69,46 +71,127 @@ class SharedBatchNorm(nn.BatchNorm2d):
         if not self.training:
             evaluated: Tensor = super().forward(x_BCHW)
             return evaluated
-        y_BCHW, mean_C, var_C, count = _Normalize.apply(x_BCHW, self.weight, self.bias, self)
-        with torch.no_grad():
-            self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean_C, self.momentum)
-            self.running_var.lerp_(var_C * (count / (count - 1).clamp(min=1)), self.momentum)  # unbiased, as in torch
+        self.num_batches_tracked += 1
+        y_BCHW: Tensor = _Normalize.apply(x_BCHW, self.weight, self.bias, self)
         return y_BCHW
 
 
 class _Normalize(torch.autograd.Function):
-    """Normalise with the mean and variance over a group of ranks; also return these and the number of values."""
+    """Normalise with the mean and variance over a group of ranks, and update the running statistics.
+
+    The steps are those operations of torch that SyncBatchNorm has for GPUs; other devices take the same from _Plain.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, module: SharedBatchNorm) -> tuple[Tensor, ...]:
-        count = x.numel() // x.shape[1]
-        var, mean = torch.var_mean(x.float(), dim=(0, 2, 3), correction=0) if count else (0 * weight, 0 * weight)
-        mean, var = mean.double(), var.double()
-        # float64: the difference of squares below cancels.
-        sums = (torch.full_like(mean, count), count * mean, count * (var + mean**2))
-        moments = module.group.all_reduce(torch.stack(sums))
-        total = moments[0, 0]
-        mean = (moments[1] / total).float()
-        var = (moments[2] / total - (moments[1] / total) ** 2).float()
-        scale = (var + module.eps).rsqrt()
-        y = torch.addcmul(_along(bias - mean * scale * weight), x.float(), _along(scale * weight)).to(x.dtype)
-        ctx.save_for_backward(x, weight, mean, scale, total)
-        ctx.group = module.group
-        ctx.mark_non_differentiable(mean, var, total)
-        return y, mean, var, total.float()
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, module: SharedBatchNorm) -> Tensor:
+        operations: Any = torch if x.is_cuda else _Plain
+        x, channels, group = x.contiguous(memory_format=torch.channels_last), x.shape[1], module.group
+        mean, scale = operations.batch_norm_stats(x, module.eps)
+        # Gathered by a sum in which each rank has its own row and zeros for the others.
+        rows = mean.new_zeros(group.world_size, 2 * channels + 1)
+        torch.cat((mean, scale, mean.new_full((1,), x.numel() // channels)), out=rows[group.rank])
+        means_RC, scales_RC, counts_R1 = group.all_reduce(rows).split((channels, channels, 1), dim=1)
+        running, counts_R = (module.running_mean, module.running_var), counts_R1.view(-1)
+        mean, scale = operations.batch_norm_gather_stats_with_counts(
+            x, means_RC, scales_RC, *running, module.momentum, module.eps, counts_R
+        )
+        ctx.save_for_backward(x, weight, mean, scale, counts_R.int())
+        ctx.operations, ctx.group = operations, group
+        y: Tensor = operations.batch_norm_elemt(x, weight, bias, mean, scale, module.eps)
+        return y
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, mean, scale, total = ctx.saved_tensors
-        grad = grad_y.float()
-        centred = (x.float() - _along(mean)) * _along(scale)
-        grad_bias = grad.sum(dim=(0, 2, 3))
-        grad_weight = (grad * centred).sum(dim=(0, 2, 3))
-        sums = ctx.group.all_reduce(torch.stack((grad_bias, grad_weight)).double())
-        means = (sums / total).float()
-        grad_x = (grad - _along(means[0]) - centred * _along(means[1])) * _along(scale * weight)
-        return grad_x.to(x.dtype), grad_weight, grad_bias, None
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, scale, counts = ctx.saved_tensors
+        grad_y = grad_y.contiguous(memory_format=torch.channels_last)
+        *sums, grad_weight, grad_bias = ctx.operations.batch_norm_backward_reduce(
+            grad_y, x, mean, scale, weight, True, True, True
+        )
+        by_mean, by_scale = ctx.group.all_reduce(torch.cat(sums)).chunk(2)
+        grad_x = ctx.operations.batch_norm_backward_elemt(grad_y, x, mean, scale, weight, by_mean, by_scale, counts)
+        return grad_x, grad_weight, grad_bias, None
+
+
+class _Plain:
+    """Operations of torch, by their names and with their arguments there, for devices where torch has none.
+
+    Statistics are float32, or float64 for an input of that type. invstd: 1 / sqrt(var + eps).
+    """
+
+    @staticmethod
+    def batch_norm_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Return mean and invstd of each channel; 0 and 1 without values."""
+        x = _wide(input)
+        if not x.numel():
+            return x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
+        var, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
+        return mean, (var + eps).rsqrt()
+
+    @staticmethod
+    def batch_norm_gather_stats_with_counts(  # noqa: PLR0913  # torch's
+        input: Tensor,
+        mean: Tensor,
+        invstd: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        momentum: float,
+        eps: float,
+        counts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean and invstd over all ranks of those of each rank, (R, C); update the running statistics."""
+        total = counts.sum()
+        share_R1 = (counts / total)[:, None]
+        whole = (share_R1 * mean).sum(0)
+        var = (share_R1 * (invstd**-2 - eps + (mean - whole) ** 2)).sum(0)
+        running_mean.lerp_(whole, momentum)
+        running_var.lerp_(var * (total / (total - 1).clamp(min=1)), momentum)  # unbiased, as in torch
+        return whole, (var + eps).rsqrt()
+
+    @staticmethod
+    def batch_norm_elemt(  # noqa: PLR0913  # torch's
+        input: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, invstd: Tensor, eps: float
+    ) -> Tensor:
+        """Return the normalised input."""
+        y = torch.addcmul(_along(bias - mean * invstd * weight), _wide(input), _along(invstd * weight))
+        return y.to(input.dtype)
+
+    @staticmethod
+    def batch_norm_backward_reduce(  # noqa: PLR0913  # torch's
+        grad_out: Tensor,
+        input: Tensor,
+        mean: Tensor,
+        invstd: Tensor,
+        weight: Tensor,
+        input_g: bool,
+        weight_g: bool,
+        bias_g: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the sums of the gradient and of its product with input - mean, and weight's and bias' gradients."""
+        sum_dy = _wide(grad_out).sum(dim=(0, 2, 3))
+        sum_dy_xmu = (input - _along(mean)).mul_(grad_out).sum(dim=(0, 2, 3))
+        return sum_dy, sum_dy_xmu, sum_dy_xmu * invstd, sum_dy
+
+    @staticmethod
+    def batch_norm_backward_elemt(  # noqa: PLR0913  # torch's
+        grad_out: Tensor,
+        input: Tensor,
+        mean: Tensor,
+        invstd: Tensor,
+        weight: Tensor,
+        sum_dy: Tensor,
+        sum_dy_xmu: Tensor,
+        count: Tensor,
+    ) -> Tensor:
+        """Return the gradient of the input, from sums over all ranks, each of which had `count` values."""
+        total, scale = count.sum(), invstd * weight
+        grad = (grad_out - _along(sum_dy / total)).mul_(_along(scale))
+        slope = scale * invstd**2 * sum_dy_xmu / total
+        return grad.addcmul_(input - _along(mean), _along(slope), value=-1).to(input.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return the values in float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _along(values_C: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
@@ -31,8 +32,9 @@ from common.reference import FULL, Reference
 from common.staging import stage
 from common.staging.stage import Staged, StagingConfig
 from common.training.checkpoint import CheckpointConfig
+from common.training.graph import Mode, Recorder, Replay, recorder
 from common.training.optim import OptimConfig
-from common.training.precision import PrecisionConfig
+from common.training.precision import DTYPES, PrecisionConfig, resolved
 from common.training.schedule import Schedule
 
 # -- the configuration ---------------------------------------------------------------------------------------
@@ -62,6 +64,15 @@ class TrainConfig:
         "number of ranks, the last ones, that only evaluate while the others train; 0: all ranks do both, in turn",
         PLACE,
     )
+    eval_batch_size: int | None = key(
+        None, "samples that a rank evaluates at a time; null: as many as in a part of a step", PLACE, unit="samples"
+    )
+    graph: Mode = key(
+        "auto",
+        "auto: on CUDA, record training steps and evaluations as CUDA graphs, one for each shape of a batch, and "
+        "replay them; where that is not possible, and with off, each operation is launched by itself",
+        PLACE,
+    )
     tail: Literal["keep", "drop"] = key(
         "keep",
         "the samples left at the end of an epoch, too few for a global batch: keep makes a smaller last step of them, "
@@ -72,6 +83,10 @@ class TrainConfig:
         for name in ("epochs", "global_batch_size", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.eval_batch_size is not None and self.eval_batch_size < 1:
+            raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
+        if self.graph not in ("auto", "off"):
+            raise ValueError(f"graph is {self.graph!r}; expected 'auto' or 'off'")
         if self.accumulation > self.global_batch_size:
             raise ValueError(
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
@@ -140,6 +155,10 @@ class Problem(Protocol):
         """The network, on this rank's device; the same object for the whole run."""
 
     @property
+    def recorder(self) -> Recorder | None:
+        """What records the training steps, which must then suit it (`common.training.graph`); None: nothing does."""
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """The hyperparameters by their keys in the log; read once, before `init_stop`."""
 
@@ -159,11 +178,16 @@ class Problem(Protocol):
         """Return the divisor that turns a step's sum of losses over all ranks into the mean: usually its samples."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[Any]:
-        """Yield this rank's batches from `first_step` on, `train.accumulation` per step; closed when the epoch ends."""
+        """Yield this rank's batches from `first_step` on, `train.accumulation` per step; closed when the epoch ends.
+
+        On an accelerator the memory of a batch may be used again as soon as the next one is asked for.
+        """
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the sum (not the mean) of the losses of a batch, a scalar; called inside the precision's autocast.
 
+        It must not wait for the device, and what differs between batches must be in their tensors: the call may be
+        recorded and replayed (`common.training.graph`).
         model: the network, wrapped so that gradients are averaged over the ranks; call it instead of `self.model`.
         """
 
@@ -237,8 +261,25 @@ class SampleProblem(ABC, Generic[B]):
         return permutation(self.train_samples, self.seed, epoch)
 
     def augmented(self, batch: B, epoch: int) -> B:
-        """Return a training batch as the network sees it in this epoch; called for each batch, just before `loss`."""
+        """Return a training batch changed at random for this epoch, in the format of `read`."""
         return batch
+
+    def prepared(self, batch: B) -> B:
+        """Return a batch as `loss` and `score` take it, such as with samples converted to the network's input.
+
+        Called once for each batch, after `augmented`, outside of autocast and of CUDA graphs.
+        """
+        return batch
+
+    @cached_property
+    def recorder(self) -> Recorder | None:
+        """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
+        return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
+
+    @cached_property
+    def input_dtype(self) -> torch.dtype:
+        """The format in which the network's first product is computed, and so the best one for its input."""
+        return DTYPES[resolved(self.config.precision, self.dist.device)]
 
     def penalty(self) -> Tensor | None:
         """Return a term to add to the mean loss of a step, or None."""
@@ -279,23 +320,47 @@ class SampleProblem(ABC, Generic[B]):
         indices = (part for batch in shares for part in batch.parts)
         with contextlib.closing(self.read(self.sets["train"], indices)) as batches:
             for batch in batches:
-                yield self.augmented(batch, epoch)
+                yield self.prepared(self.augmented(batch, epoch))
 
     def eval_share(self) -> np.ndarray:
         """Return this rank's validation samples; each sample belongs to exactly one rank."""
         return share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
 
+    @property
+    def part_size(self) -> int:
+        """The samples in a part of a rank's step, rounded down, but at least 1."""
+        return max(1, self.batching.global_batch_size // self.dist.world_size // self.batching.accumulation)
+
+    @property
+    def eval_size(self) -> int:
+        """The most samples in a batch of an evaluation."""
+        return self.config.train.eval_batch_size or self.part_size
+
     def evaluate(self) -> float:
         """Return the mean quality over all validation samples, each counted once. A collective call."""
-        indices = self.eval_share()
-        size = max(1, self.batching.global_batch_size // self.dist.world_size // self.batching.accumulation)
+        indices, size = self.eval_share(), self.eval_size
         parts = (indices[start : start + size] for start in range(0, len(indices), size))
-        scores = torch.zeros(2, dtype=torch.float64, device=self.dist.device)
+        self._scores.zero_()
         with contextlib.closing(self.read(self.sets["validation"], parts)) as batches:
             for batch in batches:
-                scores += self.score(batch)
-        total, count = self.dist.all_reduce(scores).tolist()
+                self._scored(self.prepared(batch))
+        total, count = self.dist.all_reduce(self._scores.clone()).tolist()
         return float(total / count)
+
+    @cached_property
+    def _scores(self) -> Tensor:
+        """The sum and the number of the qualities so far: (2,)."""
+        with torch.inference_mode(False):
+            return torch.zeros(2, dtype=torch.float64, device=self.dist.device)
+
+    @cached_property
+    def _scored(self) -> Replay:
+        """Adds the score of a batch to the scores."""
+
+        def add(batch: B) -> None:
+            self._scores.add_(self.score(batch))
+
+        return Replay(add, self.recorder, self.dist)
 
 
 # -- the benchmark -------------------------------------------------------------------------------------------

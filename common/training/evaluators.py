@@ -6,15 +6,21 @@ Evaluation takes a large share of a big run: for OC20 it reads half as many samp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate
+from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from common.distributed.dist import Dist, Link
 from common.training.benchmark import Problem
 from common.training.precision import Precision
 from common.training.stop import StopRequest
+
+ALIGNMENT: Final = 16
+"""Of a tensor in the message of the weights, in bytes: a multiple of the size of any number."""
 
 
 class Evaluator:
@@ -81,12 +87,31 @@ def serve(problem: Problem, precision: Precision, link: Link) -> None:
 
 
 def _send(model: nn.Module, link: Link) -> None:
-    """Copy the weights and statistics of rank 0's network to all ranks of the link."""
-    for tensor in model.state_dict().values():
-        copied = tensor.detach().cpu()
-        link.broadcast(copied)
-        if link.rank:
-            tensor.copy_(copied)
+    """Copy the weights and statistics of rank 0's network to all ranks of the link, in one message."""
+    tensors = [tensor.detach() for tensor in model.state_dict().values()]
+    packed, places = _buffer(tensors)
+    on_cpu = packed.device.type == "cpu"
+    message = packed if on_cpu else torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+    if link.rank == 0:
+        for tensor, place in zip(tensors, places, strict=True):
+            place.copy_(tensor)
+        message.copy_(packed)
+    link.broadcast(message)
+    if link.rank:
+        packed.copy_(message)
+        for tensor, place in zip(tensors, places, strict=True):
+            tensor.copy_(place)
+
+
+def _buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Allocate bytes for all tensors on their device; return them, and each tensor's place in them, of its type."""
+    starts = list(accumulate((-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors), initial=0))
+    packed = torch.empty(starts[-1], dtype=torch.uint8, device=tensors[0].device)
+    places = [
+        packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for start, tensor in zip(starts, tensors, strict=False)
+    ]
+    return packed, places
 
 
 def _answer(link: Link, quality: float | None = None) -> float:

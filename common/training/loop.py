@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
 
 from common.distributed.dist import Dist
 from common.mllog import ResultLog
@@ -20,13 +19,14 @@ from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem, TrainConfig
 from common.training.checkpoint import Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
-from common.training.optim import set_rate
+from common.training.polls import Answer, Polls
 from common.training.precision import Precision
 from common.training.progress import Epoch, Progress
+from common.training.step import Step
 from common.training.stop import StopRequest
 
 POLL_STEPS = 10
-"""How often several ranks agree on loss and stop requests: a small all-reduce, which waits for the device."""
+"""How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 START: Final = Position()
 
 
@@ -62,7 +62,7 @@ class Fit:
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
     _loss: tuple[float, float] = (0.0, 0.0)
-    _module: nn.Module = field(init=False)
+    _step: Step = field(init=False)
     _evaluating: bool = False
     _eval_began: float = 0.0
 
@@ -101,9 +101,8 @@ def fit(run: Fit) -> Outcome:
 
     Raises FloatingPointError when the loss is not a finite number.
     """
-    # Wrapped once: the wrapper has communication buffers.
-    run._module = run.dist.wrap(run.problem.model)
-    with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator):
+    run._step = Step(run.problem, run.optimizer, run.precision, run.dist)
+    with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator), _quiet_collector(run.dist):
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
@@ -120,6 +119,20 @@ def fit(run: Fit) -> Outcome:
                 run.progress.say(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Outcome(False, run.history, stopped_by)
     return Outcome(run.meets_target(), run.history)
+
+
+@contextlib.contextmanager
+def _quiet_collector(dist: Dist) -> Iterator[None]:
+    """On an accelerator, keep Python's collector away from what lives as long as the run: it would delay launches."""
+    if dist.device.type == "cpu":
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _epoch(run: Fit, stop: StopRequest) -> str:
@@ -140,10 +153,11 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
     _take_quality(run, wait=True)  # the epoch before
     if run.meets_target():
         return ""
+    steps = run.problem.steps(epoch)
     samples_per_s = samples / train_s
-    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=run.problem.steps(epoch))
+    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=steps)
     loss = run._loss[0] / run._loss[1]
-    rate = float(run.optimizer.param_groups[0]["lr"])
+    rate = run.rate(epoch, steps - 1, steps)
     run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
     run.position = Position(number, 0)
     run.progress.evaluation_begins()
@@ -179,22 +193,22 @@ def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
     run.problem.model.train()
     run.progress.epoch_begins(epoch + 1, steps, first_step)
     samples, wait_s, unseen = 0, 0.0, 0.0
-    summed = torch.zeros((), dtype=torch.float64, device=run.dist.device)
+    polls = Polls(run.dist)
     poll = 1 if run.dist.world_size == 1 and run.dist.device.type == "cpu" else POLL_STEPS
     with contextlib.closing(run.problem.batches(epoch, first_step)) as batches:
         for step in range(first_step, steps):
             weight = run.problem.step_weight(epoch, step)
-            set_rate(run.optimizer, run.rate(epoch, step, steps))
-            loss, waited = _step(run, itertools.islice(batches, run.config.accumulation), weight)
-            summed += loss
+            wait_s += run._step(batches, run.config.accumulation, weight, run.rate(epoch, step, steps))
             samples += run.problem.step_samples(epoch, step)
-            wait_s, unseen = wait_s + waited, unseen + weight
+            unseen += weight
             run.position = Position(epoch, step + 1)
             known = None
             if (step + 1) % poll == 0 or step + 1 == steps:
-                stopped_by, known = _agree(run, stop, summed, unseen)
-                summed, unseen = torch.zeros_like(summed), 0.0
+                polls.ask(run._step.summed, unseen, stop, run.position)
+                unseen = 0.0
+                stopped_by, known = _hear(run, polls.answers(all_of_them=step + 1 == steps))
                 if stopped_by and step + 1 < steps:
+                    _hear(run, polls.answers(all_of_them=True))
                     return samples, wait_s, stopped_by
                 _take_quality(run, wait=False)
                 if run.meets_target():
@@ -203,37 +217,19 @@ def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
     return samples, wait_s, ""
 
 
-def _step(run: Fit, batches: Iterator[Any], weight: float) -> tuple[Tensor, float]:
-    """Make one optimizer step; return this rank's sum of losses and the seconds it waited for data."""
-    run.optimizer.zero_grad()
-    total, waited = torch.zeros((), device=run.dist.device), 0.0
-    for part in range(run.config.accumulation):
-        batch = next(batches)
-        waited += batch.wait_s
-        last = part + 1 == run.config.accumulation
-        with contextlib.nullcontext() if last else run.dist.no_sync(run._module):
-            with run.precision.autocast():
-                summed = run.problem.loss(run._module, batch)
-            # Gradients are averaged over the ranks, and each rank has only its share of the sum.
-            loss = summed * (run.dist.world_size / weight)
-            penalty = run.problem.penalty() if last else None
-            run.precision.backward(loss if penalty is None else loss + penalty)
-        total += summed.detach()
-    run.precision.step(run.optimizer)
-    return total, waited
-
-
-def _agree(run: Fit, stop: StopRequest, summed: Tensor, weight: float) -> tuple[str, float]:
-    """Return the signal that any rank got and the mean loss of the last steps, both the same on all ranks."""
-    loss = float(run.dist.all_reduce(summed))
-    run._loss = (run._loss[0] + loss, run._loss[1] + weight)
-    if not math.isfinite(loss):
-        epoch, step = run.position.epoch + 1, run.position.step
-        raise FloatingPointError(
-            f"the loss is {loss} at epoch {epoch}, step {step}: lower schedule.base_lr or lengthen the warm-up; "
-            f"the checkpoints in {run.checkpoints.folder} were written before that"
-        )
-    return _stop_asked(run, stop), loss / weight
+def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
+    """Add up the losses of the answers; return the signal that any rank got and the mean loss of the latest answer."""
+    stopped_by, known = "", None
+    for answer in answers:
+        if not math.isfinite(answer.loss):
+            raise FloatingPointError(
+                f"the loss is {answer.loss} at epoch {answer.position.epoch + 1}, step {answer.position.step}: lower "
+                "schedule.base_lr or lengthen the warm-up; the checkpoints in "
+                f"{run.checkpoints.folder} were written before that"
+            )
+        run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
+        stopped_by, known = stopped_by or answer.stopped_by, answer.loss / answer.weight
+    return stopped_by, known
 
 
 def _stop_asked(run: Fit, stop: StopRequest) -> str:

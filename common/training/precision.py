@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from common.config import key
+from common.config import PLACE, key
 
 DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -24,27 +24,41 @@ class PrecisionConfig:
         "fp32; tf32: float32 with matrix products in TF32 on NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
         "scale; auto: bf16 where the device computes it natively, otherwise fp32",
     )
+    tune: bool = key(
+        True,
+        "on NVIDIA GPUs, time cuDNN's algorithms for each shape and take the fastest; equal runs may then differ in "
+        "rounding. false: cuDNN's own choice among its deterministic algorithms, the same in each run",
+        PLACE,
+    )
 
 
 class Precision:
     """Runs forward pass, backward pass and optimizer in the chosen format; `name` is the format that "auto" became.
 
-    Whether float32 products may use tf32 is set for the whole process.
+    What cuDNN may do, and whether float32 products may use tf32, is set for the whole process. With bf16 they may not:
+    the products that are then left in float32 (bases, sums over triplets, heads) are those that need its digits.
     """
 
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
-        automatic = "bf16" if _computes_bf16(device) else "fp32"
-        self.name = automatic if config.dtype == "auto" else config.dtype
+        self.name = resolved(config, device)
         self._device = device.type
         # A disabled scaler passes losses and steps through.
         self._scaler = torch.amp.GradScaler(device.type, enabled=self.name == "fp16")
         torch.backends.cuda.matmul.allow_tf32 = self.name == "tf32"
         torch.backends.cudnn.allow_tf32 = self.name == "tf32"
+        torch.backends.cudnn.benchmark = config.tune
+        torch.backends.cudnn.deterministic = not config.tune
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which to compute predictions and losses."""
         dtype = DTYPES[self.name]
-        context: AbstractContextManager[Any] = torch.autocast(self._device, dtype, enabled=dtype is not torch.float32)
+        context: AbstractContextManager[Any] = torch.autocast(
+            self._device,
+            dtype,
+            enabled=dtype is not torch.float32,
+            # A CUDA graph would go on reading a converted weight that was cached before it was recorded.
+            cache_enabled=self._device == "cpu",
+        )
         return context
 
     def backward(self, loss: Tensor) -> None:
@@ -69,6 +83,19 @@ class Precision:
                 f"the checkpoint was written {before}, but precision.dtype is {self.name}; restore the former value"
             )
         self._scaler.load_state_dict(dict(state))
+
+
+def resolved(config: PrecisionConfig, device: torch.device) -> str:
+    """Return the name of the format that a run on the device computes in, a key of DTYPES."""
+    if config.dtype != "auto":
+        return config.dtype
+    return "bf16" if _computes_bf16(device) else "fp32"
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Return the type in which products and convolutions of x are computed: autocast's, where that is on."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def _computes_bf16(device: torch.device) -> bool:

@@ -18,6 +18,8 @@ def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
 
     x: (B, N, N, N, C), any device, not modified. seeds: uint64 (B,), the only source of randomness.
     roll_step: shifts are multiples of this number of voxels; 0: none.
+    Sample by sample, without waiting for the device: one gather for the whole batch would need an index of 8 bytes per
+    voxel.
     Shifts are valid for a whole box only: opposite sides of a sub-volume, as in the published data, do not match.
     """
     side = x.shape[1]

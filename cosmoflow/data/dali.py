@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.data.dali import dali_batches  # first: its error says what to install
-from common.data.prefetch import Read
+from common.data.dali import Read, dali_batches  # first: its error says what to install
 from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import Dataset, DatasetError
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from common.config import PLACE, REQUIRED, ROUTE, key
+from common.data.prefetch import READING_THREADS
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
-from cosmoflow.data import npy, tfrecord
+from cosmoflow.data import narrow, npy, tfrecord
+from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
-
-ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,16 @@ class DataConfig:
     train_samples: int | None = key(None, "train on the first N samples by file name; null: all", unit="samples")
     eval_samples: int | None = key(None, "evaluate the first N samples by file name; null: all", unit="samples")
     sample_shape: tuple[int, int, int, int] = key((128, 128, 128, 4), "D, H, W, C of a sample")
-    format: Literal["tfrecord", "npy"] = key(
-        "tfrecord", "tfrecord (gzipped or not), or npy (pairs of files, see cosmoflow/data/npy.py)", ROUTE
+    format: Literal["tfrecord", "npy", "narrow"] = key(
+        "tfrecord",
+        "tfrecord (gzipped or not), npy (pairs of files, see cosmoflow/data/npy.py), or narrow (half the size, also on "
+        "the way to an accelerator, see cosmoflow/data/narrow.py)",
+        ROUTE,
     )
     apply_log: bool = key(True, "feed the network log(1 + x); otherwise each sample divided by its mean")
     shift: float = key(0.0, "for the open division: the network sees (input - shift) / scale")
     scale: float = key(1.0, "for the open division: see shift")
-    workers: int = key(4, "threads that read samples", PLACE)
+    workers: int | None = key(None, READING_THREADS, PLACE)
     prefetch: int = key(4, "batches to read ahead", PLACE)
     augment: Literal["none", "symmetries"] = key(
         "none",
@@ -47,7 +50,7 @@ class DataConfig:
         "if a shift maps the particle lattice to itself: 2 for 48 particles on 32 voxels",
         unit="voxels",
     )
-    verify_crc: bool = key(False, "compare the CRC of each TFRecord", PLACE)
+    verify_crc: bool = key(False, "compare the CRC of each TFRecord or narrow file", PLACE)
     pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py", PLACE)
     cache: bool = key(False, "keep samples in memory after the first read; for small datasets", PLACE)
 
@@ -64,8 +67,10 @@ class DataConfig:
             raise ValueError(
                 f"augment is {self.augment!r}, but {self.sample_shape[:3]} is not a cube; set augment=none"
             )
-        if self.verify_crc and self.format != "tfrecord":
-            raise ValueError(f"verify_crc needs format=tfrecord: {self.format} files have no checksum")
+        if self.verify_crc and self.format == "npy":
+            raise ValueError("verify_crc needs format=tfrecord or narrow: npy files have no checksum")
+        if self.pipeline == "dali" and self.format == "narrow":
+            raise ValueError("DALI does not read narrow files; set pipeline=native")
         if self.pipeline == "dali" and (self.verify_crc or self.cache):
             raise ValueError("DALI neither verifies checksums nor caches samples; unset verify_crc and cache")
 
@@ -86,23 +91,34 @@ class Dataset(Split):
         return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Allocate memory for the voxels and labels of `count` samples."""
-        x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
+        """Allocate memory for the voxels and labels of `count` samples; narrow ones stay narrow for an accelerator."""
+        if self.config.format == "narrow" and pinned:
+            x = torch.empty((count, narrow.Body(self.config.sample_shape).nbytes), dtype=torch.uint8, pin_memory=True)
+        else:
+            x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
     def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
         """Return a sample, in `into` if given; RecordError for a damaged file, OSError for an unreadable one."""
         sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
-        self.load(index, sample)
+        self.read_into(index, sample)  # not by `load`: what it keeps of a narrow sample may be narrow
         return sample
 
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
-        if self.config.format == "npy":
+        if self.config.format == "narrow":
+            self._read_narrow(self.paths(index)[0], *into)
+        elif self.config.format == "npy":
             for path, array in zip(self.paths(index), into, strict=True):
                 npy.read_array(path, array)
         else:
             tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc)
+
+    def _read_narrow(self, path: Path, x: np.ndarray, y: np.ndarray) -> None:
+        if x.dtype == np.uint8:
+            narrow.read_body(path, x, y, self.config.sample_shape, self.config.verify_crc)
+        else:
+            narrow.read_sample(path, Sample(x, y), self.config.verify_crc)
 
 
 def _find(folder: Path, format: str) -> list[str]:
@@ -141,4 +157,5 @@ def to_input(x: Tensor, apply_log: bool, dtype: torch.dtype = torch.float32) -> 
         return counts.div_(counts.mean(dim=(1, 2, 3, 4), keepdim=True)).to(dtype)
     if x.device.type == "cpu":  # 1 + x is exact, and these three passes take half the time of log1p
         return x.to(torch.float32).add_(1).log_().to(dtype)
-    return torch.log1p(x).to(dtype)  # reads the int16 counts in one pass
+    # One kernel: accelerators convert the counts as they read them, and the results as they write them.
+    return torch.log1p(x, out=torch.empty(x.shape, dtype=dtype, device=x.device))

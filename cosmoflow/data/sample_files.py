@@ -1,4 +1,4 @@
-"""The sample files of a universe: sub-volumes, their order and names, in TFRecord or npy format."""
+"""The sample files of a universe: sub-volumes, their order and names, in one of three formats."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ import numpy as np
 
 from common.command import UsageError
 from common.data.arrays import write_npy
-from cosmoflow.data import npy, tfrecord
+from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.simulation.universe import REDSHIFTS
 
-FORMATS: Final = ("tfrecord", "npy")
+FORMATS: Final = ("tfrecord", "npy", "narrow")
 SPLITS: Final = ("train", "validation")
 CHANNELS: Final = len(REDSHIFTS)
+ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL), "narrow": (narrow.ENDING,)}
+"""Of the files of a sample, by format."""
+NARROW_SHARE: Final = (1 + 6 / narrow.COUNTS_PER_ENTRY) / 2
 GZIP_SHARE: Final = 0.3
 """The size of gzipped counts relative to raw ones: 0.22 with one particle per voxel, 0.29 with three."""
 
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """One file per sample as TFRecord, or two as npy. gzip: for TFRecord only."""
+    """One file per sample as TFRecord or narrow (see narrow.py), or two as npy. gzip: for TFRecord only."""
 
     kind: str = "tfrecord"
     gzip: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in FORMATS:
-            raise UsageError(f"unknown format {self.kind!r}; expected {' or '.join(FORMATS)}")
+            raise UsageError(f"unknown format {self.kind!r}; expected {', '.join(FORMATS)}")
         if self.gzip and self.kind != "tfrecord":
             raise UsageError(f"{self.kind} files cannot be compressed: use --compress none")
 
@@ -46,20 +49,23 @@ class SampleFormat:
 
     def names(self, stem: str) -> tuple[str, ...]:
         """Return the names of the files of one sample."""
-        return (f"{stem}.tfrecord",) if self.kind == "tfrecord" else (stem + npy.DATA, stem + npy.LABEL)
+        return tuple(stem + ending for ending in ENDINGS[self.kind])
 
     def write(self, stem: Path, x: np.ndarray, y: np.ndarray) -> None:
         """Write a sample; each file appears whole or not at all, and replaces an old one."""
+        first, *others = (stem.with_name(name) for name in self.names(stem.name))
         if self.kind == "tfrecord":
-            tfrecord.write_sample(stem.with_name(f"{stem.name}.tfrecord"), x, y, compress=self.gzip)
-            return
-        for name, array in zip(self.names(stem.name), (x, y), strict=True):
-            write_npy(stem.with_name(name), array)
+            tfrecord.write_sample(first, x, y, compress=self.gzip)
+        elif self.kind == "narrow":
+            narrow.write_sample(first, x, y)
+        else:
+            write_npy(first, x)
+            write_npy(others[0], y)
 
     def bytes_of(self, grid: int) -> float:
         """Return the approximate size of a universe of grid³ voxels in bytes."""
         raw_bytes = grid**3 * CHANNELS * 2
-        return raw_bytes * (GZIP_SHARE if self.gzip else 1)
+        return raw_bytes * (GZIP_SHARE if self.gzip else NARROW_SHARE if self.kind == "narrow" else 1)
 
     def names_of_universe(self, stem: str, blocks: int) -> tuple[str, ...]:
         """Return the names of all files of a universe that is cut into blocks³ samples."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.data.prefetch import sent
 from deepcam.data.snapshot import CHANNELS
 
 NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT"))
@@ -26,12 +27,14 @@ def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence
     height, width = y_BHW.shape[1:]
     device = x_BHWC.device
     # The low half of the bits is a fraction of a turn; the highest bit decides about mirroring.
-    turns = torch.from_numpy(((seeds & np.uint64(0xFFFFFFFF)) * np.uint64(width) >> np.uint64(32)).astype(np.int64))
-    mirrored = torch.from_numpy((seeds >> np.uint64(63)).astype(np.int64)).to(device)
-    columns_BW = (torch.arange(width, device=device) - turns.to(device)[:, None]) % width
+    drawn = ((seeds & np.uint64(0xFFFFFFFF)) * np.uint64(width) >> np.uint64(32), seeds >> np.uint64(63))
+    turns, mirrored = sent(np.stack(drawn).astype(np.int64), device)
+    columns_BW = (torch.arange(width, device=device) - turns[:, None]) % width
     rows_BH = (torch.arange(height, device=device) - mirrored[:, None] * (height - 1)).abs()
     place = (torch.arange(len(seeds), device=device)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])
     moved = x_BHWC[place]
-    if northward := [i for i, channel in enumerate(channels) if channel in NORTHWARD]:
-        moved[..., northward] *= (1 - 2 * mirrored).to(moved.dtype)[:, None, None, None]
+    sign_B = (1 - 2 * mirrored).to(moved.dtype)
+    for i, channel in enumerate(channels):  # a list of indices would be copied to the device, which waits
+        if channel in NORTHWARD:
+            moved[..., i] *= sign_B[:, None, None]
     return moved, y_BHW[place]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from common.config import PLACE, REQUIRED, ROUTE, key
+from common.data.prefetch import READING_THREADS
 from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
@@ -65,7 +66,7 @@ class DataConfig:
         "none",
         "of training samples, for the open division; symmetries: rolled by any longitude, mirrored at the equator",
     )
-    workers: int = key(4, "threads that read samples", PLACE)
+    workers: int | None = key(None, READING_THREADS, PLACE)
     prefetch: int = key(4, "batches to read ahead", PLACE)
     pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see deepcam/data/dali.py", PLACE)
 
@@ -257,13 +258,21 @@ class Normalization:
     """Scales each channel so that the extremes of the training samples become 0 and 1; others may lie outside."""
 
     def __init__(self, stats: Range | Stats, channels: Sequence[int], device: torch.device) -> None:
-        low, high = stats.minval[list(channels)], stats.maxval[list(channels)]
-        self.low = torch.tensor(low, dtype=torch.float32, device=device)
-        self.range = torch.tensor(high - low, dtype=torch.float32, device=device)
+        low, high = (torch.from_numpy(extremes[list(channels)]) for extremes in (stats.minval, stats.maxval))
+        range_ = high - low
+        self.low, self.range, self.shift, self.scale = (
+            values.to(device, torch.float32) for values in (low, range_, -low / range_, 1 / range_)
+        )
 
     def __call__(self, x_BHWC: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return (x - min) / (max - min), computed in float32 and rounded to `dtype`; `x_BHWC` is not modified."""
+        if not x_BHWC.is_cpu:
+            return self.in_one_pass(x_BHWC, dtype)
         shifted = x_BHWC - self.low
         if dtype == torch.float32:
             return shifted.div_(self.range)
         return torch.div(shifted, self.range, out=torch.empty_like(shifted, dtype=dtype))  # rounds in the same pass
+
+    def in_one_pass(self, x_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the same but for rounding, by one operation that reads x once and writes `dtype`."""
+        return torch.addcmul(self.shift, x_BHWC, self.scale, out=torch.empty_like(x_BHWC, dtype=dtype))

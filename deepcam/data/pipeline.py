@@ -21,4 +21,4 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
         from deepcam.data import dali  # an optional package, and it takes a second to import
 
         return timed(dali.batches(dataset, indices, device), TensorBatch)
-    return timed(read_batches(dataset, indices, device), TensorBatch)
+    return read_batches(dataset, indices, device)

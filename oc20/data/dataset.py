@@ -19,10 +19,11 @@ import numpy as np
 import torch
 
 from common.config import PLACE, REQUIRED, ROUTE, key
-from common.data.prefetch import Job, in_order, on_device, timed
+from common.data.prefetch import READING_THREADS, Job, in_order, on_device, reading_threads, timed
 from common.data.split import DatasetError as DatasetError
 from oc20.data import compact, metadata, records
-from oc20.graphs import Frame, Graph, collate
+from oc20.data.buckets import Bucket, padded
+from oc20.graphs import Frame, Graph, Joined, linked
 from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV
 
 ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
@@ -54,8 +55,14 @@ class DataConfig:
     )
     energy_mean: float = key(ENERGY_MEAN_EV, "the network's energies are (energy - mean) / std", unit="eV")
     energy_std: float = key(ENERGY_STD_EV, "see energy_mean; the network's forces are force / std", unit="eV")
+    buckets: Literal["auto", "on", "off"] = key(
+        "auto",
+        "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/buckets.py); auto: "
+        "where steps are recorded, see train.graph",
+        PLACE,
+    )
     cache: bool = key(False, "keep samples in each rank's memory after the first read", PLACE)
-    workers: int = key(4, "threads that read samples", PLACE)
+    workers: int | None = key(None, READING_THREADS, PLACE)
     prefetch: int = key(4, "batches to read ahead", PLACE)
 
     def __post_init__(self) -> None:
@@ -176,39 +183,44 @@ def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class GraphBatch:
-    """Frames on the device as one graph, in the order of `indices`; there may be none.
+    """Frames on the device, in the order of `indices`; there may be none.
 
-    indices: int64 (G,). wait_s: seconds that the consumer waited.
+    graph: their graph, or what `oc20.graphs.linked` makes it of. indices: int64 (G,). wait_s: seconds that the consumer
+    waited.
     """
 
-    graph: Graph
+    graph: Graph | Joined
     indices: np.ndarray
     wait_s: float
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[GraphBatch]:
+def batches(
+    dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket] = ()
+) -> Generator[GraphBatch]:
     """Yield a batch for each array of indices, read and joined ahead by threads; close it if it is not exhausted.
 
-    An error of a file is raised when its batch is due: see `Dataset.read`.
+    On a CPU the threads also make the graph. buckets: sizes to which batches are padded. An error of a file is raised
+    when its batch is due: see `Dataset.read`.
     """
-    return timed(_graphs(dataset, indices, device), GraphBatch)
+    return timed(_graphs(dataset, indices, device, buckets), GraphBatch)
 
 
 def _graphs(
-    dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device
-) -> Generator[tuple[Graph, np.ndarray]]:
+    dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket]
+) -> Generator[tuple[Graph | Joined, np.ndarray]]:
     started: deque[np.ndarray] = deque()
 
-    def load(chosen: np.ndarray, into: list[Graph]) -> None:
-        graph = collate([dataset.read(index) for index in chosen.tolist()])
-        into.append(graph if device.type == "cpu" else graph.pin_memory())
+    def load(chosen: np.ndarray, into: list[Graph | Joined]) -> None:
+        joined = padded([dataset.read(index) for index in chosen.tolist()], buckets)
+        into.append(linked(joined) if device.type == "cpu" else joined.pin_memory())
 
-    def jobs() -> Iterator[Job[list[Graph]]]:
+    def jobs() -> Iterator[Job[list[Graph | Joined]]]:
         for chosen in indices:
             started.append(chosen)
-            into: list[Graph] = []
+            into: list[Graph | Joined] = []
             yield into, [partial(load, chosen, into)]
 
-    with closing(in_order(jobs(), dataset.config.workers, dataset.config.prefetch)) as ready:
+    threads = reading_threads(dataset.config.workers, device)
+    with closing(in_order(jobs(), threads, dataset.config.prefetch)) as ready:
         for (graph,) in on_device(ready, device):
             yield graph, started.popleft()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.data.prefetch import TensorBatch, read_batches, timed
+from common.data.prefetch import TensorBatch, read_batches
 from common.distributed.dist import Dist
 from common.reference import MINI
 from common.training import train_command
@@ -68,7 +68,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of fields and labels."""
-        return timed(read_batches(samples, indices, self.dist.device), TensorBatch)
+        return read_batches(samples, indices, self.dist.device)
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum of the squared errors of the samples."""
@@ -77,7 +77,8 @@ class NewBenchmark(SampleProblem[TensorBatch]):
     def score(self, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of the samples, and their number."""
         wrong = (self.model(batch.x).float() - batch.y).abs()
-        return torch.stack((wrong.sum(dtype=torch.float64), torch.tensor(wrong.numel()).to(wrong.device)))
+        total = wrong.sum(dtype=torch.float64)
+        return torch.stack((total, torch.full_like(total, wrong.numel())))
 
 
 BENCHMARK = Benchmark(

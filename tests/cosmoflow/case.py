@@ -19,6 +19,7 @@ submission: {org: Example University, platform: test_n1}
     files="*.tfrecord",
     wrong=(
         ("data.sample_shape=[32, 32, 32, 4]", "data.sample_shape is 32"),
+        ("model.kernels=fused", "model.kernels is fused, which needs"),
         ("model.conv_layers=5", "override 'model.conv_layers=5': data.sample_shape is [16, 16, 16, 4], too small"),
     ),
     staged=("staging.inflate=true", "data.verify_crc=true"),

@@ -19,7 +19,7 @@ import pytest
 from common.datasets.journal import Journal
 from common.datasets.manifest import read_manifest
 from cosmoflow import prepare
-from cosmoflow.data import tfrecord
+from cosmoflow.data import narrow, tfrecord
 from cosmoflow.data.sample_files import SPLITS
 from cosmoflow.data.tfrecord import Sample
 
@@ -56,7 +56,11 @@ def universes(folder, split):
     return {re.sub(r"_\d{3}(_data|_label)?\.\w+$", "", name) for name in os.listdir(folder / split)}
 
 
-@pytest.mark.parametrize("options", [[], ["--compress", "none"], ["--format", "npy"]], ids=["gzip", "raw", "npy"])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--compress", "none"], ["--format", "npy"], ["--format", "narrow"]],
+    ids=["gzip", "raw", "npy", "narrow"],
+)
 def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path, options):
     out = tmp_path / "out"
     assert convert(raw, out, "--validation", "2", *options) == 0
@@ -70,6 +74,8 @@ def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path
             if "npy" in options:
                 found = Sample(np.load(f"{stem}_data.npy"), np.load(f"{stem}_label.npy"))
                 assert found.x.dtype == np.int16 and found.y.dtype == np.float32
+            elif "narrow" in options:
+                found = narrow.read_sample(Path(f"{stem}.narrow"), Sample.empty((4, 4, 4, 4)), verify_crc=True)
             else:
                 record = Path(f"{stem}.tfrecord")
                 assert (record.read_bytes()[:2] == b"\x1f\x8b") == (not options)
@@ -79,6 +85,29 @@ def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path
     manifest = read_manifest(out / "manifest.json")
     assert len(manifest.files) == 48 * (2 if "npy" in options else 1)
     assert manifest.facts["sample_shape"] == [4, 4, 4, 4] and manifest.variant == "full"
+
+
+def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
+    out, narrow_out = tmp_path / "out", tmp_path / "narrow"
+    assert convert(raw, out, "--validation", "2") == 0
+    repack = ["repack", str(out), str(narrow_out), "--sample-size", "4", "--workers", "1"]
+    damaged, *_ = (out / "train").iterdir()
+    good = damaged.read_bytes()
+    damaged.write_bytes(good[:40])
+    assert prepare.main(repack) == 1
+    assert damaged.name in capsys.readouterr().err
+    damaged.write_bytes(good)
+    assert prepare.main(repack) == 0
+    for split in SPLITS:
+        for path in (out / split).iterdir():
+            there = narrow_out / split / f"{path.stem}.narrow"
+            old, new = Sample.empty((4, 4, 4, 4)), Sample.empty((4, 4, 4, 4))
+            tfrecord.read_sample(path, old), narrow.read_sample(there, new)
+            assert np.array_equal(old.x, new.x) and np.array_equal(old.y, new.y)
+    manifest = read_manifest(narrow_out / "manifest.json")
+    assert len(manifest.files) == 48 and manifest.facts["format"] == "narrow"
+    assert prepare.main(["repack", str(tmp_path / "raw"), str(tmp_path / "none")]) == 1
+    assert "expected samples to repack" in capsys.readouterr().err
 
 
 def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):

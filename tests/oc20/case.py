@@ -15,11 +15,13 @@ train: {epochs: 4, global_batch_size: 5, seed: 11}
 precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1}
 """,
+    recorded=("data.buckets=on",),
     quality="eval_error",
     met="2",
     files="data.*.lmdb",
     wrong=(
         ("data.format=compact", "set data.format"),
+        ("model.kernels=triton", "model.kernels is triton, which needs"),
         ("schedule.warmup_factor=2", "warmup_factor is 2.0; expected 0 to 1"),
         ("train.global_batch_size=0", "expected at least 1"),
     ),

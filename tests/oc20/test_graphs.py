@@ -1,12 +1,13 @@
 """Neighbours and graphs against ase, and against counting one by one."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from oc20.graphs import Frame, collate, count_triplets, neighbours, reverse_edges
+from oc20.graphs import FAR_ANGSTROM, Frame, collate, count_triplets, join, linked, neighbours
 
 
 def frame(pos, cell, edges=None, offsets=None, fid=0):
@@ -111,7 +112,7 @@ def capped(seed=4):
 def test_reverse_edges_and_triplets_are_those_found_one_by_one():
     one = capped()
     edges, offsets = one.edges.tolist(), one.offsets.tolist()
-    reverse = reverse_edges(one.edges, one.offsets)
+    reverse = collate([one]).reverse.numpy()
     keys = [(j, i, *offset) for (j, i), offset in zip(edges, offsets, strict=True)]
     for edge, (j, i, *offset) in enumerate(keys):
         opposite = (i, j, *(-n for n in offset))
@@ -133,7 +134,7 @@ def test_a_batch_is_its_frames_side_by_side():
     assert graph.forces.dtype == torch.float32 and torch.equal(graph.forces[:6], graph.forces[7:13])
     edge = 0
     for start, one in zip((0, 6, 7, 13), frames, strict=True):
-        reverse = reverse_edges(one.edges, one.offsets)
+        reverse = collate([one]).reverse
         for number, ((j, i), offset) in enumerate(zip(one.edges, one.offsets, strict=True)):
             assert (graph.sources[edge], graph.targets[edge]) == (j + start, i + start)
             vector = one.pos[j] - one.pos[i] + offset @ one.cell
@@ -141,10 +142,48 @@ def test_a_batch_is_its_frames_side_by_side():
             assert graph.reverse[edge] - edge == reverse[number] - number
             edge += 1
     assert edge == len(graph.sources) == 18 + 18 + 2
-    for table, owners in ((graph.incoming, graph.targets), (graph.outgoing, graph.sources)):
-        assert table.members.shape == (15, torch.bincount(owners).max())
-        assert torch.equal(table.members.flatten()[table.slots], torch.arange(edge))
-        assert torch.equal(table.slots // table.members.shape[1], owners)
+
+
+def tables(sources, targets, offsets, atoms, widths):
+    """Return the reverse edges and the members and slots of both tables, found one by one."""
+    keys = [*zip(sources, targets, map(tuple, offsets), strict=True)]
+    numbers = {key: edge for edge, key in enumerate(keys)}
+    reverse = [numbers.get((i, j, tuple(-n for n in o)), edge) for edge, (j, i, o) in enumerate(keys)]
+    found = [reverse]
+    for owners, width in zip((targets, sources), widths, strict=True):
+        rows = [[edge for edge, owner in enumerate(owners) if owner == atom] for atom in range(atoms)]
+        found.append([row + [0] * (width - len(row)) for row in rows])
+        found.append([owner * width + rows[owner].index(edge) for edge, owner in enumerate(owners)])
+    return found
+
+
+def alone_between():
+    """Return frames with and without edges, the latter also at both ends, and one with edges to its own images."""
+    alone = frame([[0, 0, 0]], 20 * np.eye(3))
+    return [alone, capped(4), alone, frame([[0, 0, 0], [0, 0, 2]], np.diag([5, 9, 9])), capped(5), alone]
+
+
+@pytest.mark.parametrize("wider", [0, 3])
+@pytest.mark.parametrize("frames", [[], alone_between, *([capped(seed)] * 2 for seed in range(6))])
+def test_tables_and_reverse_edges_are_those_found_one_by_one(frames, wider):
+    joined = join(frames() if callable(frames) else frames)
+    joined = replace(joined, widths=tuple(width + wider for width in joined.widths))
+    graph = linked(joined)
+    assert linked(graph) is graph
+    values = (joined.sources, joined.targets, joined.offsets)
+    expected = tables(*(value.tolist() for value in values), len(joined.numbers), joined.widths)
+    found = [graph.reverse]
+    for table, owners, width in zip((graph.incoming, graph.outgoing), values[1::-1], joined.widths, strict=True):
+        assert table.members.shape == (len(joined.numbers), width)
+        assert width - wider == torch.bincount(owners).max() if len(owners) else width == wider
+        found += [table.members, table.slots]
+    assert [tensor.tolist() for tensor in found] == expected
+
+
+def test_frames_with_ungrouped_edges_are_refused():
+    one = capped()
+    with pytest.raises(ValueError, match="not grouped by centre: sort them by their second column"):
+        join([replace(one, edges=one.edges[::-1], offsets=one.offsets[::-1])])
 
 
 def test_no_frames_and_no_edges_make_a_graph():
@@ -155,12 +194,12 @@ def test_no_frames_and_no_edges_make_a_graph():
         assert graph.incoming.members.shape == graph.outgoing.members.shape == (atoms, 0)
 
 
-def test_edges_of_no_length_are_left_out():
+def test_edges_of_no_length_lead_far_away():
     pos = [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
     edges = [[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2]]
     graph = collate([frame(pos, 9 * np.eye(3), edges, np.zeros((6, 3)))])
-    assert graph.sources.tolist() == [2, 2, 0, 1] and graph.targets.tolist() == [0, 1, 2, 2]
-    assert graph.reverse.tolist() == [2, 3, 0, 1]
+    lengths = torch.linalg.vector_norm(graph.vectors, dim=1)
+    assert lengths[[1, 3, 4, 5]].tolist() == 4 * [1] and (lengths[[0, 2]] > FAR_ANGSTROM).all()
 
 
 def test_all_tensors_move_to_the_device():

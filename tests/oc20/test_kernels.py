@@ -1,39 +1,28 @@
-"""The Triton kernels against torch's own operations: on a GPU, or where there is none through Triton's interpreter.
+"""The Triton kernels against torch's own operations: on a GPU, or where there is none through Triton's interpreter."""
 
-The interpreter has to be chosen before Triton is imported, so that one test runs the others in a process of their own.
-"""
-
-import os
-import subprocess
-import sys
+import re
 from dataclasses import replace
-from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 
-from oc20 import triplets
-from oc20.graphs import collate
+from oc20.graphs import collate, neighbours
 from oc20.model import ModelConfig, build
-from oc20.triplets import Surroundings, fused
+from oc20.operations import _silu_double_backward
+from oc20.triplets import Surroundings
+from tests.hopper import resources
+from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
+from tests.tape import NeverWaits, leave_out_autocast
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 ORDERS, ROOTS, CHANNELS = 3, 3, 5
-WITHIN = {torch.float64: 1e-12, torch.float32: 1e-5}
-
-needs_triton = pytest.mark.skipif(not find_spec("triton"), reason="needs Triton")
-needs_gpu = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="needs a GPU, or Triton's interpreter")
+WITHIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}
 
 
 @needs_triton
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+@not_interpreted
 def test_all_others_pass_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", __file__]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "GPU" not in done.stdout, "a test was left out"
+    run_in_the_interpreter(__file__)
 
 
 def normal(*shape, seed=1, dtype=torch.float64):
@@ -43,9 +32,12 @@ def normal(*shape, seed=1, dtype=torch.float64):
 
 @pytest.fixture(scope="module")
 def graph(slabs):
-    """Eight atoms with no, one, three or four neighbours."""
-    graph = collate([slabs[4]]).to(DEVICE)
-    assert set(torch.bincount(graph.targets, minlength=8).tolist()) == {0, 1, 3, 4}
+    """Return four atoms: one with neighbours for two tiles of float64, one without any."""
+    cell, one = 2.0 * np.eye(3), slabs[7]
+    edges, offsets = neighbours(one.pos[:1], cell, cutoff=5.0, most=20)
+    crowded = replace(one, numbers=one.numbers[:1], pos=one.pos[:1], cell=cell, edges=edges, offsets=offsets)
+    graph = collate([crowded, one]).to(DEVICE)
+    assert torch.bincount(graph.targets, minlength=4).tolist() == [20, 2, 0, 2]
     return graph
 
 
@@ -71,12 +63,9 @@ def sums_and_gradients(graph, kernels, detached, dtype):
 @needs_triton
 @needs_gpu
 @pytest.mark.parametrize(
-    ("dtype", "detached", "tile"),
-    [(torch.float64, False, 64), (torch.float32, True, 64), (torch.float32, False, 2)],
-    ids=["float64", "detached", "several tiles"],
+    ("dtype", "detached"), [(torch.float64, False), (torch.float32, True)], ids=["float64", "detached float32"]
 )
-def test_sums_and_both_gradients_equal_those_of_torch(monkeypatch, graph, dtype, detached, tile):
-    monkeypatch.setattr("oc20.kernels.LARGEST_TILE", tile)
+def test_sums_and_both_gradients_equal_those_of_torch(graph, dtype, detached):
     expected = sums_and_gradients(graph, "torch", detached, torch.float64)
     found = sums_and_gradients(graph, "triton", detached, dtype)
     assert len(found) == len(expected)
@@ -103,8 +92,20 @@ def test_sums_of_bfloat16_are_rounded_once(graph):
 
 @needs_triton
 @needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_second_derivatives_of_activations_equal_those_of_torch(dtype):
+    values = [normal(37, 60, seed=seed, dtype=dtype) * 3 for seed in (1, 2, 3)]
+    expected = _silu_double_backward(*(value.to(torch.float64, copy=True) for value in values), "torch")
+    found = _silu_double_backward(*values, "triton")
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == dtype
+        assert (ours - theirs).abs().max() <= WITHIN[dtype] * theirs.abs().max()
+
+
+@needs_triton
+@needs_gpu
 def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(graph):
-    small = ModelConfig(hidden=8, blocks=2, radial=3, spherical=4, cutoff=4.0, interaction=6, basis=4, out=8)
+    small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8)
     results = []
     for kernels in ("torch", "triton"):
         model = build(replace(small, kernels=kernels), seed=1)
@@ -128,39 +129,68 @@ def test_without_edges_all_is_zero(slabs, atoms):
     assert forces.shape == (atoms, 3) and not any(parameter.grad.any() for parameter in model.parameters())
 
 
-def test_kernels_are_chosen_by_device_and_refused_where_they_cannot_run(monkeypatch):
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(triplets, "find_spec", lambda name: name)
-    assert fused("triton", gpu) and not fused("torch", gpu) and not fused("torch", cpu)
-    with pytest.raises(
-        ValueError, match=r"model\.kernels is triton, which needs a GPU, but the device is cpu: set it to"
-    ):
-        fused("triton", cpu)
-    monkeypatch.setattr(triplets, "find_spec", lambda name: None)
-    assert not fused("torch", gpu)
-    with pytest.raises(ValueError, match=r"model\.kernels is triton, which is not installed: `pip install triton`"):
-        fused("triton", gpu)
+@pytest.fixture
+def launches(monkeypatch):
+    """Return a list of the launches of the test: each kernel with its arguments by name. None is made."""
+    from triton.runtime.jit import JITFunction
+
+    made = []
+    monkeypatch.setattr(
+        JITFunction,
+        "run",
+        lambda kernel, *values, grid, warmup, **named: made.append(
+            (kernel, dict(zip(kernel.arg_names, values, strict=False)) | named)
+        ),
+    )
+    return made
+
+
+def variant(kernel, arguments):
+    """Return what a kernel is compiled for."""
+    kinds = {name: value.dtype if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+    kinds |= {name: value % 16 == 0 for name, value in kinds.items() if name in ("size", "atoms")}
+    return kernel.__name__, *kinds.items()
 
 
 @needs_triton
-@pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
-@pytest.mark.parametrize("optional", [True, False], ids=["all", "least"])
-@pytest.mark.parametrize("name", ["_moments_kernel", "_slopes_kernel"])
-def test_kernels_compile_for_a_gpu_that_is_not_here(name, optional):
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+@not_interpreted
+@pytest.mark.parametrize(
+    ("detached", "dtype"),
+    [
+        (True, torch.bfloat16),
+        pytest.param(True, torch.float32, marks=pytest.mark.slow),
+        pytest.param(False, torch.float32, marks=pytest.mark.slow),
+        pytest.param(False, torch.float64, marks=pytest.mark.slow),
+    ],
+)
+def test_what_the_published_network_launches_compiles_for_an_h100_and_spills_nothing(slabs, launches, detached, dtype):
+    from oc20.kernels import TILES
 
-    from oc20 import kernels
+    edges, offsets = neighbours(slabs[2].pos, slabs[2].cell, cutoff=8.0)
+    graph = collate([replace(slabs[2], edges=edges, offsets=offsets)])
+    assert graph.incoming.members.shape[1] == 50
+    model = build(ModelConfig(kernels="triton", detach_angles=detached), seed=1)
+    if dtype == torch.float64:
+        model, graph = model.double(), replace(graph, vectors=graph.vectors.double())
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        _, forces = model(graph)
+    forces.sum().backward()
+    variants = {variant(*launch): launch for launch in launches}.values()
+    assert {kernel.__name__ for kernel, _ in variants} == {"silu_double_backward_kernel", *TILES}
+    for kernel, arguments in variants:
+        options = {"warps": arguments.pop("num_warps"), "stages": arguments.pop("num_stages", 3)}
+        sass = resources(kernel, arguments, **options).sass
+        if kernel.__name__ == "silu_double_backward_kernel":
+            assert set(re.findall(r"(?:LDG|STG)\.E[.A-Z]*\.?(\d*)", sass)) == {"128"}, "not 16 bytes at a time"
 
-    members, b, weight = torch.zeros(1, 50, dtype=torch.int64), torch.zeros(1, 64), torch.zeros(7, 6, 64)
-    known = kernels._sizes(members, b, weight)
-    if not optional:
-        left_out = ("b_tangent", "harmonics_tangent", "radial_tangent", "by_harmonics", "by_weight")
-        known |= dict.fromkeys(left_out)
-    kernel = getattr(kernels, name)
-    types = {"members": "*i64", "count": "*i32", "width": "i32"}
-    signature = {key: "constexpr" if key in known else types.get(key, "*fp32") for key in kernel.arg_names}
-    source = ASTSource(kernel, signature, {key: value for key, value in known.items() if key in signature})
-    assert triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["cubin"]
+
+@needs_triton
+@not_interpreted
+def test_a_step_with_kernels_does_not_wait_for_the_device(graph, launches, monkeypatch):
+    leave_out_autocast(monkeypatch)
+    model = build(ModelConfig(kernels="triton", detach_angles=False), seed=1).to("meta")
+    there = graph.to("meta")
+    with NeverWaits():
+        _, forces = model(there)
+        forces.sum().backward()
+    assert launches

@@ -221,7 +221,7 @@ def in_another_order(frame, generator):
 
 
 def with_edges_in_another_order(frame, generator):
-    order = generator.permutation(len(frame.edges))
+    order = np.lexsort((generator.permutation(len(frame.edges)), frame.edges[:, 1]))
     return replace(frame, edges=frame.edges[order], offsets=frame.offsets[order]), lambda forces: forces
 
 
@@ -268,6 +268,22 @@ def test_frames_of_a_batch_do_not_see_each_other():
     torch.testing.assert_close(forces, torch.cat([forces for _, forces in alone]))
     assert not energy.requires_grad and not forces.requires_grad
     assert not forces[7].any(), "an atom without neighbours"
+
+
+def test_edges_between_atoms_at_the_same_place_are_as_good_as_none():
+    model = network()
+    found = []
+    frame = framed([[0, 0, 0], [0, 0, 0], [0, 0, 1.5], [1, 2, 1]], 9 * np.eye(3), [8, 29, 1, 6])
+    edges = np.array([[1, 0], [0, 1], [2, 0], [2, 1], [3, 2], [0, 2], [1, 2], [2, 3]], np.int32)
+    for some in (edges, edges[2:]):
+        some = some[np.argsort(some[:, 1], kind="stable")]
+        graph = collate([replace(frame, edges=some, offsets=np.zeros((len(some), 3), np.int8))])
+        model.zero_grad()
+        energy, forces = model(replace(graph, vectors=graph.vectors.double()))
+        forces.abs().sum().backward()
+        found.append([energy, forces, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
+    assert found[0][1].any(1).all()
 
 
 @pytest.mark.parametrize("atoms", [0, 1])
@@ -378,7 +394,8 @@ def test_impossible_networks_are_refused():
         ({"hidden": 0}, "hidden is 0; expected at least 1"),
         ({"spherical": 0}, "spherical is 0; expected at least 1"),
         ({"blocks": -1}, "blocks is -1; expected at least 0"),
-        ({"cutoff": 0.0}, "cutoff is 0.0; expected more than 0 angstrom"),
+        ({"cutoff": 0.0}, "cutoff is 0.0; expected more than 0 and less than 100 angstrom"),
+        ({"cutoff": 100.0}, "cutoff is 100.0; expected more than 0 and less than 100 angstrom"),
     ]:
         with pytest.raises(ValueError, match=message):
             ModelConfig(**wrong)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from oc20.operations import dense, gated, moved
+from oc20.graphs import collate
+from oc20.operations import _HandedOut, _Summed, dense, gated, handed_out, moved, summed
 
 
 def numbers(*shape):
@@ -61,3 +62,19 @@ def test_rows_move_and_gradients_come_back():
         (lambda x: moved(x * used, back, there), four),
     ]:
         assert gradcheck(function, x) and gradgradcheck(function, x)
+
+
+@pytest.mark.parametrize("table", ["incoming", "outgoing"])
+def test_sums_by_atom_and_their_counterpart_through_tables(slabs, table):
+    graph = collate(slabs[:2])
+    edges, atoms_E = getattr(graph, table), graph.targets if table == "incoming" else graph.sources
+    x_E2, x_A2 = numbers(len(atoms_E), 2), numbers(len(graph.numbers), 2)
+    torch.testing.assert_close(_Summed.apply(x_E2, edges, atoms_E), summed(x_E2, edges, atoms_E))
+    assert torch.equal(_HandedOut.apply(x_A2, edges, atoms_E), handed_out(x_A2, edges, atoms_E))
+    for function, plain, x in ((_Summed.apply, summed, x_E2), (_HandedOut.apply, handed_out, x_A2)):
+        cotangent = torch.randn_like(plain(x, edges, atoms_E)).requires_grad_()
+        both = []
+        for way in (function, plain):
+            (slope,) = torch.autograd.grad(way(x, edges, atoms_E), x, cotangent, create_graph=True)
+            both.append((slope, *torch.autograd.grad(slope.square().sum(), cotangent)))
+        torch.testing.assert_close(*both)

@@ -3,11 +3,18 @@
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from common.data.prefetch import in_order, on_device
+from common.data import prefetch
+from common.data.prefetch import in_order, on_device, read_batches
+from common.data.split import Split
+
+READING = {"prefetch": 3, "cache": True}
 
 
 def threads():
@@ -65,6 +72,44 @@ def test_on_a_cpu_tensors_are_passed_on():
     batches = [(torch.ones(2), torch.zeros(1)), (torch.ones(0), torch.zeros(0))]
     for ours, given in zip(on_device(iter(batches), torch.device("cpu")), batches, strict=True):
         assert all(a is b for a, b in zip(ours, given, strict=True))
+
+
+class Numbers(Split):
+    """Sample i is i, many times over, and -i."""
+
+    def files_of(self, index):
+        return ()
+
+    def buffer(self, count, pinned):
+        x = torch.empty((count, 1 << 16), dtype=torch.int16, pin_memory=pinned)
+        return x, torch.empty((count, 1), pin_memory=pinned)
+
+    def read_into(self, index, into):
+        into[0][:], into[1][:] = index, -index
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_batches_have_their_samples(workers):
+    """On an accelerator also: what is computed on a batch late, while its memory waits to be used again, is right."""
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    samples = Numbers(Path("train"), list(map(str, range(500))), None, SimpleNamespace(**READING, workers=workers))
+    steps = [np.arange(i, i + i % 5) for i in range(60)]
+    found = []
+    for batch, chosen in zip(read_batches(samples, steps, device), steps, strict=True):
+        assert batch.indices is chosen and batch.x.device.type == batch.y.device.type == device.type
+        found.append((batch.x.long().sum(1), batch.y.flatten() * 1))
+    for (x, y), chosen in zip(found, steps, strict=True):
+        assert x.tolist() == (chosen << 16).tolist() and y.tolist() == (-chosen).tolist()
+    assert not threads()
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "threads"), [("cpu", 1, 2), ("cpu", 3, 3), ("cpu", 64, 4), ("cuda", 3, 2), ("cuda", 16, 14)]
+)
+def test_reading_threads_follow_cores_and_device(monkeypatch, device, cores, threads):
+    monkeypatch.setattr(prefetch, "usable_cores", lambda: cores)
+    assert prefetch.reading_threads(None, torch.device(device)) == threads
+    assert prefetch.reading_threads(7, torch.device(device)) == 7
 
 
 @pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator")

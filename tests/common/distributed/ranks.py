@@ -14,6 +14,7 @@ from common.distributed import failure
 from common.distributed.dist import DistConfig, connect
 from common.distributed.launch import LaunchError
 from common.training.batchnorm import average_statistics, share_statistics
+from common.training.step import average_gradients
 
 
 def methods(dist, folder):
@@ -58,6 +59,40 @@ def gradients(dist):
     assert module.weight.grad.item() == 2 * mean, "the mean of what both passes have added up"
 
 
+def averaging(dist, folder):
+    """Check that each way of averaging gives what one process gives, in steps of one pass and of two."""
+    ways = (
+        {"bucket_mb": 0.01},
+        {"static_graph": True},
+        {"gradients": "bf16"},
+        {"gradients": "bf16", "static_graph": True},
+    )
+    for way in ways:
+        dist._config = DistConfig(**way)
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+        wrapped = dist.wrap(module)
+        for step, passes in enumerate((2, 1, 2)):
+            x = torch.randn(passes, dist.world_size, 8, 64)
+            module.zero_grad()
+            for number in range(passes):
+                with dist.no_sync(wrapped) if number + 1 < passes else contextlib.nullcontext():
+                    wrapped(x[number, dist.rank]).square().sum().backward()
+            found = [one.grad.clone() for one in module.parameters()]
+            expected = torch.autograd.grad(module(x).square().sum() / dist.world_size, list(module.parameters()))
+            wrong = max(float((ours - one).norm() / one.norm()) for ours, one in zip(found, expected, strict=True))
+            low, high = (1e-5, 1e-2) if "gradients" in way else (0, 1e-6)
+            assert low <= wrong < high, f"{way}, step {step}: {wrong}"
+            for one in found:
+                assert torch.equal(one, dist.broadcast(one.clone())), "the ranks differ"
+        module.zero_grad()  # now without the wrapper, in one message
+        module(x[0, dist.rank]).square().sum().backward()
+        average_gradients(module, dist)
+        expected = torch.autograd.grad(module(x[0]).square().sum() / dist.world_size, list(module.parameters()))
+        for one, right in zip(module.parameters(), expected, strict=True):
+            assert low <= float((one.grad - right).norm() / right.norm()) < high, way
+
+
 def groups(dist, folder):
     """Check groups of consecutive ranks, and that groups of unequal sizes are refused."""
     for size in (1, 2, dist.world_size):
@@ -72,31 +107,54 @@ def groups(dist, folder):
 
 def batchnorm(dist, folder):
     """Normalised over groups, each pair of ranks does what one process does with the samples of both."""
+    group = dist.group(2)
+    double, single, half = {"rtol": 1e-11, "atol": 1e-11}, {"rtol": 1e-4, "atol": 1e-5}, {"rtol": 2e-2, "atol": 2e-2}
+    for dtype, first, close in (
+        (torch.float64, 2, double),
+        (torch.float64, 5, double),  # the second rank has no samples
+        (torch.float32, 2, single),
+        (torch.bfloat16, 2, half),
+    ):
+        shared = _normalised_as_by_one_process(dist, group, dtype, first, close)
+    ours = shared[0]
+    variance = ours.running_var.clone()
+    ours.running_mean.fill_(dist.rank)
+    average_statistics(shared, dist)
+    assert ours.running_mean.tolist() == [(dist.world_size - 1) / 2] * 3
+    torch.testing.assert_close(ours.running_var, variance)
+    x = torch.randn(5, 3, 4, 6)
+    assert torch.equal(shared.eval()(x), ours(x))
+    alone = nn.Sequential(nn.BatchNorm2d(3))
+    assert type(share_statistics(alone, dist.group(1))[0]) is nn.BatchNorm2d
+
+
+def _normalised_as_by_one_process(dist, group, dtype, first, close):
+    """Compare two steps of training; of five samples, the first rank of each pair has `first`. Return the layer."""
     torch.manual_seed(1)
-    x = torch.randn(5, 3, 4, 6) * torch.tensor([1.0, 5.0, 0.1])[:, None, None] + 7
-    ahead = torch.randn(5, 3, 4, 6)
-    mine = slice(0, 2) if dist.rank % 2 == 0 else slice(2, 5)
+    x = (torch.randn(5, 3, 4, 6) * torch.tensor([1.0, 5.0, 0.1])[:, None, None] + 7).to(dtype)
+    ahead = torch.randn(5, 3, 4, 6).to(dtype)
+    mine = slice(first, 5) if dist.rank % 2 else slice(0, first)
     whole, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
-    expected, shared = nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3))
+    parameters = torch.float64 if dtype is torch.float64 else torch.float32
+    expected, shared = nn.BatchNorm2d(3).to(parameters), nn.Sequential(nn.BatchNorm2d(3).to(parameters))
     names = set(shared.state_dict())
-    shared = share_statistics(shared, dist.group(2))
+    shared = share_statistics(shared, group)
     assert set(shared.state_dict()) == names
     for _ in range(2):
         (expected(whole) * ahead).sum().backward()
         (shared(part) * ahead[mine]).sum().backward()
-    close = {"rtol": 1e-4, "atol": 1e-5}
-    torch.testing.assert_close(shared(part), expected(whole)[mine], **close)
+    found = shared(part)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found, expected(whole)[mine], **close)
     torch.testing.assert_close(part.grad, whole.grad[mine], **close)
     ours = shared[0]
-    torch.testing.assert_close(ours.running_mean, expected.running_mean)
-    torch.testing.assert_close(ours.running_var, expected.running_var)
-    gradients = dist.all_reduce(torch.stack((ours.weight.grad, ours.bias.grad))) / (dist.world_size / 2)
+    for name, buffer in expected.named_buffers():
+        torch.testing.assert_close(getattr(ours, name), buffer, **(close if dtype is torch.float64 else {}))
+    everyone = torch.cat((ours.running_mean, ours.running_var))
+    assert torch.equal(everyone, group.broadcast(everyone.clone())), "running statistics differ within a group"
+    gradients = group.all_reduce(torch.stack((ours.weight.grad, ours.bias.grad)))
     torch.testing.assert_close(gradients, torch.stack((expected.weight.grad, expected.bias.grad)), **close)
-    ours.running_mean.fill_(dist.rank)
-    average_statistics(shared, dist)
-    assert ours.running_mean.tolist() == [(dist.world_size - 1) / 2] * 3
-    torch.testing.assert_close(ours.running_var, expected.running_var)
-    assert torch.equal(shared.eval()(x), ours(x)) and share_statistics(expected, dist.group(1)) is expected
+    return shared
 
 
 def leaders(dist, folder):

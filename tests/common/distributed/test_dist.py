@@ -1,5 +1,6 @@
 """common.distributed.dist: one process, and several under torchrun, mpirun and by hand (the worker is ranks.py)."""
 
+import math
 import os
 import shutil
 import signal
@@ -92,6 +93,11 @@ def test_two_nodes_under_torchrun(environment, tmp_path):
     assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2", "unwound3"], done.stderr
 
 
+def test_ways_of_averaging_gradients(environment, tmp_path):
+    done = launch(torchrun(2), environment, tmp_path, "averaging")
+    assert done.returncode == 0, done.stderr
+
+
 def test_mpirun(environment, tmp_path):
     done = launch(mpirun(2), environment, tmp_path, "methods", "leaders")
     assert done.returncode == 0, done.stderr
@@ -158,6 +164,9 @@ def test_one_process(alone):
 def test_wrong_configuration(alone):
     with pytest.raises(ValueError, match="timeout_s is 0"):
         DistConfig(timeout_s=0)
+    for wrong in (0, math.inf, math.nan, 1e30):
+        with pytest.raises(ValueError, match=r"bucket_mb is .*; expected MiB above 0"):
+            DistConfig(bucket_mb=wrong)
     with pytest.raises(LaunchError, match=r"dist.device is 'tpu'.*expected auto, cpu"), connect(DistConfig("tpu")):
         pass
 

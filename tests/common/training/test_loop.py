@@ -15,11 +15,13 @@ from common.distributed.dist import Dist
 from common.distributed.launch import Place
 from common.mllog import open_log
 from common.reference import Target
+from common.training import loop
 from common.training.benchmark import TrainConfig
 from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.training.evaluators import Evaluator
 from common.training.loop import Fit, fit
 from common.training.optim import OptimConfig, build
+from common.training.polls import Polls
 from common.training.precision import Precision, PrecisionConfig
 from common.training.progress import Progress
 
@@ -36,6 +38,8 @@ class Rows:
 
 class Line:
     """Fit y = 3x with dropout, so that a resumed run shows whether it drew the same numbers."""
+
+    recorder = None
 
     def __init__(self, config, at_step=lambda epoch, step: None):
         self.config, self.at_step = config, at_step
@@ -153,12 +157,28 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
 LAST_STEP = 6
 
 
+def ask_to_stop():
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+@pytest.fixture
+def late_answers(monkeypatch):
+    """Read loss and stop requests one poll late, as on an accelerator."""
+
+    class LatePolls(Polls):
+        def __init__(self, dist):
+            super().__init__(dist)
+            self.late = 1
+
+    monkeypatch.setattr(loop, "Polls", LatePolls)
+
+
 @pytest.mark.parametrize("evaluator", [Evaluator, Late])
 @pytest.mark.parametrize("stop_at", [(1, 0), (1, 3), (1, LAST_STEP)])
 def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluator):
     def stop(epoch, step):
         if (epoch, step) == stop_at:
-            os.kill(os.getpid(), signal.SIGUSR1)
+            ask_to_stop()
 
     whole = fit(run_of(tmp_path / "whole", target=1e-9, epochs=4)).history
     first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
@@ -176,6 +196,20 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
     assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in resumed] == [
         (e.epoch, e.loss, e.quality, e.learning_rate) for e in whole
     ]
+
+
+def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, late_answers, monkeypatch):
+    late = fit(run_of(tmp_path / "late", target=1e-9, epochs=3)).history
+    stopped = run_of(tmp_path / "stopped", epochs=3, at_step=lambda epoch, step: step == 2 and ask_to_stop())
+    assert fit(stopped).stopped_by == "SIGUSR1"
+    saved = stopped.checkpoints.load()
+    assert saved.position == Position(0, 4)  # step 3 was on its way when the request of step 2 was read
+    resumed = run_of(tmp_path / "stopped", target=1e-9, epochs=3)
+    resumed.load(saved)
+    assert [(e.loss, e.quality) for e in fit(resumed).history] == [(e.loss, e.quality) for e in late]
+    monkeypatch.undo()
+    plain = fit(run_of(tmp_path / "plain", target=1e-9, epochs=3)).history
+    assert [(e.loss, e.quality) for e in late] == [(e.loss, e.quality) for e in plain]
 
 
 def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):

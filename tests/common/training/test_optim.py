@@ -9,7 +9,11 @@ import pytest
 import torch
 
 from common.training import optim
+from common.training.graph import CudaGraphs
 from common.training.optim import KerasSGD, Lamb, OptimConfig, build
+from tests.tape import NeverWaits, Tapes
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def weights(*sizes, seed=0):
@@ -59,6 +63,43 @@ def test_the_rate_may_be_a_tensor():
         number = run(build(config, weights((3, 4), 5), 0.05), range(3))
         tensor = run(build(config, weights((3, 4), 5), torch.tensor(0.05, dtype=torch.float64)), range(3))
         torch.testing.assert_close(number, tensor)
+
+
+@pytest.mark.parametrize("fused", ["auto", "flat"] if DEVICE == "cuda" else ["auto"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "muon"])
+def test_a_recorded_step_makes_the_steps_of_other_rates_and_gradients(name, fused):
+    fused = "auto" if name == "muon" else fused  # it has no other
+    config = OptimConfig(name, weight_decay=0.1 if name in ("adam", "adamw", "lamb") else 0.0, fused=fused)
+    copies = [[w.detach().to(DEVICE, torch.float32).requires_grad_() for w in weights((8, 4), 5)] for _ in range(2)]
+    both = [build(config, copy, torch.tensor(0.1, device=DEVICE)) for copy in copies]
+    for step in range(6):
+        for optimizer, copy in zip(both, copies, strict=True):
+            optim.set_rate(optimizer, 0.1 / (1 + step))
+            for parameter, gradient in zip(copy, gradients(copy, step), strict=True):
+                if parameter.grad is None:
+                    parameter.grad = torch.empty_like(parameter)
+                parameter.grad.copy_(gradient)
+        if step == 3:
+            recorder = CudaGraphs(torch.device("cuda")) if DEVICE == "cuda" else Tapes()
+            replay = recorder.record(both[1].step)
+        both[0].step()
+        both[1].step() if step < 3 else replay()
+    assert all(map(torch.equal, *copies))
+
+
+@pytest.mark.parametrize("name", ["sgd", "lamb", "muon"])  # torch's Adam knows no meta device
+def test_on_an_accelerator_the_rate_is_a_tensor_and_no_step_waits(name):
+    config = OptimConfig(name, weight_decay=0.1 if name == "lamb" else 0.0)
+    parameters = [torch.zeros(size, device="meta", requires_grad=True) for size in ((3, 4), 5)]
+    optimizer = build(config, parameters, 0.1)
+    rate = optimizer.param_groups[0]["lr"]
+    assert (rate.device.type, rate.dtype, rate.shape) == ("meta", torch.float32, ())
+    with NeverWaits():
+        for _ in range(2):
+            optim.set_rate(optimizer, 0.2)
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
 
 
 @pytest.mark.parametrize(("name", "peer"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
@@ -139,6 +180,27 @@ def test_goes_on_from_a_saved_state_bit_by_bit(name):
     assert all(map(torch.equal, run(resumed, range(2, 4), rates), expected))
 
 
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_rate_and_step_count_may_be_saved_as_numbers_and_loaded_as_tensors_or_vice_versa(name):
+    config, rates = OptimConfig(name, weight_decay=0.1), [0.125, 0.5, 0.25]
+    expected = run(build(config, weights((3, 4), 5), 0.125), range(3), rates)
+    for saving, loading in ((0.5, torch.tensor(1.0)), (torch.tensor(0.5), 1.0)):
+        parameters = weights((3, 4), 5)
+        first = build(config, parameters, saving)
+        run(first, range(2), rates)
+        state = first.state_dict()
+        (group,) = state["param_groups"]
+        group |= {"lr": saving, "capturable": True, "fused": True, "foreach": None}  # as of a GPU
+        if name == "lamb":
+            group["step"] = int(group["step"])  # as of the first checkpoints
+        resumed = build(config, parameters, loading)
+        resumed.load_state_dict(state)
+        assert resumed.param_groups[0]["lr"] == 0.5
+        assert isinstance(resumed.param_groups[0]["lr"], torch.Tensor) == isinstance(loading, torch.Tensor)
+        optim.set_rate(resumed, rates[2])
+        torch.testing.assert_close(run(resumed, [2]), expected)
+
+
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lamb"])
 def test_parameters_without_a_gradient_stay(name):
     used, unused = weights(3, 3)
@@ -182,7 +244,7 @@ def test_the_log_states_what_the_reference_of_deepcam_asks_for():
         ({"weight_decay": 0.1}, "model.l2"),
         ({"name": "lamb", "weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"eps": 0.0}, "eps is 0.0"),
-        ({"name": "adam", "fused": "mixed_precision"}, "adam has auto and off"),
+        ({"name": "adam", "fused": "mixed_precision"}, "adam has auto, flat and off"),
     ],
 )
 def test_impossible_values_are_refused(values, message):

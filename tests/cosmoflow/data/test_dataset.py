@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cosmoflow.data import npy, tfrecord
+from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.data.augment import SYMMETRIES, augment
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
 from cosmoflow.data.pipeline import batches
@@ -24,6 +24,8 @@ def write(folder, kind="gzip"):
         if kind == "npy":
             np.save(folder / f"s{i}{npy.DATA}", x)
             np.save(folder / f"s{i}{npy.LABEL}", y)
+        elif kind == "narrow":
+            narrow.write_sample(folder / f"s{i}.narrow", x, y)
         else:
             tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
     return folder
@@ -36,9 +38,9 @@ def dataset(folder, samples=None, **options):
 # -- the dataset ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["gzip", "raw", "npy"])
+@pytest.mark.parametrize("kind", ["gzip", "raw", "npy", "narrow"])
 def test_all_formats_hold_the_same_samples(tmp_path, kind):
-    samples = dataset(write(tmp_path / kind, kind), format="npy" if kind == "npy" else "tfrecord")
+    samples = dataset(write(tmp_path / kind, kind), format=kind if kind in ("npy", "narrow") else "tfrecord")
     assert len(samples) == 7
     for i, (x, y) in enumerate(SAMPLES):
         found = samples.read(i)
@@ -111,6 +113,7 @@ def test_damaged_npy_files_are_named(tmp_path):
         ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is not a cube"),
         ({"format": "npy", "verify_crc": True}, "no checksum"),
         ({"pipeline": "dali", "cache": True}, "unset"),
+        ({"pipeline": "dali", "format": "narrow"}, "DALI does not read narrow files"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
@@ -123,9 +126,11 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
 STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
 
 
-@pytest.mark.parametrize("options", [{}, {"cache": True}, {"verify_crc": True, "prefetch": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": True}, {"verify_crc": True, "prefetch": 1}, {"format": "narrow"}], ids=str
+)
 def test_batches_come_in_the_order_asked_for(tmp_path, options):
-    samples = dataset(write(tmp_path / "train"), **options)
+    samples = dataset(write(tmp_path / "train", options.get("format", "gzip")), **options)
     for _ in range(2):
         for step, batch in zip(STEPS, batches(samples, iter(STEPS), CPU), strict=True):
             assert batch.x.shape == (len(step), *SHAPE) and batch.x.dtype == torch.int16
@@ -134,6 +139,22 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
             for row, index in enumerate(step):
                 assert np.array_equal(batch.x[row].numpy(), SAMPLES[index][0])
                 assert np.array_equal(batch.y[row].numpy(), SAMPLES[index][1])
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_narrow_samples_are_widened_on_the_device(tmp_path, monkeypatch, cache):
+    """On a CPU, the memory is what it would be for an accelerator, but for being pinned."""
+    device = torch.accelerator.current_accelerator() or CPU
+    if device == CPU:
+        bodies = torch.empty((9, narrow.Body(SHAPE).nbytes), dtype=torch.uint8)
+        monkeypatch.setattr(Dataset, "buffer", lambda _, count, pinned: (bodies[:count].clone(), torch.empty(count, 4)))
+    samples = dataset(write(tmp_path / "train", "narrow"), format="narrow", cache=cache)
+    assert np.array_equal(samples.read(3).x, SAMPLES[3][0])
+    for _ in range(2):
+        for step, batch in zip(STEPS, batches(samples, STEPS, device), strict=True):
+            assert batch.x.dtype == torch.int16 and batch.x.device.type == device.type
+            assert np.array_equal(batch.x.cpu(), np.array([SAMPLES[i][0] for i in step]).reshape(-1, *SHAPE))
+            assert np.array_equal(batch.y.cpu(), np.array([SAMPLES[i][1] for i in step]).reshape(-1, 4))
 
 
 def test_batches_stay_as_they_are(tmp_path):

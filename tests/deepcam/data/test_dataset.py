@@ -286,6 +286,10 @@ def test_channels_are_scaled_by_their_extremes():
     assert np.abs(found.numpy() - expected).max() < 1.5 * np.spacing(np.float32(2))
     assert expected.min() < 0 and expected.max() > 1  # nothing is clipped
     assert torch.equal(normalize(x, torch.bfloat16), found.bfloat16())
+    rounding = 3 * 2**-24 * float(np.abs(x.numpy() / (maxval - minval)).max())  # a few times that of x itself
+    torch.testing.assert_close(normalize.in_one_pass(x, torch.float32), found, rtol=0, atol=rounding)
+    rounded = normalize.in_one_pass(x, torch.bfloat16)
+    assert rounded.dtype == torch.bfloat16 and torch.allclose(rounded.float(), found, rtol=2**-8, atol=rounding)
     ends = normalize(torch.from_numpy(np.float32([minval, maxval])))
     assert ends.tolist() == [[0, 0, 0], [1, 1, 1]]
 

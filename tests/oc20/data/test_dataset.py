@@ -12,7 +12,7 @@ from common.data.split import DatasetError
 from oc20.data import compact, metadata, records
 from oc20.data.dataset import DataConfig, Dataset, batches, to_stage
 from oc20.data.metadata import Metadata
-from oc20.graphs import Frame, collate
+from oc20.graphs import Frame, collate, linked
 
 CPU = torch.device("cpu")
 FORMATS = ("lmdb", "compact")
@@ -151,7 +151,10 @@ def test_graphs_arrive_on_an_accelerator_unchanged(slabs, tmp_path):
     chosen = [np.arange(32), *np.random.default_rng(0).integers(0, 32, (30, 20))]
     device = torch.accelerator.current_accelerator()
     for batch in batches(samples, chosen, device):
-        expected = collate([samples.read(index) for index in batch.indices])
-        assert batch.graph.vectors.device.type == device.type
-        assert torch.equal(batch.graph.vectors.cpu(), expected.vectors)
-        assert torch.equal(batch.graph.incoming.members.cpu(), expected.incoming.members)
+        expected, graph = collate([samples.read(index) for index in batch.indices]), linked(batch.graph)
+        assert graph.vectors.device.type == device.type
+        torch.testing.assert_close(graph.vectors.cpu(), expected.vectors)
+        for name in ("incoming", "outgoing"):
+            found, wanted = getattr(graph, name).to("cpu"), getattr(expected, name)
+            assert torch.equal(found.members, wanted.members) and torch.equal(found.slots, wanted.slots)
+        assert torch.equal(graph.reverse.cpu(), expected.reverse)

@@ -1,133 +1,14 @@
-"""The optimizers: SGD with Keras's momentum, Adam, AdamW and LAMB, and Muon for the open division."""
+"""The optimizers that torch does not have: SGD with Keras's momentum, LAMB, and Muon."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-
-from common.config import ROUTE, key
-
-LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
-
-
-@dataclass(frozen=True, slots=True)
-class OptimConfig:
-    """The optimizer and its constants; constants of other optimizers are ignored."""
-
-    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
-    momentum: float = key(0.9, "momentum of sgd and muon")
-    weight_decay: float = key(
-        0.0, "of adam, as an L2 term of the gradient; of adamw and lamb, decoupled from the gradient"
-    )
-    betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: decay rates of both moments")
-    eps: float = key(1e-8, "of adam, adamw and lamb: added to the square root of the second moment")
-    max_grad_norm: float = key(1.0, "of lamb: the global gradient norm is clipped to this")
-    fused: Literal["auto", "mixed_precision", "off"] = key(
-        "auto",
-        "auto: the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; off: neither, except that "
-        "lamb always updates its moments with torch's; mixed_precision, for lamb: the variant of apex that keeps rate "
-        "and step count on the device and unscales fp16 gradients itself, an error where apex is not installed",
-        ROUTE,
-    )
-
-    def __post_init__(self) -> None:
-        for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):
-            if not 0 <= value < 1:
-                raise ValueError(f"{name} has {value}; expected 0 <= value < 1")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
-        if self.name == "sgd" and self.weight_decay:
-            raise ValueError("weight_decay is not used by sgd; set CosmoFlow's L2 regularisation by model.l2")
-        if self.eps <= 0 or self.max_grad_norm <= 0:
-            raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
-        if self.fused == "mixed_precision" and self.name != "lamb":
-            raise ValueError(f"fused is mixed_precision, which is for lamb; {self.name} has auto and off")
-
-    @property
-    def log_name(self) -> str:
-        """The name that the references log as opt_name."""
-        return LOG_NAMES[self.name]
-
-
-def logged(config: OptimConfig) -> dict[str, Any]:
-    """Return the optimizer's keys and values for the log, in the order of DeepCAM's reference, without the rate.
-
-    An optimizer with only a momentum logs it as its only beta; one without epsilon logs 0.
-    """
-    with_moments = config.name in ("adam", "adamw", "lamb")
-    entries: dict[str, Any] = {
-        "opt_name": config.log_name,
-        "opt_betas": list(config.betas) if with_moments else [config.momentum],
-        "opt_eps": config.eps if with_moments else 0.0,
-        "opt_weight_decay": config.weight_decay if with_moments else 0.0,
-    }
-    if config.name == "lamb":
-        entries |= {"opt_bias_correction": True, "opt_grad_averaging": True, "opt_max_grad_norm": config.max_grad_norm}
-    return entries
-
-
-def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:
-    """Return the optimizer of the parameters; `set_rate` changes its learning rate.
-
-    On CUDA, adam, adamw and lamb use the kernels of apex (untested: written from apex's documentation).
-    """
-    parameters = list(parameters)
-    on_cuda = all(parameter.is_cuda for parameter in parameters)
-    apex = apex_optimizers() if config.fused != "off" and on_cuda else None
-    options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
-    match config.name:
-        case "sgd":
-            return KerasSGD(parameters, lr, config.momentum)
-        case "muon":
-            return Muon(parameters, lr, config.momentum)
-        case "lamb":
-            return _lamb(config.fused, apex)(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
-        case "adam" | "adamw" if apex:
-            adam_w_mode = config.name == "adamw"
-            return apex.FusedAdam(parameters, lr, adam_w_mode=adam_w_mode, **options)
-        case _:
-            adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-            return adam(parameters, lr, fused=config.fused == "auto", **options)
-
-
-def _lamb(fused: str, apex: Any) -> Any:
-    """Return the class for lamb; those of apex, with their defaults, implement the same algorithm as ours."""
-    if fused == "mixed_precision":
-        if apex is None:
-            raise ValueError("optim.fused is mixed_precision, which needs NVIDIA's apex and a GPU; set it to auto")
-        return apex.FusedMixedPrecisionLamb
-    return apex.FusedLAMB if apex else Lamb
-
-
-def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step; a rate that is a tensor is changed in place."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-
-
-def apex_optimizers() -> Any:
-    """Return NVIDIA's `apex.optimizers`, or None if it or its kernels are not installed.
-
-    The `apex` on PyPI is another project: the files tell which it is, before any of its code runs.
-    """
-    found = importlib.util.find_spec("apex")
-    folders = (found and found.submodule_search_locations) or []
-    is_nvidia = any((Path(folder) / "optimizers" / "fused_lamb.py").is_file() for folder in folders)
-    if not is_nvidia or importlib.util.find_spec("amp_C") is None:
-        return None
-    return importlib.import_module("apex.optimizers")
 
 
 class KerasSGD(Optimizer):
@@ -160,7 +41,9 @@ class Lamb(Optimizer):
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, **options: Any) -> None:
         """Take betas, eps, weight_decay and max_grad_norm of `OptimConfig` as options."""
-        super().__init__(parameters, {"lr": lr, "step": 0, **options})
+        super().__init__(parameters, {"lr": lr, **options})
+        for group in self.param_groups:
+            group["step"] = torch.zeros((), dtype=torch.float32, device=group["params"][0].device)
 
     def step(self) -> None:
         """Update the parameters that have a gradient."""
@@ -170,7 +53,7 @@ class Lamb(Optimizer):
         for group in self.param_groups:
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
-                group["step"] += 1
+                group["step"].add_(1)
                 steps = self._adam_steps(group, parameters, gradients, norm)
                 rates = group["lr"]
                 if group["weight_decay"]:
@@ -192,7 +75,7 @@ class Lamb(Optimizer):
             _state(self, "mean", parameters),
             _state(self, "square", parameters),
             [],
-            [torch.full((), group["step"], dtype=torch.float32, device=norm.device)] * len(steps),
+            [group["step"]] * len(steps),
             lr=-1.0,
             beta1=beta1,
             beta2=beta2,

@@ -1,0 +1,1 @@
+"""What `bench/gpu.py` measures on one GPU, by subject; see docs/performance/gpu.md."""

@@ -1,0 +1,40 @@
+"""The process of a section: loads what it needs, waits for its turn, and measures."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import importlib
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from common.distributed.device import keep_freed_memory
+from gpu.cases import Bench
+from gpu.sections import SECTIONS
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl.h."""
+
+
+def serve(given: argparse.Namespace) -> int:
+    """Run a section when a line arrives on standard input: its seconds, and the file of earlier results."""
+    with contextlib.suppress(OSError, AttributeError):  # another system
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no section outlives the run
+    (section,) = (one for one in SECTIONS if one.name == given.section)
+    module, _, function = section.place.partition(":")
+    measure = getattr(importlib.import_module(f"gpu.{module}"), function)
+    seconds, earlier = json.loads(sys.stdin.readline())  # until then the device is left alone
+    device = torch.device("cpu" if given.dry_run_section else "cuda:0")
+    if device.type == "cpu":
+        keep_freed_memory()
+    known = [row for one in json.loads(Path(earlier).read_text())["sections"].values() for row in one["rows"]]
+    bench = Bench(device, given.dry_run_section, given.work, given.out, time.monotonic() + seconds, known)
+    measure(bench)
+    bench.save()
+    return 0

@@ -1,0 +1,168 @@
+"""The trainer itself: the mini problems to their targets, full sizes with files, evaluations."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gpu.background import NAMES, ROOT, wait
+from gpu.cases import Bench, Row, WrongError
+from gpu.networks import NETWORKS
+from gpu.training import PLAIN, Plan, Variant, Watch, rates, train
+from gpu.variants import BEST
+
+TINY_DATA: Final = {
+    "cosmoflow": ("--train", "2", "--validation", "1"),
+    "deepcam": ("--height", "48", "--width", "80", "--train", "8", "--validation", "1", "--test", "1"),
+    "oc20": ("--train", "2", "--validation", "1"),
+}
+TINY_KEYS: Final = {
+    "cosmoflow": ("model.conv_size=2", "model.conv_layers=3"),
+    "deepcam": ("data.height=48", "data.width=80", "model.width=0.05", "model.middle_blocks=0"),
+    "oc20": ("model.hidden=16", "model.interaction=8", "model.spherical=3"),
+}
+
+
+def mini(bench: Bench) -> None:
+    """Train each mini problem to its target, all three at once."""
+    together(bench, [(name, "", ()) for name in NAMES])
+
+
+def mini_again(bench: Bench) -> None:
+    """Train each with everything on, twice with one seed: both runs must give the same bits."""
+    # Interpreted, the kernels would take minutes.
+    keys = {"oc20": ()} if bench.dry else {name: tuple(BEST[name].overrides) for name in NAMES}
+    runs = [(name, which, (*keys[name], "precision.tune=false")) for which in ("first", "second") for name in keys]
+    together(bench, runs)
+    for name in keys:
+        with bench.case("equal runs", network=name) as row:
+            first, second = (history(run_folder(bench, name, which)) for which in ("first", "second"))
+            row["epochs"] = len(first)
+            if not first or first != second:
+                raise WrongError(f"the curves are {first[-1:]} and {second[-1:]}")
+
+
+def together(bench: Bench, runs: Sequence[tuple[str, str, tuple[str, ...]]]) -> None:
+    """Run trainings at the same time: benchmark, name of the run, and keys of each."""
+    begin = time.monotonic()
+    started = {}
+    for name, which, keys in runs:
+        try:
+            started[name, which] = start(bench, name, which, keys)
+        except RuntimeError as error:
+            with bench.case("mini", network=name, variant=which):
+                raise error from None
+    for (name, which), process in started.items():
+        with bench.case("mini", network=name, variant=which) as row:
+            try:
+                process.wait(max(1.0, bench.left_s - 3))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            row["seconds"] = time.monotonic() - begin
+            row.update(ended(bench, run_folder(bench, name, which)))
+
+
+def run_folder(bench: Bench, name: str, which: str) -> Path:
+    return bench.work / f"mini-run-{name}-{which}"
+
+
+def start(bench: Bench, name: str, which: str, keys: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """Start the training of a mini problem."""
+    data, folder = data_of(bench, name), run_folder(bench, name, which)
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", f"{name}.train", "mini", f"data.data_dir={data}", f"output_dir={folder}"]
+    command += ["train.seed=7", f"dist.device={bench.device.type}", *keys]
+    if bench.dry:
+        command += [*TINY_KEYS[name], "train.epochs=1"]
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": python_path()})
+
+
+def python_path() -> str:
+    """Return this tree and what was there."""
+    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def data_of(bench: Bench, name: str) -> Path:
+    """Return the data of a mini problem, which the run has generated since its start; tiny ones are made now."""
+    if not bench.dry:
+        return wait(bench.work, name, max(1.0, bench.left_s - 30))
+    folder = bench.work / f"mini-{name}"
+    if not folder.exists():
+        command = [sys.executable, "-m", f"{name}.synthesize", str(folder), *TINY_DATA[name], "--workers", "1"]
+        subprocess.run(command, check=True, cwd=ROOT)
+    return folder
+
+
+def history(folder: Path) -> list[tuple[str, str]]:
+    """Return loss and quality of each epoch, with all their digits."""
+    path = folder / "history.csv"
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return [(row["loss"], row["quality"]) for row in csv.DictReader(file)]
+
+
+def ended(bench: Bench, folder: Path) -> Row:
+    """Return how a run ended; WrongError if it has not met its target."""
+    curve, log = history(folder), folder / "result_0.txt"
+    lines = log.read_text().splitlines() if log.exists() else []
+    records = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+    times = {record["key"]: record["time_ms"] for record in records}
+    status = next((record["metadata"].get("status") for record in records if record["key"] == "run_stop"), None)
+    found: Row = {"epochs": len(curve), "quality": float(curve[-1][1]) if curve else None, "status": status}
+    if status and "run_start" in times:
+        found["run_s"] = (times["run_stop"] - times["run_start"]) / 1e3
+    if bench.dry:
+        if status is None:
+            raise RuntimeError(f"{folder} has no run_stop")
+    elif status != "success":
+        raise WrongError(f"{status or 'not finished'} after {len(curve)} epochs with {found['quality']}")
+    return found
+
+
+# -- at full size --------------------------------------------------------------------------------------------
+
+
+def product(bench: Bench) -> None:
+    """Train each network at its full size with files for some time, beside steps on batches that lie on the device."""
+    for network, keys in (("cosmoflow", ("data.format=narrow",)), ("oc20", ()), ("deepcam", ())):
+        best = BEST[network]
+        variant = Variant(best.name, best.model, (*best.keys, *keys))
+        with_files(bench, network, variant, bench.size(NETWORKS[network].batch, 1))
+
+
+def with_files(bench: Bench, network: str, variant: Variant, batch: int) -> None:
+    """Measure steps with files."""
+    names = {"network": network, "batch": batch, "variant": variant.name}
+    with bench.case("with files", needs_s=bench.size(25.0, 0.0), **names) as row:
+        watch = Watch(bench, Plan(*bench.size((24, 10, 10, 0, 30.0), (0, 0, 1, 0, 0.01))))
+        train(bench, network, batch, variant, watch, resident=False)
+        row.update(rates(bench, batch, watch))
+    with bench.case("without files", needs_s=bench.size(12.0, 0.0), **names) as row:
+        watch = Watch(bench, Plan(*bench.size((24, 10, 40), (0, 0, 1))))
+        train(bench, network, batch, variant, watch)
+        row.update(rates(bench, batch, watch))
+
+
+EVALUATED: Final = {"cosmoflow": 64, "deepcam": 16, "oc20": 128}
+
+
+def evaluation(bench: Bench) -> None:
+    """Measure evaluations in batches of their own size, recorded and not."""
+    for network, batch in EVALUATED.items():
+        size = bench.size(batch, 1)
+        for best in (BEST[network], PLAIN):
+            variant = Variant(best.name, best.model, (*best.keys, f"train.eval_batch_size={size}"))
+            names: dict[str, Any] = {"network": network, "batch": size, "variant": variant.name}
+            with bench.case("evaluation", needs_s=bench.size(10.0, 0.0), **names) as row:
+                watch = Watch(bench, Plan(*bench.size((16, 4, 24), (0, 0, 1))))
+                train(bench, network, bench.size(NETWORKS[network].batch, 1), variant, watch, evaluates=True)
+                row.update(rates(bench, size, watch))

@@ -1,0 +1,306 @@
+"""Training steps made by the suite's own trainer, with batches that lie on the device or are read from files.
+
+A variant is a set of configuration keys. The trainer runs one epoch of a problem that differs from the real one in
+two things only: its batches come from `Watch`, which also marks the device's work whenever the trainer asks for the
+next one, and its evaluation is left out unless it is what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import shutil
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, Final
+
+import numpy as np
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+import cosmoflow.train
+import deepcam.train
+import oc20.train
+from common.training import train_command
+from gpu import inputs
+from gpu.cases import Bench, Row, WrongError
+from gpu.references import compare
+
+BENCHMARKS: Final = {
+    "cosmoflow": cosmoflow.train.BENCHMARK,
+    "deepcam": deepcam.train.BENCHMARK,
+    "oc20": oc20.train.BENCHMARK,
+}
+TINY: Final = {
+    # In fp16: Triton's interpreter has no products in bf16.
+    "cosmoflow": ("data.sample_shape=[4, 4, 4, 4]", "model.conv_layers=2", "precision.dtype=fp16"),
+    "deepcam": ("data.height=32", "data.width=48", "model.width=0.05", "model.middle_blocks=0"),
+    "oc20": (
+        *("model.hidden=16", "model.blocks=1", "model.interaction=8", "model.spherical=2", "model.radial=2"),
+        *("model.out=16", "model.basis=4"),
+    ),
+}
+FORMATS: Final = {"cosmoflow": "tfrecord", "deepcam": "npy", "oc20": "compact"}
+FEW_DIFFERENT: Final = 4
+"""Batches that lie on the device, at most."""
+MOST_STEPS: Final = 20_000
+"""Of a measurement that lasts for some time."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to train: keys of the section `model`, and others with their values, as on the command line."""
+
+    name: str
+    model: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+    @property
+    def overrides(self) -> list[str]:
+        return [*(f"model.{key}={value}" for key, value in self.model.items()), *self.keys]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a measurement: to warm up, to note waits for the device, timed ones, and some under the profiler.
+
+    seconds: if not 0, steps are timed for so long instead.
+    """
+
+    warm: int = 14
+    watched: int = 10
+    timed: int = 40
+    profiled: int = 0
+    seconds: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        return self.warm + self.watched + self.timed + self.profiled + 1
+
+
+PLAIN: Final = Variant("torch, eager", keys=("train.graph=off",))
+LOSS_WITHIN: Final = 0.1
+"""Rounding and other dropout change the loss by less than this."""
+
+
+class EnoughError(Exception):
+    """The time of a measurement is over."""
+
+
+class Watch:
+    """Gives a trainer its batches, and watches the device between two of them."""
+
+    def __init__(self, bench: Bench, plan: Plan) -> None:
+        self.bench, self.plan = bench, plan
+        self.marks: list[Any] = []
+        self.host_s: list[float] = []
+        self.waited_s: list[float] = []
+        self.edges: list[float] = []
+        self.waits: list[str] = []
+        self.table = ""
+        self._inside = contextlib.ExitStack()
+        self._profile: Any = None
+        self._ends = 0.0
+
+    def before(self, step: int) -> None:
+        """Note that the trainer asks for the batch of this step."""
+        plan, first_timed = self.plan, self.plan.warm + self.plan.watched
+        if step == plan.warm:
+            self.waits = self._inside.enter_context(self.bench.clock.waits())
+        if step == first_timed:
+            self._inside.close()
+            self._ends = time.monotonic() + plan.seconds
+        last_timed = first_timed + plan.timed
+        if first_timed <= step and (step <= last_timed or plan.seconds):
+            self.marks.append(self.bench.clock.mark())
+            self.host_s.append(time.perf_counter())
+        if step == last_timed and plan.profiled:
+            kinds = [ProfilerActivity.CPU]
+            if self.bench.device.type == "cuda":
+                kinds.append(ProfilerActivity.CUDA)
+            self._profile = self._inside.enter_context(profile(activities=kinds))
+        if plan.seconds and step > first_timed and time.monotonic() > self._ends:
+            raise EnoughError
+
+    def note(self, batch: Any, samples: Any) -> None:
+        """Note the wait for a batch, and the edges of frames."""
+        self.waited_s.append(batch.wait_s)
+        if hasattr(samples, "sizes"):
+            self.edges.append(float(samples.sizes.neighbors[batch.indices].mean()))
+
+    def close(self) -> None:
+        """End what is still watched."""
+        self.bench.clock.finish()
+        self._inside.close()
+        if self._profile is not None:
+            by = "self_device_time_total" if self.bench.device.type == "cuda" else "self_cpu_time_total"
+            self.table = self._profile.key_averages().table(sort_by=by, row_limit=60, max_name_column_width=90)
+
+
+def watched(kind: type, watch: Watch, resident: bool, evaluates: bool) -> type:
+    """Return a problem's class whose batches go through the watch.
+
+    resident: the batches lie on the device; otherwise they are read. evaluates: evaluations are watched, not steps.
+    """
+
+    class Watched(kind):  # type: ignore[misc,valid-type]  # a class by contract
+        def __init__(self, config: Any, dist: Any, seed: int) -> None:
+            super().__init__(config, dist, seed)
+            size = config.train.global_batch_size
+            steps = watch.plan.steps if not watch.plan.seconds else MOST_STEPS
+            self.train_samples = size * (1 if evaluates else steps)
+            if evaluates:
+                self.eval_samples = (config.train.eval_batch_size or size) * watch.plan.steps
+
+        def order(self, epoch: int) -> np.ndarray:
+            return np.arange(self.train_samples) % len(self.sets["train"])
+
+        def eval_share(self) -> np.ndarray:
+            return np.arange(self.eval_samples) % len(self.sets["validation"])
+
+        def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[Any]:
+            counted = samples is self.sets["validation" if evaluates else "train"]
+            read, chosen = super().read, iter(indices)
+            if resident:
+                first = list(itertools.islice(chosen, FEW_DIFFERENT))
+                held = [replace(cloned(batch), wait_s=0.0) for batch in read(samples, first)]
+                source = (held[step % len(held)] for step, _ in enumerate(itertools.chain(first, chosen)))
+            else:
+                source = read(samples, chosen)
+            with contextlib.closing(source):
+                for step in itertools.count():
+                    if counted:
+                        watch.before(step)
+                    batch = next(source, None)
+                    if batch is None:
+                        return
+                    if counted:
+                        watch.note(batch, samples)
+                    yield batch
+
+        def evaluate(self) -> float:
+            if evaluates:
+                return float(super().evaluate())
+            return 0.0 if not self.reference.target.lower_is_better else 99.0
+
+    return Watched
+
+
+def cloned(value: Any) -> Any:
+    """Return a copy of nested dataclasses with tensors of their own."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: cloned(getattr(value, one.name)) for one in fields(value)})
+    return value
+
+
+# -- measurements --------------------------------------------------------------------------------------------
+
+
+def arguments(bench: Bench, network: str, batch: int, variant: Variant, folder: Path) -> list[str]:
+    """Return the arguments of the training command."""
+    format = "narrow" if "data.format=narrow" in variant.keys else FORMATS[network]
+    data = inputs.folder(bench, network, format)
+    return [
+        "config",
+        f"output_dir={folder}",
+        f"data.data_dir={data}",
+        f"data.format={format}",
+        *("data.train_samples=null", "data.eval_samples=null"),
+        *("submission.division=open", "train.epochs=1", "train.seed=1", "train.tail=drop", "checkpoint.every_epochs=0"),
+        f"train.global_batch_size={batch}",
+        f"dist.device={bench.device.type}",
+        "precision.dtype=bf16",
+        *(TINY[network] if bench.dry else ()),
+        *(["data.balance=none"] if network == "oc20" else []),
+        *variant.overrides,
+    ]
+
+
+def train(
+    bench: Bench, network: str, batch: int, variant: Variant, watch: Watch, **how: bool
+) -> tuple[float | None, str]:
+    """Run the training command; return the mean loss of the epoch, None if it was ended, and what it said."""
+    bench.clock.forget()
+    folder = bench.work / f"run-{network}"
+    shutil.rmtree(folder, ignore_errors=True)
+    given = {"resident": True, "evaluates": False} | how
+    benchmark = BENCHMARKS[network]
+    benchmark = replace(benchmark, problem=watched(benchmark.problem, watch, **given))
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            train_command.main(benchmark, arguments(bench, network, batch, variant, folder))
+    except EnoughError:
+        return None, said.getvalue()
+    finally:
+        watch.close()
+        print(said.getvalue())
+    history = folder / "history.csv"
+    if not history.exists():
+        raise RuntimeError(said.getvalue().strip().splitlines()[-1] if said.getvalue().strip() else "no history")
+    with history.open() as file:
+        loss = float(next(csv.DictReader(file))["loss"])
+    shutil.rmtree(folder)
+    return loss, said.getvalue()
+
+
+def check(bench: Bench, network: str, variant: Variant, format: str = "bf16") -> None:
+    """Raise WrongError unless the variant's network gives the reference's numbers; each is checked once in a run."""
+    names = {"network": network, "model": str(variant.model), "format": format}
+    row = bench.found("right", **names)
+    if row is None:
+        with bench.case("right", **names) as row:
+            row.update(compare(network, variant.model, format, bench.device, bench.dry))
+    if "wrong" in row or "error" in row:
+        raise WrongError(f"not timed, as the network is wrong: {row.get('wrong') or row.get('error')}")
+
+
+def step(bench: Bench, network: str, batch: int, variant: Variant, plan: Plan) -> None:
+    """Measure training steps on batches that lie on the device; wrong networks are not timed."""
+    names = {"network": network, "batch": batch, "variant": variant.name}
+    with bench.case("step", needs_s=8.0 if not bench.dry else 0.0, **names) as row:
+        check(bench, network, variant)
+        watch = Watch(bench, plan)
+        loss, said = train(bench, network, batch, variant, watch)
+        row.update(rates(bench, batch, watch), loss=loss, steps=plan.steps)
+        if reason := [line for line in said.splitlines() if "no CUDA graphs" in line]:
+            row["note"] = reason[0]
+        if watch.table:
+            bench.profile(f"{network}, batch {batch}, {variant.name}", watch.table)
+        _same_loss(bench, row)
+
+
+def rates(bench: Bench, batch: int, watch: Watch) -> Row:
+    """Return what the watch has measured."""
+    found: Row = dict(bench.clock.steps_ms(watch.marks))
+    host_s = [last - first for first, last in itertools.pairwise(watch.host_s)]
+    waited_s = watch.waited_s[-len(host_s) :]
+    found |= {
+        "per_s": 1e3 * batch / found["ms"],
+        "host_ms": 1e3 * median(host_s),
+        "wait_share": sum(waited_s) / sum(host_s),
+        "memory_mb": bench.clock.memory_mb(),
+        "waits": len(watch.waits),
+    }
+    if watch.waits:
+        found["waits_at"] = sorted(set(watch.waits))[:8]
+    if watch.edges:
+        found["edges"] = mean(watch.edges)
+    return found
+
+
+def _same_loss(bench: Bench, row: Row) -> None:
+    """Raise WrongError if the mean loss of the steps is not that of as many plain ones on the same batches."""
+    names = {name: row[name] for name in ("network", "batch", "steps")}
+    plain = bench.found("step", variant=PLAIN.name, **names)
+    if plain is None or "loss" not in plain or plain is row:
+        return
+    if not abs(row["loss"] / plain["loss"] - 1) <= LOSS_WITHIN:
+        raise WrongError(f"the mean loss of the steps is {row['loss']:.4g}, that of {PLAIN.name} {plain['loss']:.4g}")

@@ -1,0 +1,186 @@
+"""Record the work on a batch as a CUDA graph, and replay it: one launch instead of thousands.
+
+Work can be recorded if all that changes from one batch to the next is in the batch's tensors, or in tensors that the
+work finds where they were: it must not wait for the device, and numbers of Python are those of the recording ever
+after. The shapes of a batch decide what the work is, so that each shape has its own recording. Until there is one, and
+where there can be none, the work is simply done: the plain way is the reference, and nothing is done twice.
+
+Sources: the CUDA graphs of torch (pytorch.org/docs/stable/notes/cuda.html#cuda-graphs). On a GPU **not run yet**; the
+tests record and replay on a CPU, operation by operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from common.distributed.dist import Dist
+
+Mode = Literal["auto", "off"]
+Recording = tuple[list[Tensor], Callable[[], None]]
+"""The tensors that the work reads instead of a batch's, and what does the work."""
+WARM_UP: Final = 3
+"""How often work is done before it is recorded: libraries choose their algorithms, optimizers make their state."""
+MOST_RECORDINGS: Final = 64
+"""Batches of any further shapes are not worth the memory."""
+
+
+class Recorder(Protocol):
+    """Records work on a device."""
+
+    def prepare(self, work: Callable[[], None]) -> None:
+        """Do the work now, as it must be done `WARM_UP` times before it is recorded."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that does the work, on the same memory; nothing is done yet.
+
+        Raises RuntimeError for work that cannot be recorded.
+        """
+
+
+class CudaGraphs:
+    """Records on a CUDA device. All recordings share their memory for intermediate results, as they run in turn."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def prepare(self, work: Callable[[], None]) -> None:
+        """Do the work on the stream of the recordings, for which libraries then have their memory."""
+        current = torch.cuda.current_stream()
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            work()
+        current.wait_stream(self.stream)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return the replay of a graph of the work."""
+        graph = torch.cuda.CUDAGraph()
+        inference = torch.is_inference_mode_enabled()
+        # The first recording makes tensors for the random numbers of all: tensors of inference mode could not be
+        # written for those of training steps.
+        outside = torch.inference_mode(False) if inference else contextlib.nullcontext()
+        inside = torch.inference_mode() if inference else contextlib.nullcontext()
+        before = torch.cuda.current_stream()
+        try:
+            # thread_local: the threads of NCCL and of the loader go on using the device meanwhile.
+            with outside, torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"), inside:
+                work()
+        except RuntimeError:
+            self._give_up(before)
+            raise
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    def _give_up(self, stream: torch.cuda.Stream) -> None:
+        """End what torch does not if a recording fails: it then leaves stream, memory and random numbers as in one."""
+        torch.cuda.set_stream(stream)
+        generator = torch.cuda.default_generators[self.stream.device_index]
+        generator.graphsafe_set_state(generator.clone_state())  # a copy is not being recorded
+        with contextlib.suppress(RuntimeError):  # that of no recording, if torch has ended it
+            torch._C._cuda_endAllocateToPool(self.stream.device_index, self.pool)
+
+
+def recorder(mode: Mode, format: str, dist: Dist) -> Recorder | None:
+    """Return what records on the rank's device, or None; say the reason where `auto` finds a GPU that cannot."""
+    if mode == "off" or dist.device.type != "cuda":
+        return None
+    if format == "fp16":
+        say_why_not(dist, "the loss scale of fp16 is decided on the host")
+        return None
+    return CudaGraphs(dist.device)
+
+
+def say_why_not(dist: Dist, reason: str) -> None:
+    """Print why the work is not recorded, once for all ranks."""
+    if dist.is_main:
+        print(f"train.graph: training without CUDA graphs: {reason}", flush=True)
+
+
+class Replay:
+    """Does `work` on batches, by recordings where it can; called like `work` itself.
+
+    work: takes a batch, of tensors in dataclasses or tuples, and flags; returns nothing. Batches without samples, and
+        all if there is no recorder, are given to it as they are. Work that cannot be recorded is done as it is, too,
+        after a line that says why.
+    """
+
+    def __init__(self, work: Callable[..., None], recorder: Recorder | None, dist: Dist) -> None:
+        self.work, self.recorder, self.dist = work, recorder, dist
+        self._seen: dict[Hashable, int] = {}
+        self._recorded: dict[Hashable, Recording] = {}
+
+    def __call__(self, batch: Any, *flags: Hashable) -> None:
+        """Do the work on the batch."""
+        given = list(tensors(batch))
+        if self.recorder is None or not all(tensor.numel() for tensor in given):
+            self.work(batch, *flags)
+            return
+        key = shapes(batch), flags
+        recorded = self._recorded.get(key) or self._first_times(key, batch, flags)
+        if recorded is None:
+            return
+        inputs, replay = recorded
+        for place, tensor in zip(inputs, given, strict=True):
+            place.copy_(tensor, non_blocking=True)
+        replay()
+
+    def _first_times(self, key: Hashable, batch: Any, flags: tuple[Hashable, ...]) -> Recording | None:
+        """Do the work, or when it is time to record it return the recording."""
+        assert self.recorder is not None
+        seen = self._seen[key] = self._seen.get(key, 0) + 1
+        if seen <= WARM_UP or len(self._recorded) == MOST_RECORDINGS:
+            self.recorder.prepare(lambda: self.work(batch, *flags))
+            return None
+        with torch.inference_mode(False):  # they are written again, whatever mode reigns then
+            inputs = [tensor.clone() for tensor in tensors(batch)]
+        static = with_tensors(batch, iter(inputs))
+        try:
+            self._recorded[key] = inputs, self.recorder.record(lambda: self.work(static, *flags))
+        except RuntimeError as error:
+            self.recorder = None
+            cause = error.__context__ or error  # the end of a recording that failed raises an error of its own
+            reason = (str(cause) or type(cause).__name__).splitlines()[0]
+            say_why_not(self.dist, f"the work cannot be recorded: {reason}")
+            self.work(batch, *flags)
+            return None
+        return self._recorded[key]
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested dataclasses and tuples, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensors(part)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors(getattr(value, field.name))
+
+
+def with_tensors(value: Any, new: Iterator[Tensor]) -> Any:
+    """Return the value with its tensors replaced, in the order of `tensors`."""
+    if isinstance(value, Tensor):
+        return next(new)
+    if isinstance(value, tuple):
+        return tuple(with_tensors(part, new) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: with_tensors(getattr(value, field.name), new) for field in fields(value)})
+    return value
+
+
+def shapes(value: Any) -> Hashable:
+    """Return what decides the work on a batch: shapes, memory layouts and types of its tensors, and whole numbers."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.stride(), value.dtype
+    if isinstance(value, tuple):
+        return tuple(map(shapes, value))
+    if is_dataclass(value):
+        return tuple(shapes(getattr(value, field.name)) for field in fields(value))
+    return value if isinstance(value, int | str) else None

@@ -1,0 +1,194 @@
+"""Which optimizer a run has: its configuration, how that is logged, and the optimizer built from it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from common.config import ROUTE, key
+from common.training.kernels import check_triton
+from common.training.optim.algorithms import KerasSGD, Lamb, Muon
+
+LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    """The optimizer and its constants; constants of other optimizers are ignored."""
+
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
+    momentum: float = key(0.9, "momentum of sgd and muon")
+    weight_decay: float = key(
+        0.0, "of adam, as an L2 term of the gradient; of adamw and lamb, decoupled from the gradient"
+    )
+    betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: decay rates of both moments")
+    eps: float = key(1e-8, "of adam, adamw and lamb: added to the square root of the second moment")
+    max_grad_norm: float = key(1.0, "of lamb: the global gradient norm is clipped to this")
+    fused: Literal["auto", "mixed_precision", "flat", "off"] = key(
+        "auto",
+        "auto: the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; off: neither, except that "
+        "lamb always updates its moments with torch's; mixed_precision, for lamb: the variant of apex that keeps rate "
+        "and step count on the device and unscales fp16 gradients itself, an error where apex is not installed; flat, "
+        "not for muon: this suite's Triton kernels on buffers of all parameters, an error without a GPU or Triton",
+        ROUTE,
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} has {value}; expected 0 <= value < 1")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
+        if self.name == "sgd" and self.weight_decay:
+            raise ValueError("weight_decay is not used by sgd; set CosmoFlow's L2 regularisation by model.l2")
+        if self.eps <= 0 or self.max_grad_norm <= 0:
+            raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
+        if self.fused == "mixed_precision" and self.name != "lamb":
+            raise ValueError(f"fused is mixed_precision, which is for lamb; {self.name} has auto, flat and off")
+        if self.fused == "flat" and self.name == "muon":
+            raise ValueError("fused is flat, which has no kernels for muon; it has auto and off")
+
+    @property
+    def log_name(self) -> str:
+        """The name that the references log as opt_name."""
+        return LOG_NAMES[self.name]
+
+
+def logged(config: OptimConfig) -> dict[str, Any]:
+    """Return the optimizer's keys and values for the log, in the order of DeepCAM's reference, without the rate.
+
+    An optimizer with only a momentum logs it as its only beta; one without epsilon logs 0.
+    """
+    with_moments = config.name in ("adam", "adamw", "lamb")
+    entries: dict[str, Any] = {
+        "opt_name": config.log_name,
+        "opt_betas": list(config.betas) if with_moments else [config.momentum],
+        "opt_eps": config.eps if with_moments else 0.0,
+        "opt_weight_decay": config.weight_decay if with_moments else 0.0,
+    }
+    if config.name == "lamb":
+        entries |= {"opt_bias_correction": True, "opt_grad_averaging": True, "opt_max_grad_norm": config.max_grad_norm}
+    return entries
+
+
+def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:
+    """Return the optimizer of the parameters; `set_rate` changes its learning rate.
+
+    On accelerators the rate is a tensor, so that a step can be recorded; with apex's FusedLAMB it remains a number. A
+    saved state can be loaded by the same optimizer on any device.
+    """
+    parameters = list(parameters)
+    make = _flat_optimizer if config.fused == "flat" else _optimizer
+    optimizer = make(config, parameters, lr)
+    own = not type(optimizer).__module__.startswith("apex")
+    if own and (parameters[0].device.type != "cpu" or config.fused == "flat"):
+        _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
+    optimizer.register_load_state_dict_pre_hook(_in_place)
+    return optimizer
+
+
+def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any) -> Optimizer:
+    """Return the optimizer with our own kernels; ValueError where they cannot run."""
+    check_triton("optim.fused is flat", "auto", parameters[0].device)
+    from common.training.optim import flat  # Triton is optional, and slow to import
+
+    options = _adam_options(config)
+    match config.name:
+        case "sgd":
+            return flat.FlatSGD(parameters, lr, config.momentum)
+        case "lamb":
+            return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
+        case _:
+            return flat.FlatAdam(parameters, lr, decoupled_weight_decay=config.name == "adamw", **options)
+
+
+def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
+    """Return the optimizer; those of apex are written from its documentation and untested."""
+    on_cuda = all(parameter.is_cuda for parameter in parameters)
+    apex = apex_optimizers() if config.fused != "off" and on_cuda else None
+    options = _adam_options(config)
+    match config.name:
+        case "sgd":
+            return KerasSGD(parameters, lr, config.momentum)
+        case "muon":
+            return Muon(parameters, lr, config.momentum)
+        case "lamb":
+            kind = _lamb(config.fused, apex)
+            return kind(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
+        case "adam" | "adamw" if apex:
+            return apex.FusedAdam(parameters, lr, adam_w_mode=config.name == "adamw", capturable=True, **options)
+        case _:
+            adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+            optimizer = adam(parameters, lr, fused=config.fused == "auto", capturable=on_cuda, **options)
+            # Keeps torch from warning in runs without graphs that capturable may make steps slower.
+            optimizer._warned_capturable_if_run_uncaptured = True
+            return optimizer
+
+
+def _adam_options(config: OptimConfig) -> dict[str, Any]:
+    """Return the constants that Adam, AdamW and LAMB share."""
+    return {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
+
+
+def _lamb(fused: str, apex: Any) -> Any:
+    """Return the class for lamb; those of apex, with their defaults, implement the same algorithm as ours."""
+    if fused == "mixed_precision":
+        if apex is None:
+            raise ValueError("optim.fused is mixed_precision, which needs NVIDIA's apex and a GPU; set it to auto")
+        return apex.FusedMixedPrecisionLamb
+    return apex.FusedLAMB if apex else Lamb
+
+
+def _use_tensor_rate(optimizer: Optimizer) -> None:
+    """Make the rate a tensor beside the parameters, float32 or better: a recorded step reads it each time."""
+    for group in optimizer.param_groups:
+        first = group["params"][0]
+        if not isinstance(group["lr"], Tensor):
+            dtype = torch.promote_types(first.dtype, torch.float32)
+            group["lr"] = torch.full((), group["lr"], dtype=dtype, device=first.device)
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step; a rate that is a tensor is changed in place."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def _in_place(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved state as `load_state_dict` needs it for this optimizer, which may compute in another way.
+
+    Rate and step count become tensors on its device where it has tensors; earlier versions saved numbers.
+    """
+    groups = []
+    for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
+        kept = {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
+        for name in ("lr", "step"):
+            if name in own and name in saved:
+                value = float(saved[name])
+                kept[name] = torch.full_like(own[name], value) if isinstance(own[name], Tensor) else value
+        groups.append(saved | kept)
+    return state | {"param_groups": groups}
+
+
+def apex_optimizers() -> Any:
+    """Return NVIDIA's `apex.optimizers`, or None if it or its kernels are not installed.
+
+    The `apex` on PyPI is another project: the files tell which it is, before any of its code runs.
+    """
+    found = find_spec("apex")
+    folders = (found and found.submodule_search_locations) or []
+    is_nvidia = any((Path(folder) / "optimizers" / "fused_lamb.py").is_file() for folder in folders)
+    if not is_nvidia or find_spec("amp_C") is None:
+        return None
+    return importlib.import_module("apex.optimizers")

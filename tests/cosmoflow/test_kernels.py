@@ -1,0 +1,192 @@
+"""The Triton kernels against torch's own operations: on a GPU, or where there is none through Triton's interpreter.
+
+Small whole numbers make sums exact and many values equal, so that the one which gets the gradient is seen.
+"""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cosmoflow.model import SLOPE, ModelConfig, block, build
+from tests.hopper import resources
+from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
+
+pytestmark = needs_triton
+
+
+@not_interpreted
+def test_all_others_pass_in_the_interpreter():
+    run_in_the_interpreter(__file__)
+
+
+def whole(*shape, least=-2, most=2, seed=1, dtype=torch.float64):
+    values = torch.randint(least, most + 1, shape, generator=torch.Generator().manual_seed(seed))
+    return values.to(DEVICE, dtype)
+
+
+def results(function, inputs, gradient):
+    """Return what the function makes of the inputs, and their gradients, None for whole numbers."""
+    inputs = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in inputs]
+    made = function(*inputs)
+    made.backward(gradient.to(made.dtype))
+    return [made.detach(), *(tensor.grad for tensor in inputs if tensor.requires_grad)]
+
+
+def by_torch(x, bias):
+    return F.leaky_relu(F.max_pool3d(x + bias[:, None, None, None], 2), SLOPE)
+
+
+def equal(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    "shape", [(2, 5, 6, 9, 7), (1, 130, 2, 4, 2), (3, 32, 8, 6, 4)], ids=["odd", "channels in tiles", "even"]
+)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+def test_pooling_and_its_gradients_equal_those_of_torch(shape, layout):
+    from cosmoflow.kernels import pool_and_activate
+
+    x = whole(*shape).to(memory_format=layout).requires_grad_()
+    bias = whole(shape[1], least=-1, most=1, seed=2).requires_grad_()
+    with torch.no_grad():
+        x[0, 0, 0, 0, 0] = x[0, 1, 1, 1, :2] = torch.nan
+    gradient = whole(*shape[:2], *(side // 2 for side in shape[2:]), least=1, most=9, seed=3)
+    expected = results(by_torch, (x, bias), gradient)
+    found = results(lambda x, bias: pool_and_activate(x, bias, SLOPE), (x, bias), gradient)
+    assert found[0].is_contiguous(memory_format=torch.channels_last_3d)
+    equal(found, expected)
+
+
+@needs_gpu
+def test_pooling_of_bfloat16_rounds_once():
+    from cosmoflow.kernels import pool_and_activate
+
+    x = torch.randn(1, 8, 4, 4, 4, generator=torch.Generator().manual_seed(1)).to(DEVICE, torch.bfloat16)
+    bias = torch.linspace(-1, 1, 8, device=DEVICE)
+    found = pool_and_activate(x, bias, SLOPE)
+    assert found.dtype == torch.bfloat16
+    expected = by_torch(x.double(), bias.double())
+    torch.testing.assert_close(found.double(), expected, rtol=2**-7, atol=0)  # the interpreter cuts off
+
+
+def convolved(x, weight, bias):
+    return by_torch(F.conv3d(x, weight, padding="same"), bias)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("shape", "shares"), [((2, 4, 5, 6, 7), 2), ((1, 4, 2, 3, 132), 128)], ids=["odd", "rows in parts"]
+)
+def test_the_first_block_and_its_gradients_equal_those_of_torch(monkeypatch, shape, shares):
+    from cosmoflow import kernels
+
+    monkeypatch.setattr(kernels, "SHARES", shares)
+    x, weight = whole(*shape, least=0), whole(*kernels.FIRST_WEIGHT, least=-1, most=1, seed=2).requires_grad_()
+    bias = whole(32, seed=3).requires_grad_()
+    gradient = whole(shape[0], 32, *(side // 2 for side in shape[2:]), least=1, most=9, seed=4)
+    expected = results(convolved, (x, weight, bias), gradient)
+    found = results(lambda *inputs: kernels.first_block(*inputs, SLOPE), (x, weight, bias), gradient)
+    assert found[0].is_contiguous(memory_format=torch.channels_last_3d)
+    equal(found, expected)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kernels", ["triton", "fused"])
+@pytest.mark.parametrize("samples", [0, 2])
+def test_loss_and_gradients_of_the_network_equal_those_with_torch(monkeypatch, kernels, samples):
+    monkeypatch.setattr("cosmoflow.kernels.fits", lambda x, weight: weight.shape[1] == 4)  # in float64, too
+    shape, config = (4, 4, 8, 4), ModelConfig(conv_layers=2, fc1=16, fc2=8, dropout=0.0)
+    x = torch.rand(samples, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
+    gradients = []
+    for name in ("torch", kernels):
+        model = build(replace(config, kernels=name), shape, seed=1).to(DEVICE).double()
+        loss = model(x).square().sum()
+        loss.backward()
+        gradients.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+    for theirs, ours in zip(*gradients, strict=True):
+        assert theirs.any() == (samples > 0) and (ours - theirs).abs().max() <= 1e-12 * theirs.abs().max()
+
+
+@needs_gpu
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("kernels", ["triton", "fused"])
+def test_a_block_under_autocast_computes_in_its_format(kernels):
+    """In float16: the interpreter multiplies no bfloat16."""
+    x = torch.rand(1, 4, 4, 4, 4, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    for kernel_size in (3, 2):
+        conv = torch.nn.Conv3d(4, 32, kernel_size, padding="same", device=DEVICE)
+        with torch.autocast(DEVICE, torch.float16):
+            found = block(conv, x, kernels)
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found.float(), block(conv, x, "torch"), rtol=0.004, atol=0.004)
+        found.float().sum().backward()
+        assert conv.weight.grad.dtype == conv.bias.grad.dtype == torch.float32 and conv.weight.grad.any()
+
+
+def test_the_first_block_is_fused_where_its_kernel_fits():
+    from cosmoflow.kernels import FIRST_WEIGHT, fits
+
+    x, weight = torch.empty(1, 4, 8, 8, 8), torch.empty(FIRST_WEIGHT)
+    assert fits(x.bfloat16(), weight) and fits(x.half(), weight) and not fits(x, weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert fits(x, weight) and not fits(x.requires_grad_(), weight)
+    assert not fits(x.bfloat16().detach(), weight[:8]) and not fits(x.bfloat16().detach(), weight[..., :2, :2, :2])
+
+
+# -- machine code at the published sizes, as launched ----------------------------------------------------------
+
+
+def compiled(kernel, arguments, sizes):
+    """Compile a kernel for a batch of the published network; it may not spill."""
+    sizes = dict(sizes)
+    return resources(kernel, {**arguments, **sizes}, warps=sizes.pop("num_warps"), stages=sizes.pop("num_stages", 3))
+
+
+def memory(dtype):
+    return torch.empty(1, dtype=dtype, device="meta")
+
+
+@not_interpreted
+@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.slow) for i in range(1, 5))])
+def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
+    from cosmoflow import kernels
+
+    side = 128 * 32 // channels
+    x = torch.empty(4, side, side, side, channels, dtype=torch.bfloat16, device="meta")
+    _, sizes = kernels._pooling(x, SLOPE)
+    shape = dict.fromkeys("DHW", side)
+    halves, byte, wide = memory(torch.bfloat16), memory(torch.uint8), memory(torch.float32)
+    forward = {"x": halves, "bias": wide, "y": halves, "byte": byte}
+    found = compiled(kernels._pool_kernel, {**forward, **shape}, sizes)
+    assert len(re.findall(r"LDG\.E\.128", found.sass)) >= 8 and re.search(r"STG\.E\.128", found.sass)
+    assert found.registers <= 80
+    backward = {"gradient": halves, "byte": byte, "by_x": halves, "by_bias": wide}
+    found = compiled(kernels._unpool_kernel, {**backward, **shape}, sizes)
+    assert len(re.findall(r"STG\.E\.128", found.sass)) >= 8 and re.search(r"LDG\.E\.128", found.sass)
+    assert found.registers <= 64
+
+
+@not_interpreted
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_the_first_block_is_computed_by_tensor_cores(name):
+    from cosmoflow import kernels
+
+    x = torch.empty(4, 128, 128, 128, 4, dtype=torch.bfloat16, device="meta")
+    halves, byte, wide = memory(torch.bfloat16), memory(torch.uint8), memory(torch.float32)
+    _, rows, sizes = getattr(kernels, f"_first_{name}")(x, SLOPE)
+    given = {"x": halves, "byte": byte, "rows": rows, **dict.fromkeys("DHW", 128)}
+    if name == "forward":
+        given |= {"weight": halves, "bias": wide, "y": halves}
+        found = compiled(kernels._first_block_kernel, given, sizes)
+    else:
+        given |= {"gradient": halves, "by_weight": wide, "by_bias": wide}
+        found = compiled(kernels._first_weight_kernel, given, sizes)
+    assert "HGMMA" in found.sass
+    assert not re.search(r"(LDG|LDGSTS)\.E\.(U16|U8|S16)", found.sass), "voxels are read one by one"
+    assert 128 * found.registers * 2 <= 65536, "two programs fit on a multiprocessor"

@@ -1,0 +1,59 @@
+"""What a training step and an evaluation of CosmoFlow compute from a batch of counts."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from common.data.prefetch import TensorBatch
+from common.training.precision import Precision, PrecisionConfig
+from cosmoflow.data.dataset import DataConfig, to_input
+from cosmoflow.model import ModelConfig, build
+from cosmoflow.train import CosmoFlow
+
+SHAPE = (8, 8, 8, 4)
+MODEL = ModelConfig(conv_size=4, conv_layers=2, fc1=16, fc2=8, dropout=0.0)
+
+
+def problem(dtype, **data):
+    """Return the problem without data."""
+    ours = CosmoFlow.__new__(CosmoFlow)
+    config = DataConfig(Path(), sample_shape=SHAPE, **data)
+    ours.config = SimpleNamespace(data=config, model=MODEL, precision=PrecisionConfig(dtype))
+    ours.dist = SimpleNamespace(device=torch.device("cpu"))
+    ours.model = build(MODEL, SHAPE, seed=1)
+    return ours
+
+
+def batch():
+    generator = torch.Generator().manual_seed(2)
+    counts = torch.randint(0, 300, (3, *SHAPE), generator=generator).to(torch.int16)
+    labels = torch.rand(3, 4, generator=generator)
+    return TensorBatch(counts, labels, np.arange(3), 0.0)
+
+
+@pytest.mark.parametrize("data", [{}, {"apply_log": False}, {"shift": 0.3, "scale": 1.7}], ids=str)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_input_prepared_in_the_compute_format_gives_the_same_bits(dtype, data):
+    ours, given = problem(dtype, **data), batch()
+    prepared = ours.prepared(given)
+    assert prepared.x.dtype == ours.input_dtype and given.x.dtype == torch.int16
+    x_BDHWC = (to_input(given.x, ours.config.data.apply_log) - ours.config.data.shift) / ours.config.data.scale
+    results = []
+    for x in (x_BDHWC, prepared.x):  # autocast rounds a float32 input at the first convolution
+        ours.model.zero_grad()
+        with Precision(ours.config.precision, ours.dist.device).autocast():
+            loss = ours.loss(ours.model, TensorBatch(x, given.y, given.indices, 0.0))
+        loss.backward()
+        results.append([loss.detach(), *(parameter.grad.clone() for parameter in ours.model.parameters())])
+    for theirs, same in zip(*results, strict=True):
+        assert theirs.any() and torch.equal(theirs, same)
+
+
+def test_the_score_is_the_sum_of_absolute_errors_and_their_number():
+    ours, given = problem("fp32"), batch()
+    wrong = (ours.model(to_input(given.x, apply_log=True)) - given.y).abs().double()
+    expected = torch.tensor([wrong.sum().item(), 12], dtype=torch.float64)
+    torch.testing.assert_close(ours.score(ours.prepared(given)), expected)

@@ -1,0 +1,173 @@
+"""A step of training and of evaluation: what the network is given, and what it computes when it is compiled."""
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import partialmethod
+from shutil import which
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as td
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.nn.parallel import DistributedDataParallel
+
+from common.config import ConfigError, load
+from common.data.prefetch import TensorBatch
+from common.distributed.dist import Dist, alone
+from common.distributed.launch import Place
+from common.training import benchmark
+from common.training.precision import Precision, PrecisionConfig
+from deepcam import synthesize
+from deepcam.compiled import compile_network
+from deepcam.losses import cross_entropy
+from deepcam.train import Config, DeepCam
+from tests.deepcam.case import CASE
+from tests.tape import Tapes
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    assert synthesize.main([str(folder), *CASE.made.split(), "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.fixture
+def make(data, tmp_path):
+    """Return the function that makes the problem, by overrides of its configuration."""
+
+    def made(*overrides, device=CPU):
+        path = tmp_path / "small.yaml"
+        path.write_text(CASE.config.replace("DATA", str(data)))
+        # At CASE's width torch 2.13's 1 x 1 convolution with stride 2 from 8 float32 channels can crash on a CPU.
+        config = load(Config, path, ["model.width=0.25", *overrides])
+        return DeepCam(config, Dist(alone().place, torch.device(device)), seed=1)
+
+    return made
+
+
+def records(problem, count=3):
+    """Return a batch as it is read: random snapshots between the extremes, and labels."""
+    generator = torch.Generator().manual_seed(5)
+    shape = (count, *problem.config.data.sample_shape)
+    scale = problem.normalize
+    x_BHWC = torch.rand(shape, generator=generator).to(scale.low.device) * scale.range + scale.low
+    y_BHW = torch.randint(0, 3, shape[:3], generator=generator).to(scale.low.device, torch.uint8)
+    return TensorBatch(x_BHWC, y_BHW, np.arange(count), 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_rounding_before_the_network_changes_no_bit(make, dtype):
+    problem = make(f"precision.dtype={dtype}")
+    batch = records(problem)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16")
+
+    def gradients(loss):
+        return [loss, *torch.autograd.grad(loss, problem.model.parameters())]
+
+    with autocast:
+        inside = cross_entropy(problem.model(problem.normalize(batch.x)), batch.y, problem.class_weights)
+    prepared = problem.prepared(batch)
+    assert prepared.x.dtype == problem.input_dtype
+    with autocast:
+        outside = problem.loss(problem.model, prepared)
+    assert all(map(torch.equal, gradients(inside), gradients(outside)))
+
+
+@pytest.fixture
+def one_rank():
+    """Let this process be a rank, so that networks can be wrapped as for several."""
+    td.init_process_group("gloo", store=td.HashStore(), rank=0, world_size=1)
+    yield
+    td.destroy_process_group()
+
+
+def test_the_compiled_network_is_the_same_network(make, monkeypatch, one_rank):
+    """Without the last part of the compiler, which writes the code: it takes minutes for this network."""
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="aot_eager"))
+    options = ("model.middle_blocks=0", "model.output_stride=16", "train.global_batch_size=2")
+    plain = make(*options)
+    random = torch.get_rng_state()
+    problem = make("compile=true", *options)
+    assert torch.equal(torch.get_rng_state(), random) and problem.model.training
+    assert not any(parameter.grad is not None for parameter in problem.model.parameters())
+    state = problem.model.state_dict()
+    assert list(state) == list(plain.model.state_dict())
+    assert all(torch.equal(tensor, state[name]) for name, tensor in plain.model.state_dict().items())
+
+    counters.clear()
+    wrapped = DistributedDataParallel(problem.model)
+    for count in (2, 1):  # the usual size, and that of a smaller last batch, which is computed without compiling
+        results = []
+        for one, network in ((plain, plain.model), (problem, wrapped)):
+            one.model.train()
+            batch = one.prepared(records(one, count))
+            loss = one.loss(network, batch)
+            loss.backward()
+            gradients = [parameter.grad for parameter in one.model.parameters()]
+            one.model.eval().zero_grad()
+            with torch.inference_mode():
+                scores = one.score(batch), one.score(one.prepared(records(one, count)))
+            results.append((loss, *gradients, *scores, *one.model.buffers()))
+        for found, expected in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+            assert found.stride() == expected.stride()
+    assert not counters["stats"], "something was compiled again"
+
+
+class Small(nn.Module):
+    """A convolution as in the network, with normalisation and activation, which the compiler joins."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.normalisation = nn.Conv2d(4, 8, 1, bias=False), nn.BatchNorm2d(8)
+
+    def forward(self, x_BHWC):
+        return torch.relu(self.normalisation(self.convolution(x_BHWC.permute(0, 3, 1, 2))))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not which("g++"), reason="needs g++")
+def test_the_whole_compiler_makes_the_same_of_a_small_network():
+    torch.manual_seed(1)
+    plain = Small()
+    compiled = deepcopy(plain)
+    x_BHWC, fewer_BHWC = torch.randn(2, 6, 8, 4), torch.randn(1, 6, 8, 4)
+    counters.clear()
+    compile_network(compiled, Precision(PrecisionConfig("fp32"), CPU), x_BHWC, fewer_BHWC)
+    assert counters["inductor"], "nothing was compiled"
+    counters.clear()
+    results = []
+    for network in (plain, compiled):
+        y_BCHW = network.train()(x_BHWC)
+        gradients = torch.autograd.grad(y_BCHW.sin().sum(), network.parameters())
+        with torch.inference_mode():
+            results.append([y_BCHW.detach(), *gradients, *network.buffers(), network.eval()(fewer_BHWC.clone())])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not counters["stats"], "something was compiled again"
+
+
+def test_a_network_that_cannot_be_compiled_is_an_error_in_words(make, monkeypatch):
+    with pytest.raises(ConfigError, match=r"batchnorm_group_size is 2: .* set compile to false"):
+        make("compile=true", "batchnorm_group_size=2")
+
+    def broken(*_):
+        raise RuntimeError("no compiler found")
+
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=broken))
+    with pytest.raises(ValueError, match=r"torch\.compile fails here: .*no compiler found"):
+        make("compile=true")
+
+
+@pytest.mark.parametrize(("size", "recorded"), [(5, False), (4, True)])
+def test_ranks_that_share_statistics_record_equal_batches_only(make, monkeypatch, size, recorded):
+    problem = make(f"train.global_batch_size={size}")
+    monkeypatch.setattr(benchmark, "recorder", lambda mode, format, dist: Tapes())
+    problem.config = replace(problem.config, batchnorm_group_size=2)
+    problem.dist = Dist(Place("single", 0, 2, 0, 2, 0, 1), CPU)
+    assert (problem.recorder is not None) == recorded

@@ -1,0 +1,29 @@
+"""For tests of Triton kernels: on a GPU, or where there is none in Triton's interpreter.
+
+The interpreter has to be chosen before Triton is imported, so that one test of a file runs the others in a process of
+their own.
+"""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+
+needs_triton = pytest.mark.skipif(not find_spec("triton"), reason="needs Triton")
+needs_gpu = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="needs a GPU, or Triton's interpreter")
+not_interpreted = pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+
+
+def run_in_the_interpreter(file):
+    """Run the tests of a file in the interpreter; all that need a GPU must run there, and pass."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", file]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "GPU" not in done.stdout, "a test was left out"

@@ -1,0 +1,93 @@
+"""Steps as an accelerator needs them: nothing in them waits for it, and they can be recorded and replayed."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from common.config import load
+from common.distributed.dist import Dist, alone
+from common.training import optim
+from common.training.graph import tensors, with_tensors
+from common.training.precision import Precision
+from common.training.step import Step
+from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
+from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
+
+
+def test_recorded_runs_have_the_curve_of_plain_ones(case, run, monkeypatch, capsys):  # noqa: F811  # fixtures
+    run("output_dir=plain", *case.recorded)
+    tapes = Tapes()
+    record_on(tapes, monkeypatch.setattr)
+    run("output_dir=recorded")
+    assert curve("recorded") == curve("plain")
+    assert tapes.recorded >= 3 and tapes.played > 2 * tapes.recorded
+    assert "train.graph" not in capsys.readouterr().out
+
+
+def on_meta(batch):
+    """Return the batch with its tensors on the meta device, where operations have shapes but no data."""
+    return with_tensors(batch, (tensor.to("meta") for tensor in tensors(batch)))
+
+
+def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, monkeypatch):  # noqa: F811  # fixtures
+    made = load(case.train.Config, Path(config), ["train.epochs=1"])
+    if made.optim.name == "adamw":  # torch's own, which refuses the meta device
+        made = replace(made, optim=replace(made.optim, name="lamb"))
+    host = case.train.BENCHMARK.problem(made, alone(), 1)
+    device = torch.device("meta")
+    problem = case.train.BENCHMARK.problem(made, Dist(alone().place, device), 1)
+    leave_out_autocast(monkeypatch)
+    optimizer = optim.build(made.optim, problem.model.parameters(), 0.1)
+    step = Step(problem, optimizer, Precision(made.precision, device), problem.dist)
+    with contextlib.closing(host.read(host.sets["train"], iter([host.order(0)[:5]] * 2))) as read:
+        batches = [on_meta(batch) for batch in read]
+    step(iter([problem.prepared(batches[0])]), 1, 5.0, 0.1)  # the optimizer makes its state
+    with NeverWaits():
+        batch = problem.prepared(batches[1])
+        step(iter([batch]), 1, 5.0, 0.1)
+    problem.model.eval()
+    with torch.no_grad(), NeverWaits():
+        problem.score(batch)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda x: x[x > 0], lambda x: x.sum().item(), lambda x: x + torch.ones(3), torch.nonzero, lambda x: x.cpu()],
+)
+def test_what_waits_is_found(work):
+    with pytest.raises((AssertionError, RuntimeError)), NeverWaits():
+        work(torch.zeros(3, device="meta"))
+
+
+def test_what_a_number_of_python_decides_is_found_by_the_tape():
+    weight, scale = nn.Parameter(torch.ones(2)), [1.0]
+
+    def work():
+        with torch.no_grad():
+            weight.add_(scale[0])
+
+    replay = Tapes().record(work)
+    assert weight.tolist() == [1, 1]  # nothing was done yet
+    scale[0] = 5.0
+    replay()
+    assert weight.tolist() == [2, 2]
+
+
+def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):  # noqa: F811  # fixtures
+    # Ranks that share statistics record together: their batches must be of one size.
+    sizes = ["train.global_batch_size=4"] if case.shared else []
+    run("output_dir=one", *sizes)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    overrides = ["output_dir=two", *sizes, *case.shared]
+    command = [*launcher, Path(__file__).with_name("recorded.py"), case.name, config, *overrides]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert "NOT reached after 4 epochs" in done.stdout and "train.graph" not in done.stdout, done.stderr
+    assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)

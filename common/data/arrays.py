@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import math
 import mmap
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,10 @@ ALIGNMENT: Final = 4096
 """Of offset, length and memory for O_DIRECT: enough for all usual disks and file systems."""
 NPY_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """The functions that read a header, by version of the npy format."""
+NPY_HEADER_BYTES: Final = 10_012
+"""The longest header that they accept."""
+ONE_AT_A_TIME: Final = threading.Lock()
+"""For these functions, which parse Python: CPython before 3.11.8 loses count where threads do (gh-106905)."""
 
 
 class ArrayError(ValueError):
@@ -133,12 +139,14 @@ def _warn(path: Path, error: OSError) -> None:
 def npy_array(path: Path) -> StoredArray:
     """Return the array of an npy file; ArrayError unless it is complete and in C order, OSError if unreadable."""
     with path.open("rb") as file:
-        try:
-            shape, by_columns, dtype = NPY_HEADERS[np.lib.format.read_magic(file)](file)
-        except Exception as error:  # numpy parses the header as Python: damage may raise anything
-            raise ArrayError(path, f"not an npy file of version 1 or 2 ({error})") from error
-        array = StoredArray(path, file.tell(), shape, dtype)
-        size, expected = path.stat().st_size, file.tell() + array.nbytes
+        head = io.BytesIO(file.read(NPY_HEADER_BYTES))
+    try:
+        with ONE_AT_A_TIME:
+            shape, by_columns, dtype = NPY_HEADERS[np.lib.format.read_magic(head)](head)
+    except Exception as error:  # damage may raise anything
+        raise ArrayError(path, f"not an npy file of version 1 or 2 ({error})") from error
+    array = StoredArray(path, head.tell(), shape, dtype)
+    size, expected = path.stat().st_size, array.offset + array.nbytes
     if size != expected:
         raise ArrayError(path, f"{size} bytes; expected {expected}; fetch it again")
     if by_columns and len(shape) > 1:

@@ -2,14 +2,18 @@
 
 import errno
 import fcntl
+import gc
 import os
+import sys
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from common.data import arrays
-from common.data.arrays import ArrayError, StoredArray
+from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
 
 VALUES = np.random.default_rng(3).integers(0, 2**31, (37, 5, 7), np.int32)
 
@@ -68,3 +72,29 @@ def test_where_direct_reading_is_refused_a_warning_says_so(tmp_path, monkeypatch
     with pytest.warns(RuntimeWarning, match=r"refuses O_DIRECT \(Invalid argument\).*data.direct=false"):
         stored(tmp_path / "a", 128).read(into, direct=True)
     assert np.array_equal(into, VALUES)
+
+
+def test_threads_may_read_headers_while_garbage_is_collected(tmp_path):
+    """Python before 3.11.8 lost count where the collector let another thread parse."""
+    path = tmp_path / "a.npy"
+    write_npy(path, np.zeros((2, 3)))
+
+    def read(frames):
+        return read(frames - 1) if frames else npy_array(path).shape
+
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+
+    def let_others_run(phase, info):
+        time.sleep(1e-5)
+
+    gc.callbacks.append(let_others_run)
+    try:
+        sys.setswitchinterval(1e-6)
+        gc.set_threshold(1, 10**6)
+        with ThreadPoolExecutor(8) as threads:
+            shapes = set(threads.map(read, [3 * (i % 8) for i in range(1500)]))
+    finally:
+        gc.callbacks.remove(let_others_run)
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+    assert shapes == {(2, 3)}

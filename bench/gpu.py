@@ -5,7 +5,7 @@ r"""Measure one GPU: three runs of at most ten minutes, in sections, each a proc
     python bench/gpu.py --run 2 -o run2.json           the variants
     python bench/gpu.py --run 3 -o run3.json           the product: trainer with files, evaluation, counters
     python bench/gpu.py --run 1 -o run1.json --sections ceilings right --again
-    python bench/gpu.py --dry-run -o dry.json          all sections on a CPU with tiny sizes; a few minutes
+    python bench/gpu.py --dry-run -o dry.json          all sections on a CPU with tiny sizes; two minutes
     python bench/gpu.py --page run1.json run2.json run3.json > docs/performance/gpu.md
     python bench/gpu.py --make-references              make bench/gpu_references again, on a CPU
 

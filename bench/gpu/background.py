@@ -8,24 +8,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("cosmoflow", "deepcam", "oc20")
 WORKERS = 3
 """Processes for each benchmark: most cores stay free for what is measured meanwhile."""
+TINY: Final = {
+    "cosmoflow": ("--train", "2", "--validation", "1"),
+    "deepcam": ("--height", "48", "--width", "80", "--train", "8", "--validation", "1", "--test", "1"),
+    "oc20": ("--train", "2", "--validation", "1"),
+}
+"""Sizes for a dry run."""
 
 
 @contextlib.contextmanager
-def mini_data(work: Path) -> Iterator[None]:
-    """Generate the data inside the body, at the lowest priority; `wait` waits for one."""
+def mini_data(work: Path, names: Iterable[str], tiny: bool) -> Iterator[None]:
+    """Generate data of these benchmarks inside the body, at the lowest priority; `wait` waits for one."""
     started = []
-    for name in NAMES:
+    for name in names:
         folder = work / f"mini-{name}"
         if (folder / "done").exists():
             continue
         module = [sys.executable, "-m", f"{name}.synthesize", str(folder / "data"), "--workers", str(WORKERS)]
+        module += TINY[name] if tiny else ()
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "log").open("wb") as log:
             command = ["nice", "-n", "19", "sh", "-c", '"$@" && touch "$0"', str(folder / "done"), *module]

@@ -96,7 +96,6 @@ class Clock:
         except RuntimeError as error:
             replay, graphed = Clock.graph(self, [*calls] * repeats), False
             warnings.warn(f"not recorded as a graph: {str(error).splitlines()[0]}", stacklevel=2)
-        replay()
         times = []
         for _ in range(2 * self.rounds):
             begin, _, end = self.mark(), replay(), self.mark()

@@ -85,7 +85,6 @@ def cosmoflow(bench: Bench) -> None:
     strided(bench, batch, first)
     for number, (_, channels, side) in enumerate(blocks(bench), 1):
         pooling(bench, number, (batch, channels, side))
-    first_block(bench, batch, first)
     for smaller in bench.size((1, 4), ()):
         convolutions(bench, smaller)
     torch.backends.cudnn.benchmark = False

@@ -32,9 +32,7 @@ from deepcam.losses import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 from gpu.cases import WrongError
 from oc20 import model as oc20
-from oc20.data import extxyz
 from oc20.data.compact import CompactShard, write
-from oc20.data.conversion import Published
 from oc20.graphs import Frame, Graph, collate
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "gpu_references"
@@ -219,7 +217,9 @@ def checksum(model: nn.Module, given: Tensors) -> np.ndarray:
 
 def make_frames() -> None:
     """Generate the frames of OC20, each of a system of its own."""
-    from oc20.simulation.recipe import Recipe  # needs ase, which measuring does not
+    from oc20.data import extxyz  # needs ase, as do the others; measuring does not
+    from oc20.data.conversion import Published
+    from oc20.simulation.recipe import Recipe
 
     recipe = Recipe((4, 5, 4), train=32, validation=0, frames=1)
     with TemporaryDirectory() as folder:

@@ -65,8 +65,8 @@ class Runner:
             self.results["machine"] = facts(self.dry) | {"run": self.given.run}
             self.save()
             todo = self._todo()
-            if any(section.name.startswith("mini") for section in todo) and not self.dry:
-                self._stack.enter_context(mini_data(self.work))
+            names = dict.fromkeys(name for section in todo for name in section.data)
+            self._stack.enter_context(mini_data(self.work, names, self.dry))
             self._measure(todo)
         print()
         print(summary([self.results]))

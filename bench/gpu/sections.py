@@ -10,7 +10,8 @@ from typing import Final
 class Section:
     """A part of a run, in a process of its own.
 
-    place: module and function in this package. seconds: expected; limit_s: when it is killed.
+    place: module and function in this package. seconds: expected; limit_s: when it is killed. data: the mini problems
+    whose data it reads, which are generated from the start of the run on.
     """
 
     name: str
@@ -19,8 +20,10 @@ class Section:
     limit_s: int
     expected: str
     decision: str
+    data: tuple[str, ...] = ()
 
 
+NAMES: Final = ("cosmoflow", "deepcam", "oc20")
 SECTIONS: Final = (
     Section(
         "ceilings",
@@ -88,6 +91,7 @@ SECTIONS: Final = (
         110,
         "all three reach their targets",
         "else a defect of the precision: stop, and bisect fp32, tf32, bf16",
+        NAMES,
     ),
     Section(
         "mini-again",
@@ -96,6 +100,7 @@ SECTIONS: Final = (
         110,
         "all three reach their targets with everything on; two equal runs give the same bits",
         "other bits: which kernel adds in any order",
+        NAMES,
     ),
     Section(
         "feed",
@@ -145,6 +150,7 @@ SECTIONS: Final = (
         60,
         "NCCL with one rank, its all-reduce in a graph, shared batch normalisation: no error, no wait",
         "no capture with NCCL → forward and backward recorded, the rest launched",
+        ("cosmoflow",),
     ),
     Section(
         "product",

@@ -13,17 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gpu.background import NAMES, ROOT, wait
+from gpu.background import ROOT, wait
 from gpu.cases import Bench, Row, WrongError
 from gpu.networks import NETWORKS
+from gpu.sections import NAMES
 from gpu.training import PLAIN, Plan, Variant, Watch, rates, train
 from gpu.variants import BEST
 
-TINY_DATA: Final = {
-    "cosmoflow": ("--train", "2", "--validation", "1"),
-    "deepcam": ("--height", "48", "--width", "80", "--train", "8", "--validation", "1", "--test", "1"),
-    "oc20": ("--train", "2", "--validation", "1"),
-}
 TINY_KEYS: Final = {
     "cosmoflow": ("model.conv_size=2", "model.conv_layers=3"),
     "deepcam": ("data.height=48", "data.width=80", "model.width=0.05", "model.middle_blocks=0"),
@@ -91,14 +87,8 @@ def python_path() -> str:
 
 
 def data_of(bench: Bench, name: str) -> Path:
-    """Return the data of a mini problem, which the run has generated since its start; tiny ones are made now."""
-    if not bench.dry:
-        return wait(bench.work, name, max(1.0, bench.left_s - 30))
-    folder = bench.work / f"mini-{name}"
-    if not folder.exists():
-        command = [sys.executable, "-m", f"{name}.synthesize", str(folder), *TINY_DATA[name], "--workers", "1"]
-        subprocess.run(command, check=True, cwd=ROOT)
-    return folder
+    """Return the data of a mini problem, which the run has generated since its start."""
+    return wait(bench.work, name, max(1.0, bench.left_s - 30))
 
 
 def history(folder: Path) -> list[tuple[str, str]]:

@@ -145,6 +145,8 @@ def npy_array(path: Path) -> StoredArray:
             shape, by_columns, dtype = NPY_HEADERS[np.lib.format.read_magic(head)](head)
     except Exception as error:  # damage may raise anything
         raise ArrayError(path, f"not an npy file of version 1 or 2 ({error})") from error
+    if dtype.hasobject:  # bytes of the file would become addresses
+        raise ArrayError(path, f"Python objects ({dtype}); expected numbers: write it again")
     array = StoredArray(path, head.tell(), shape, dtype)
     size, expected = path.stat().st_size, array.offset + array.nbytes
     if size != expected:

@@ -106,7 +106,7 @@ class Replay:
     """Does `work` on batches, by recordings where it can; called like `work` itself.
 
     work: takes a batch, of tensors in dataclasses or tuples, and flags; returns nothing. Batches without samples, and
-        all if there is no recorder, are given to it as they are. Work that cannot be recorded is done as it is, too,
+        all where `recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
         after a line that says why.
     """
 

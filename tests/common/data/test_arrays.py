@@ -74,6 +74,14 @@ def test_where_direct_reading_is_refused_a_warning_says_so(tmp_path, monkeypatch
     assert np.array_equal(into, VALUES)
 
 
+def test_python_objects_are_refused(tmp_path):
+    path = tmp_path / "a.npy"
+    write_npy(path, np.zeros((2, 3)))
+    path.write_bytes(path.read_bytes().replace(b"<f8", b"|O8"))
+    with pytest.raises(ArrayError, match=r"a\.npy: Python objects \(object\); expected numbers"):
+        npy_array(path)
+
+
 def test_threads_may_read_headers_while_garbage_is_collected(tmp_path):
     """Python before 3.11.8 lost count where the collector let another thread parse."""
     path = tmp_path / "a.npy"

@@ -51,13 +51,13 @@ def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()
     return torch.device(kind, local_rank)
 
 
-def only_device(kind: str) -> tuple[str, ...] | None:
+def only_device(kind: str) -> str | None:
     """Return an identity of the only device that this process sees; None if it sees more."""
     if kind == "cpu" or torch.accelerator.device_count() != 1:
         return None
     properties = torch.get_device_module(kind).get_device_properties(0)
     masks = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-    return str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in masks)
+    return " ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in masks)])
 
 
 def keep_freed_memory() -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
-import pickle
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -416,13 +416,13 @@ def _meet_by_mpi(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
 def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ranks:
     """Return the Dist of all ranks, after setting threads, device and cores for those that share a node."""
     kind = device_type(config.device)
-    own = (socket.gethostname(), bound_cores(), only_device(kind))
-    ranks = _exchanged(store, place.rank, world_size, own)
-    place = settle(place, [host for host, _, _ in ranks])
-    sharing = sum(rank[:2] == own[:2] for rank in ranks)
+    host, cores = socket.gethostname(), sorted(bound_cores())
+    ranks = _exchanged(store, place.rank, world_size, [host, cores, only_device(kind)])
+    place = settle(place, [other for other, _, _ in ranks])
+    sharing = sum(rank[:2] == [host, cores] for rank in ranks)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(own[1]) // sharing))
-    device = choose_device(kind, place, [device for host, _, device in ranks if host == own[0]])
+        torch.set_num_threads(max(1, len(cores) // sharing))
+    device = choose_device(kind, place, [device for other, _, device in ranks if other == host])
     td.init_process_group(
         "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}",
         store=store,
@@ -437,12 +437,12 @@ def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ran
     return dist
 
 
-def _exchanged(store: Any, rank: int, world_size: int, own: Any) -> list[Any]:
-    """Return what each rank passes in; for the time before there is a process group."""
-    store.set(f"own{rank}", pickle.dumps(own))
+def _exchanged(store: Any, rank: int, world_size: int, own: list[Any]) -> list[list[Any]]:
+    """Return what each rank passes in, as JSON has it; for the time before there is a process group."""
+    store.set(f"own{rank}", json.dumps(own))
     if rank == 0:
-        store.set("all", pickle.dumps([pickle.loads(store.get(f"own{other}")) for other in range(world_size)]))
-    everyone: list[Any] = pickle.loads(store.get("all"))
+        store.set("all", json.dumps([json.loads(store.get(f"own{other}")) for other in range(world_size)]))
+    everyone: list[list[Any]] = json.loads(store.get("all"))
     return everyone
 
 

@@ -26,11 +26,11 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint format docs bench clean
+.PHONY: help demo test test-fast test-cluster lint format docs bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train each mini problem (QUICK=1: only CosmoFlow's), make a package and a report
 	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
@@ -41,6 +41,10 @@ test: lint ## lint, then all tests with coverage
 
 test-fast: $(VENV)/.dev-installed ## tests that are not marked slow, without coverage
 	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-cluster: $(VENV)/.dev-installed ## tests on a real Slurm of several nodes, Open MPI and MPICH; needs root on Debian, and installs them
+	PYTHON="$(PY)" tests/cluster/install.sh "$(VENV)/cluster"
+	MLPERF_HPC_CLUSTER="$(VENV)/cluster" $(PY) -m pytest -rsx --durations=10 tests/cluster $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed ## run ruff and mypy
 	$(PY) -m ruff check .

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from common.ending import EndingError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -111,7 +113,7 @@ def place(text: str) -> Path:
 
 
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
-    """Run a command and return its exit code: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C."""
+    """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C."""
     try:
         with checked_output():
             return command()
@@ -124,3 +126,12 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
     except expected as error:
         print(f"error: {as_called(str(error))}", file=sys.stderr)
         return 1
+
+
+def run_stoppable(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
+    """Run a command that uses ranks, as `run_command` does; one that is stopped has the status of its ending."""
+    try:
+        return run_command(command, expected)
+    except EndingError as error:
+        print(error, file=sys.stderr)
+        return error.ending.exit_status

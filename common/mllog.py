@@ -6,12 +6,13 @@ file that starts with the records up to the checkpoint; the old file keeps all i
 
 from __future__ import annotations
 
-import contextlib
+import json
 import logging
 import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from common.config import PLACE, PROBLEM, key
+from common.ending import FAILED, TARGET_MET, Ending, ending_of
 from common.files import whole_file
 from common.provenance import ROOT
 from common.reference import FULL, ROUNDS
@@ -83,11 +85,18 @@ class _Line(logging.Logger):
         self.text = text
 
 
-class ResultLog:
-    """Writes records to its file, unbuffered. Their metadata name the line of code that called the method."""
+def _anyone() -> None:
+    """Let anyone write."""
 
-    def __init__(self, path: Path, *, fresh: bool = True) -> None:
-        self.path = path
+
+class ResultLog:
+    """Writes records to its file, unbuffered. Their metadata name the line of code that called the method.
+
+    guard: called before each record is written; raises if another process owns the file now.
+    """
+
+    def __init__(self, path: Path, *, fresh: bool = True, guard: Callable[[], None] = _anyone) -> None:
+        self.path, self._guard = path, guard
         self._mode = "xb" if fresh else "ab"
         self._line = _Line("result log")
         self._mllog = MLLogger(self._line, default_stack_offset=FRAMES_TO_CALLER, root_dir=CALLER_ROOT)
@@ -109,6 +118,11 @@ class ResultLog:
         """Log a value, or an event at a point in time."""
         self._write(MLLogger.event, key, value, metadata)
 
+    def interval(self, name: str, begin_ms: int, end_ms: int, **metadata: Any) -> None:
+        """Log an interval that is over, as NAME_start and NAME_stop; metadata: of its end. Times: ms since 1970."""
+        self._write(MLLogger.start, f"{name}_start", None, {}, begin_ms)
+        self._write(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
+
     def run(self) -> RunRecord:
         """Return a context manager that logs run_start (run_resumed if the log already has it) and run_stop."""
         return RunRecord(self)
@@ -123,17 +137,18 @@ class ResultLog:
         return self._file.tell()
 
     def close(self) -> None:
-        """Write no more; a log whose run never started is removed, and so is its folder if nothing else is in it."""
+        """Write no more; a log whose run never started is removed."""
         if "_file" in self.__dict__:
             self._file.close()
-            if self.holds(constants.RUN_START):
-                return
-            self.path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something else is in it
-            self.path.parent.rmdir()
+            if not self.holds(constants.RUN_START):
+                self._guard()
+                self.path.unlink(missing_ok=True)
 
-    def _write(self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any]) -> None:
-        record(self._mllog, key, value, metadata)
+    def _write(
+        self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], time_ms: int | None = None
+    ) -> None:
+        record(self._mllog, key, value, metadata, time_ms=time_ms)
+        self._guard()
         try:
             self._file.write(self._line.text.encode() + b"\n")
             self._file.flush()
@@ -156,20 +171,25 @@ class SilentLog(ResultLog):
     def close(self) -> None:
         pass
 
-    def _write(self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any]) -> None:
+    def _write(
+        self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], time_ms: int | None = None
+    ) -> None:
         pass
 
 
 class RunRecord:
-    """The timed run in the log. However it ends, run_stop is written once, with `success` only after `succeed()`."""
+    """The timed run in the log. However it ends, run_stop is written once; `success` only if the target was met.
+
+    ending: how the run ended; set by `end`, or by the exception that ends the `with`.
+    """
 
     def __init__(self, log: ResultLog) -> None:
         self._log = log
-        self._metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
+        self.ending = Ending(FAILED, "the run was left without an ending")
 
-    def succeed(self, epoch_num: int) -> None:
-        """Record that the target was met in this epoch, for run_stop."""
-        self._metadata = {constants.STATUS: constants.SUCCESS, constants.EPOCH_NUM: epoch_num}
+    def end(self, ending: Ending) -> None:
+        """Set how the run ended, for run_stop."""
+        self.ending = ending
 
     def __enter__(self) -> Self:
         if self._log.holds(constants.RUN_START):
@@ -179,14 +199,22 @@ class RunRecord:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._log._write(MLLogger.end, constants.RUN_STOP, None, self._metadata)
+        if error is not None and not self.ending.final:
+            self.ending = ending_of(error)
+        metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
+        if self.ending.how == TARGET_MET:
+            metadata = {constants.STATUS: constants.SUCCESS, constants.EPOCH_NUM: self.ending.epochs}
+        self._log._write(MLLogger.end, constants.RUN_STOP, None, metadata | self.ending.metadata)
 
 
-def open_log(path: Path, is_main: bool, keep_bytes: int | None = None) -> ResultLog:
+def open_log(
+    path: Path, is_main: bool, keep_bytes: int | None = None, guard: Callable[[], None] = _anyone
+) -> ResultLog:
     """Open the log of a run; ranks other than the main one get a silent log.
 
     keep_bytes: `position()` at the checkpoint from which the run resumes. The new file starts with this many bytes of
         the old one, which is renamed: result_0.txt to result_0.txt.interrupted-1, and so on.
+    guard: see ResultLog.
     Raises LogError if a log exists, or if it does not match the checkpoint.
     """
     if not is_main:
@@ -195,16 +223,30 @@ def open_log(path: Path, is_main: bool, keep_bytes: int | None = None) -> Result
     if keep_bytes is not None:
         _restart(path, keep_bytes)
     elif path.exists():
-        raise LogError(f"{path}: a log already exists; choose another output_dir, or continue the run by --resume")
-    return ResultLog(path, fresh=keep_bytes is None)
+        raise LogError(f"{path}: a log already exists; continue the run by --resume, or choose another output_dir")
+    return ResultLog(path, fresh=keep_bytes is None, guard=guard)
+
+
+def set_aside(path: Path) -> bool:
+    """Keep the log of a run that starts over under a name that checkers ignore; tell whether it exists."""
+    if not path.exists():
+        return False
+    path.rename(_unused_name(path))
+    return True
 
 
 def begin(
-    log: ResultLog, benchmark: str, submission: SubmissionConfig, cache_cleared: bool, provenance: Mapping[str, Any]
+    log: ResultLog,
+    benchmark: str,
+    submission: SubmissionConfig,
+    cache_cleared: bool,
+    provenance: Mapping[str, Any],
+    **instance: Any,
 ) -> None:
     """Log the start of the initialisation: whether caches were cleared, the provenance, and the submission.
 
-    provenance: versions, revision, hash of the sources, resolved configuration: see `common.provenance`.
+    provenance: versions, revision, hash of the sources, resolved configuration: see `common.provenance`. instance:
+    metadata of submission_benchmark that say which of several trainings it is.
     Raises LogError for a submission without names.
     """
     for name in ("org", "platform"):
@@ -215,7 +257,7 @@ def begin(
     # Before all settings: the official convergence checker searches records for names of settings as text, and
     # takes the last record that it finds.
     log.event("provenance", dict(provenance))
-    log.event(constants.SUBMISSION_BENCHMARK, benchmark)
+    log.event(constants.SUBMISSION_BENCHMARK, benchmark, **instance)
     log.event(constants.SUBMISSION_ORG, submission.org)
     log.event(constants.SUBMISSION_DIVISION, submission.division)
     log.event(constants.SUBMISSION_STATUS, submission.status)
@@ -248,6 +290,29 @@ def clear_cache(drop: bool) -> bool:
                 "the job's prologue do it, or run without drop_page_cache"
             ) from error
     return drop
+
+
+def logged(path: Path, key: str) -> Any:
+    """Return the value of the first record of a key in a log of this suite; None without one."""
+    wanted = f'"key": "{key}"'.encode()
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+        for line in file:
+            if wanted in line:
+                with suppress(ValueError):
+                    return json.loads(line[line.index(b"{") :])["value"]
+    return None
+
+
+def clock(path: Path) -> tuple[int, int] | None:
+    """Return the times of the first run_start and the last run_stop in a log, in ms; None unless it has both."""
+    found: dict[str, list[int]] = {constants.RUN_START: [], constants.RUN_STOP: []}
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+        for line in file:
+            for key, times in found.items():
+                if _has(line, key):
+                    times.append(int(json.loads(line[line.index(b"{") :])["time_ms"]))
+    starts, stops = found.values()
+    return (starts[0], stops[-1]) if starts and stops else None
 
 
 def _has(content: bytes, key: str) -> bool:

@@ -247,6 +247,8 @@ CLOSED_RUN: Final = (
     *free("training_rules.adoc#training-data-order", "train.tail"),
     *free("training_rules.adoc#numerical-formats", "precision.dtype", "dist.gradients"),
     *free("training_rules.adoc#random-numbers", "train.seed"),
+    *free("hpc_training_rules.adoc#throughput", "instances.count", "instances.ranks", "instances.first"),
+    *fixed(SAMPLES, {"instances.bagging": "none"}),
     *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation"),
     *free(_HYPERPARAMETERS, "train.eval_ranks", "train.eval_batch_size"),
 )
@@ -264,14 +266,36 @@ def of(key: str) -> Callable[[Configuration], Any]:
     return lambda config: config(key)
 
 
+def _seed(config: Configuration) -> Any:
+    """Return the seed of a run, that of instance 0 plus the number of its own; None if it is drawn."""
+    seed = config("train.seed")
+    try:
+        first = config("instances.first")
+    except LookupError:  # of a version without instances
+        return seed
+    return seed + first if isinstance(seed, int) and isinstance(first, int) else seed
+
+
+def _train_samples(config: Configuration) -> Any:
+    """Return the number of training samples that the configuration asks for; None if chance decides it."""
+    try:
+        drawn = config("instances.bagging") == POISSON
+    except LookupError:  # of a version without instances
+        drawn = False
+    return None if drawn else config("data.train_samples")
+
+
+POISSON: Final = "poisson"
+"""The value of `instances.bagging` with which an instance draws a random number of samples."""
 LOGGED_RUN: Final[dict[str, Callable[[Configuration], Any]]] = {
     **{f"submission_{what}": of(f"submission.{what}") for what in ("org", "status", "platform")},
     "dataset_variant": of("variant"),
-    "seed": of("train.seed"),
+    "seed": _seed,
     "global_batch_size": of("train.global_batch_size"),
-    "train_samples": of("data.train_samples"),
+    "train_samples": _train_samples,
     "eval_samples": of("data.eval_samples"),
     "opt_name": of("optim.name"),
+    "bagging": of("instances.bagging"),
 }
 """Keys of a log that follow from the configuration in all benchmarks; a value of None is left open by it."""
 

@@ -42,10 +42,10 @@ class Tree:
         Raises RefusedFileError if it is not a regular file, or not inside the tree; other OSErrors as `open` does.
         """
         name = os.fspath(path)
-        _expect_regular(name, os.stat(name))  # before opening: even to open a device can do something
+        expect_regular(name, os.stat(name))  # before opening: even to open a device can do something
         handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            _expect_regular(name, os.fstat(handle))  # again: it may have been replaced
+            expect_regular(name, os.fstat(handle))  # again: it may have been replaced
             if not self._holds(_real_path(handle, name)):
                 raise RefusedFileError(name, f"is a link that leads out of {self.root}: not followed")
         except OSError:
@@ -97,7 +97,8 @@ def size_text(size: int) -> str:
     return f"{size:,} bytes"
 
 
-def _expect_regular(path: str, status: os.stat_result) -> None:
+def expect_regular(path: str, status: os.stat_result) -> None:
+    """Raise RefusedFileError unless it is the status of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         raise RefusedFileError(path, f"is {_kind(status.st_mode)}, not a file")
 

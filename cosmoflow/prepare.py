@@ -15,7 +15,7 @@ from common.datasets.prepare_command import DatasetLayout, add_worker_options, v
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.splits import HashSplit, SplitFile
-from cosmoflow.data.tfrecord import RecordError, Sample, read_sample
+from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
 
 DESCRIPTION: Final = """\
 Convert raw universes to CosmoFlow's samples, or samples to another format, and check existing data.
@@ -138,10 +138,32 @@ class Repacker:
     def __call__(self, item: Item, folder: Path) -> None:
         path, stem = item.source
         try:
-            sample = read_sample(path, Sample.empty(self.shape), verify_crc=True)
+            sample = self.read(path)
         except RecordError as error:
             raise BadItemError(str(error)) from error
         self.samples.write(folder / stem, *sample)
+
+    def read(self, path: Path) -> Sample:
+        """Return a sample; WrongSizeError if `--sample-size` is not that of the file, RecordError for a damaged one."""
+        try:
+            return read_sample(path, Sample.empty(self.shape), verify_crc=True)
+        except WrongSizeError as error:
+            side = round((error.size / (2 * CHANNELS)) ** (1 / 3))
+            fits = 2 * CHANNELS * side**3 == error.size
+            found = f"a sample of {side}³ × {CHANNELS} counts" if fits else f"a sample of {error.size:,} bytes"
+            raise WrongSizeError(
+                f"{path}: {found}; --sample-size is {self.shape[0]}" + (f": give --sample-size {side}" if fits else ""),
+                error.size,
+            ) from error
+
+    def check(self, path: Path) -> None:
+        """Raise BuildError if the sample has another size, as then all of them have; damage is found later."""
+        try:
+            self.read(path)
+        except WrongSizeError as error:
+            raise BuildError(str(error)) from error
+        except (RecordError, OSError):
+            return
 
 
 def repacking(args: argparse.Namespace) -> DatasetPlan:
@@ -165,6 +187,7 @@ def repacking(args: argparse.Namespace) -> DatasetPlan:
     }
     items = tuple(Item(stem, samples.names(stem), (path, stem)) for stem, path in sources.items())
     make = Repacker(shape, samples)
+    make.check(next(iter(sources.values())))
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+    from common.stop import STOP
+
+    STOP.listen()
+
 import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
@@ -67,6 +72,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
             **config.schedule.logged(config.train.global_batch_size),
             "dropout": config.model.dropout,
             "opt_weight_decay": config.model.l2 or config.optim.weight_decay,
+            **config.instances.logged(),
         }
 
     def describe(self) -> str:
@@ -75,7 +81,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         return (
             f"data: {self.train_samples:,} training and {self.eval_samples:,} validation samples of {shape} voxels in "
-            f"{self.config.data.data_dir}; network: {parameters:,} parameters"
+            f"{self.config.data.data_dir}; network: {parameters:,} parameters{self.drawn_text}"
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
@@ -90,18 +96,27 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         x_BDHWC = dataset.to_input(batch.x, data.apply_log).sub_(data.shift).div_(data.scale)
         return replace(batch, x=x_BDHWC.to(self.input_dtype))
 
+    def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
+        """Return the four parameters of each sample."""
+        predicted_BP: Tensor = model(batch.x).float()
+        return predicted_BP
+
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the samples of the mean squared error of the four parameters."""
-        wrong_BP: Tensor = model(batch.x).float() - batch.y
+        wrong_BP = self.predictions(model, batch) - batch.y
         return wrong_BP.square().mean(dim=1).sum()
 
     def penalty(self) -> Tensor | None:
         """Return the L2 regularisation of the two hidden dense layers."""
         return self.model.l2_penalty() if self.config.model.l2 else None
 
-    def score(self, batch: TensorBatch) -> Tensor:
+    def errors(self, votes: Tensor, batch: TensorBatch) -> Tensor:
+        """Return the errors of the four parameters."""
+        return votes - batch.y
+
+    def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of all parameters of all samples, and their number."""
-        wrong_BP: Tensor = self.model(batch.x).float() - batch.y
+        wrong_BP = self.errors(predictions, batch)
         total = wrong_BP.abs().sum(dtype=torch.float64)
         return torch.stack((total, torch.full_like(total, wrong_BP.numel())))
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+    from common.stop import STOP
+
+    STOP.listen()
+
 import contextlib
 import sys
 from collections.abc import Generator, Iterable
@@ -61,6 +66,11 @@ class Config(RunConfig):
             raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
         if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:
             raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
+        if self.instances.bags and self.data.shuffle != "global":
+            raise ValueError(
+                f"instances.bagging is {self.instances.bagging}, but data.shuffle is {self.data.shuffle}: shards are "
+                "parts of all samples, and an instance draws some several times; set data.shuffle=global"
+            )
         if self.compile and self.batchnorm_group_size > 1:
             raise ValueError(
                 f"compile is true, but batchnorm_group_size is {self.batchnorm_group_size}: batch normalisation over "
@@ -71,15 +81,17 @@ class Config(RunConfig):
 class DeepCam(SampleProblem[TensorBatch]):
     """Find cyclones and atmospheric rivers in a climate snapshot. See `common.training.benchmark.Problem`."""
 
+    voting = "mean of class probabilities"
+
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
         train_set = Dataset(folder / "train", config.data, config.data.train_samples)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
-        _check_shares(config, len(train_set), dist)
+        _check_shares(config, self.train_samples, dist)
         shards, shard_seed = config.data.shards(dist), config.staging.shard_seed
-        self.shuffle = Shuffle(len(train_set), config.train.global_batch_size, shards, shard_seed)
+        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, shards, shard_seed)
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
@@ -117,11 +129,11 @@ class DeepCam(SampleProblem[TensorBatch]):
         first = next(self.batching.batches(np.arange(self.train_samples), self.dist.rank, self.dist.world_size))
         return max(map(len, first.parts)), max(1, min(self.eval_size, len(self.eval_share())))
 
-    def _logits(self, model: nn.Module, x_BHWC: Tensor) -> Tensor:
-        """Return the network's output; that of a batch for which it was not compiled by the plain network."""
-        usual = not self.config.compile or len(x_BHWC) == self._usual_sizes[0 if self.model.training else 1]
+    def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
+        """Return the logits of the classes; those of a batch for which it was not compiled by the plain network."""
+        usual = not self.config.compile or len(batch.x) == self._usual_sizes[0 if self.model.training else 1]
         with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
-            logits_BKHW: Tensor = model(x_BHWC)
+            logits_BKHW: Tensor = model(batch.x)
         return logits_BKHW
 
     @cached_property
@@ -134,6 +146,7 @@ class DeepCam(SampleProblem[TensorBatch]):
             "gradient_accumulation_frequency": config.train.accumulation,
             **optim.logged(config.optim),
             **config.schedule.logged(config.train.global_batch_size),
+            **config.instances.logged(),
         }
 
     def describe(self) -> str:
@@ -143,6 +156,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         return (
             f"data: {self.train_samples:,} training and {self.eval_samples:,} validation snapshots of {height}×{width} "
             f"with {channels} channels in {self.config.data.data_dir}; network: {parameters:,} parameters"
+            f"{self.drawn_text}"
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
@@ -151,7 +165,8 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
-        return self.shuffle.order(self.seed, epoch)
+        order: np.ndarray = self.drawn[self.shuffle.order(self.seed, epoch)]
+        return order
 
     def names(self) -> dict[str, Any]:
         """Return the files below the data's folder, each with the index of its sample."""
@@ -175,11 +190,15 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their weighted cross-entropy per pixel."""
-        return cross_entropy(self._logits(model, batch.x), batch.y, self.class_weights)
+        return cross_entropy(self.predictions(model, batch), batch.y, self.class_weights)
 
-    def score(self, batch: TensorBatch) -> Tensor:
+    def votes(self, predictions: Tensor) -> Tensor:
+        """Return the probabilities of the classes."""
+        return predictions.float().softmax(dim=1)
+
+    def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their IoU, mean of the three classes, and their number."""
-        scores = iou(self._logits(self.model, batch.x).argmax(dim=1), batch.y).mean(dim=1)
+        scores = iou(predictions.argmax(dim=1), batch.y).mean(dim=1)
         return torch.stack((scores.sum(), torch.full((), len(scores), dtype=scores.dtype, device=scores.device)))
 
 

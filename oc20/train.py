@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+    from common.stop import STOP
+
+    STOP.listen()
+
+import contextlib
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -75,6 +81,7 @@ class Oc20(SampleProblem[GraphBatch]):
             "opt_name": config.optim.log_name,
             "opt_weight_decay": config.optim.weight_decay,
             **config.schedule.logged(config.train.global_batch_size),
+            **config.instances.logged(),
         }
 
     def describe(self) -> str:
@@ -84,7 +91,7 @@ class Oc20(SampleProblem[GraphBatch]):
         return (
             f"data: {self.train_samples:,} training and {self.eval_samples:,} validation frames in "
             f"{self.config.data.data_dir}, on average of {sizes.natoms.mean():.0f} atoms, {sizes.neighbors.mean():.0f} "
-            f"edges and {sizes.triplets.mean():.0f} triplets; network: {parameters:,} parameters"
+            f"edges and {sizes.triplets.mean():.0f} triplets; network: {parameters:,} parameters{self.drawn_text}"
         )
 
     def names(self) -> dict[str, Any]:
@@ -126,26 +133,35 @@ class Oc20(SampleProblem[GraphBatch]):
             return super().eval_share()
         return partition(self.sets["validation"].sizes.triplets, self.dist.world_size)[self.dist.rank]
 
+    def predictions(self, model: nn.Module, batch: GraphBatch) -> Tensor:
+        """Return the normalised forces on the atoms, (A, 3)."""
+        forces_A3: Tensor = model(batch.graph)[1]
+        return forces_A3
+
     def loss(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the sum over the free atoms of the absolute errors of their force's components."""
-        return FORCE_COEFFICIENT * self._errors(model, batch).sum()
+        return FORCE_COEFFICIENT * self._wrong(self.predictions(model, batch), batch).abs().sum()
 
-    def score(self, batch: GraphBatch) -> Tensor:
+    def errors(self, votes: Tensor, batch: GraphBatch) -> Tensor:
+        """Return the errors of the forces in eV/angstrom, (A, 3); 0 on atoms that are not free."""
+        return self._wrong(votes, batch).detach().double() * self.config.data.energy_std
+
+    def judge(self, predictions: Tensor, batch: GraphBatch) -> Tensor:
         """Return the sum of the absolute errors in eV/angstrom over components of free atoms, and their number."""
-        errors = self._errors(self.model, batch).detach().double() * self.config.data.energy_std
-        return torch.stack((errors.sum(), errors.shape[1] * batch.graph.free.sum(dtype=torch.float64)))
+        wrong_A3 = self.errors(predictions, batch)
+        free = batch.graph.free.sum(dtype=torch.float64)
+        return torch.stack((wrong_A3.abs().sum(), wrong_A3.shape[1] * free))
 
-    def evaluate(self) -> float:
-        """Return the mean absolute error of the forces; a collective call."""
-        with torch.inference_mode(False), torch.no_grad():  # forces are gradients
-            return super().evaluate()
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Return the context of an evaluation: forces are gradients."""
+        with torch.inference_mode(False), torch.no_grad():
+            yield
 
-    def _errors(self, model: nn.Module, batch: GraphBatch) -> Tensor:
-        """Return the absolute errors of the normalised forces on the atoms, (A, 3); 0 on those that are not free."""
+    def _wrong(self, forces_A3: Tensor, batch: GraphBatch) -> Tensor:
+        """Return the errors of normalised forces on the atoms; 0 on those that are not free."""
         graph = batch.graph
-        _, forces_A3 = model(graph)
-        wrong_A3 = (forces_A3 - graph.forces / self.config.data.energy_std).abs()
-        return wrong_A3 * graph.free[:, None]
+        return (forces_A3 - graph.forces / self.config.data.energy_std) * graph.free[:, None]
 
 
 def make_mini(folder: Path) -> None:

@@ -24,6 +24,7 @@ import submission.assemble.__main__
 import submission.system.__main__
 from common.config import load
 from common.datasets import manifest
+from common.ending import Ending, read_ending
 from compliance.benchmarks import PACKAGES
 from tests.conformance import official
 from tests.conformance.mutations import PUBLISHED
@@ -117,7 +118,7 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     if not Path(command[0]).exists():
         pytest.skip("no mpirun beside this Python")
-    assert run("output_dir=one") == 1
+    assert run("output_dir=one") == 4
     for arguments in (["train.epochs=2"], ["train.epochs=4", "--resume"]):
         started = start("output_dir=two", *case.shared, *arguments, launcher=command)
         out, err = started.communicate(timeout=120)
@@ -126,7 +127,7 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
 
 
 def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
-    assert run("output_dir=one") == 1
+    assert run("output_dir=one") == 4
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
     started = start("output_dir=four", *case.shared, "train.eval_ranks=2", launcher=command)
     out, err = started.communicate(timeout=120)
@@ -139,7 +140,7 @@ def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
 
 
 def test_a_killed_run_goes_on_with_the_same_curve(run, start):
-    assert run("output_dir=whole") == 1
+    assert run("output_dir=whole") == 4
     started = start("output_dir=killed", "train.epochs=4")
     deadline = time.monotonic() + 60
     while not list(Path("killed/checkpoints").glob("epoch-0002*.pt")) and time.monotonic() < deadline:
@@ -147,7 +148,7 @@ def test_a_killed_run_goes_on_with_the_same_curve(run, start):
     started.send_signal(signal.SIGKILL)
     started.communicate()
     interrupted = Path("killed/result_0.txt").read_text()
-    assert run("output_dir=killed", "--resume") == 1
+    assert run("output_dir=killed", "--resume") == 4
     assert curve("killed") == curve("whole")
     text = Path("killed/result_0.txt").read_text()
     assert text.count('"key": "run_start"') == text.count('"key": "run_stop"') == 1
@@ -199,8 +200,8 @@ def test_a_resumed_run_keeps_its_settings(case, run, capsys):
     assert "is 0.5, but" in capsys.readouterr().err
     assert run("train.epochs=2", 'submission.round="1.0"', "--resume") == 1
     assert "submission.round is '1.0', but" in capsys.readouterr().err
-    assert run("train.epochs=2", "--resume", "data.workers=1") == 1 and len(curve("run")) == 2
-    assert run("--resume", "run", "train.epochs=3") == 1 and len(curve("run")) == 3
+    assert run("train.epochs=2", "--resume", "data.workers=1") == 4 and len(curve("run")) == 2
+    assert run("--resume", "run", "train.epochs=3") == 4 and len(curve("run")) == 3
     assert run("--resume", "train.seed=1000") == 2 and "train.seed is 1000, but" in capsys.readouterr().err
     assert case.evaluate.main(["run", "train.seed=1000"]) == 2
 
@@ -234,10 +235,10 @@ def test_staged_data_give_the_same_curve(case, run, round_):
 
 
 def test_nothing_is_overwritten(run, capsys):
-    assert run("train.epochs=1") == 1
+    assert run("train.epochs=1") == 4
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     assert run("train.epochs=1") == 1
-    assert "a log already exists; choose another output_dir" in capsys.readouterr().err
+    assert "a log already exists; continue the run by --resume, or choose another output_dir" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
 
 
@@ -310,7 +311,7 @@ def test_wrong_values_have_a_clear_error(run, capsys, argument, code, message):
     assert error.startswith("error: ") and message in error
     assert not Path("run").exists()
     # The mistake fixed, the same output_dir will do.
-    assert run("train.epochs=1") == 1 and curve("run")
+    assert run("train.epochs=1") == 4 and curve("run")
 
 
 def test_without_a_configuration_only_that_is_missing(case, capsys):
@@ -341,7 +342,11 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
     assert "No space left on device" in capsys.readouterr().err
     assert [path.name for path in Path("run/checkpoints").iterdir()] == ["epoch-0001-step-0000000.pt"]
     assert '"status": "aborted"' in Path("run/result_0.txt").read_text()
-    assert run("--resume") == 1 and len(curve("run")) == 4
+    assert read_ending(Path("run")).text.startswith(
+        "failed: run/checkpoints/epoch-0002-step-0000000.pt: the checkpoint"
+    )
+    assert run("--resume") == 4 and len(curve("run")) == 4
+    assert read_ending(Path("run")) == Ending("target_not_met", epochs=4)
 
 
 def test_the_printed_configuration_is_the_same_configuration(case, config, run, capsys, tmp_path):
@@ -393,7 +398,7 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
         text=True,
         check=False,
     )
-    assert done.returncode == 1 and "NOT reached after 1 epochs" in done.stdout, done.stderr
+    assert done.returncode == 4 and "NOT reached after 1 epochs" in done.stdout, done.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8 * GIB  # of the largest child so far
     report = compliance.check(["run/result_0.txt"], division="closed")
     errors = {(found.rule, found.key) for found in report.findings if found.severity == "error"}

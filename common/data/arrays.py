@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from common.files import whole_file
+from common.files import open_regular, whole_file
 
 BLOCK_BYTES: Final = 4 * 2**20
 """What is read at once while values are converted: it fits the cache of a processor."""
@@ -92,7 +92,7 @@ class StoredArray:
 @contextmanager
 def _opened(array: StoredArray, direct: bool) -> Iterator[int]:
     """Open the file and yield its descriptor; ArrayError if it is too short for the array."""
-    file = os.open(array.path, os.O_RDONLY | os.O_CLOEXEC)
+    file = open_regular(array.path)
     try:
         size, expected = os.fstat(file).st_size, array.offset + array.nbytes
         if size < expected:
@@ -138,7 +138,7 @@ def _warn(path: Path, error: OSError) -> None:
 
 def npy_array(path: Path) -> StoredArray:
     """Return the array of an npy file; ArrayError unless it is complete and in C order, OSError if unreadable."""
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         head = io.BytesIO(file.read(NPY_HEADER_BYTES))
     try:
         with ONE_AT_A_TIME:

@@ -38,6 +38,7 @@ TAILS: Final = ("keep", "drop")
 # The purposes of random streams: streams of one seed are independent.
 SHUFFLE: Final = 0
 SHARDS: Final = 1
+BAGGING: Final = 2
 
 
 def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
@@ -57,9 +58,15 @@ def shard_assignment(n: int, seed: int) -> np.ndarray:
 
 
 def _shuffled(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
-    source = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, epoch)))
-    order: np.ndarray = np.argsort(source.random_raw(n), kind="stable")
+    order: np.ndarray = np.argsort(random_bits(n, seed, purpose, epoch), kind="stable")
     return order
+
+
+def random_bits(n: int, seed: int, purpose: int, number: int) -> np.ndarray:
+    """Return n random words of 64 bits: those of stream `number` among the streams of a purpose and seed."""
+    source = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, number)))
+    words: np.ndarray = source.random_raw(n)
+    return words
 
 
 def share(order: S, part: int, parts: int) -> S:

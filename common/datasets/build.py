@@ -23,6 +23,7 @@ from common.command import UsageError
 from common.datasets.journal import PARTS, Heading, Journal, JournalError
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
 from common.distributed.launch import LaunchError
+from common.files import NO_INODES, out_of_inodes
 from common.processes import ProcessKilledError, in_processes
 
 ERRORS_SHOWN: Final = 20
@@ -152,10 +153,11 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise
+            needed = readable_bytes(plan.bytes_per_item * (len(todo) - outcome.generated))
+            fix = f"The cause: {NO_INODES}. Then" if out_of_inodes(folder) else f"Free about {needed} and"
             raise BuildError(
                 f"{folder}: {os.strerror(error.errno)}; {outcome.generated + outcome.reused:,} of {len(mine):,} "
-                f"{plan.noun} are finished and kept. Free about "
-                f"{readable_bytes(plan.bytes_per_item * (len(todo) - outcome.generated))} and run the command again"
+                f"{plan.noun} are finished and kept. {fix} run the command again"
             ) from error
         except ProcessKilledError as error:
             raise BuildError(f"{error}; finished {plan.noun} are kept: run the command again to continue") from error

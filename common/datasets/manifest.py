@@ -23,6 +23,9 @@ from common.files import whole_file
 from common.tree import ANYWHERE, Tree
 
 NAME: Final = "manifest.json"
+WRONG_PARTS: Final = frozenset({"", ".", ".."})
+"""Of a file's name: an empty one is before the first slash of an absolute name, or between two."""
+CHECKSUM: Final = re.compile("[0-9a-f]{64}")
 PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""
 
@@ -31,7 +34,7 @@ class ManifestError(ValueError):
     """A manifest cannot be used; the message names the file and what was expected."""
 
 
-class ManifestEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ManifestEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Size and checksum (hexadecimal, lower case) of one file."""
 
     bytes: int
@@ -54,10 +57,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.format != 1:
             raise ManifestError(f"format {self.format}; this version reads format 1")
         for name, entry in self.files.items():
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
+            if not WRONG_PARTS.isdisjoint(name.split("/")):
                 raise ManifestError(f"{name!r}: expected the name of a file below the manifest's folder")
-            if entry.bytes < 0 or not re.fullmatch("[0-9a-f]{64}", entry.sha256):
+            if entry.bytes < 0 or not CHECKSUM.fullmatch(entry.sha256):
                 raise ManifestError(f"{name}: expected bytes >= 0 and a SHA-256 of 64 hexadecimal digits, not {entry}")
 
     @property
@@ -88,7 +90,8 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; ManifestError if it does not exist, or if anything in it is missing, unknown or malformed."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        with ANYWHERE.open(path) as file:
+            return msgspec.json.decode(file.read(), type=Manifest)
     except FileNotFoundError as error:
         raise ManifestError(
             f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import socket
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -18,16 +18,43 @@ M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 
 
+MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that hide devices from a process."""
+
+
 def device_type(wanted: str) -> str:
-    """Return `wanted`, or for `auto` the type of the accelerator, `cpu` without one; LaunchError if it is missing."""
+    """Return `wanted`, or for `auto` the type of the accelerator, `cpu` without one.
+
+    LaunchError if it is missing, or if `auto` finds none in a Slurm job that has some.
+    """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = accelerator.type if accelerator else "cpu"
+    given = slurm_devices(os.environ)
+    if wanted == "auto" and not accelerator and given:
+        masks = ", ".join(f"{mask}={os.environ[mask]!r}" for mask in MASKS if mask in os.environ)
+        raise LaunchError(
+            f"Slurm gave this job GPUs ({given}), but torch {torch.__version__} on {socket.gethostname()} sees none"
+            f"{f' with {masks}' if masks else ''}: check --gpus-per-task and --gpu-bind of srun, the driver "
+            f"(nvidia-smi, rocm-smi) and that torch was built for these GPUs; or set dist.device=cpu to run without"
+        )
     if wanted not in ("auto", "cpu", here):
         raise LaunchError(
             f"dist.device is {wanted!r}, but torch {torch.__version__} on {socket.gethostname()} has "
             f"{here if accelerator else 'no accelerator'}: expected auto, cpu" + (f" or {here}" if accelerator else "")
         )
     return here if wanted == "auto" else wanted
+
+
+def slurm_devices(environ: Mapping[str, str]) -> str:
+    """Return the variable by which Slurm says that this process has GPUs on its node; empty if it has none."""
+    # After the manual of srun: a number, and then lists of IDs. A step inherits the batch script's SLURM_JOB_GPUS, even
+    # if it has none itself.
+    names = ["SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"]
+    if not environ.get("SLURM_STEP_NUM_TASKS"):
+        names.append("SLURM_JOB_GPUS")
+    if environ.get("SLURM_GPUS_ON_NODE") == "0":
+        return ""
+    return next((f"{name}={environ[name]}" for name in names if environ.get(name)), "")
 
 
 def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()) -> torch.device:
@@ -56,8 +83,7 @@ def only_device(kind: str) -> str | None:
     if kind == "cpu" or torch.accelerator.device_count() != 1:
         return None
     properties = torch.get_device_module(kind).get_device_properties(0)
-    masks = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-    return " ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in masks)])
+    return " ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in MASKS)])
 
 
 def keep_freed_memory() -> None:

@@ -3,10 +3,9 @@
     with connect(config.dist) as dist:
         model = dist.wrap(model.to(dist.device))
 
-The only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo, those on a device by
-its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0 listens. With several
-network interfaces, choose one by GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME). Tested on CPUs under torchrun and MPICH;
-untested with several GPUs and a real Slurm.
+With `rendezvous` the only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
+those on a device by its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0
+listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster); untested with several GPUs.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import FrameType
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, Self
 
 import torch
 import torch.distributed as td
@@ -32,9 +30,12 @@ from torch.nn.parallel import DistributedDataParallel
 from common.config import PLACE, ROUTE, key
 from common.distributed.cores import bind, near_cores, own_share, shown
 from common.distributed.device import choose_device, device_type, only_device
-from common.distributed.failure import GRACE_S, Alarm, cut_connections, handling, open_sockets
+from common.distributed.failure import GRACE_S, Alarm, OpenSocket, cut_connections, open_sockets
 from common.distributed.launch import LaunchError, Place, find_place, settle
+from common.distributed.parts import Job, Parts
+from common.distributed.rendezvous import choose_interface, connecting, meet, route
 from common.processes import bound_cores
+from common.stop import STOP
 
 MOST_MB: Final = 1_000_000
 """More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
@@ -153,8 +154,7 @@ class Dist:
 
         An expensive call: make it once per run. ValueError if `size` does not divide the number of ranks.
         """
-        if self.world_size % size:
-            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+        self._check_divisor(size)
         return self
 
     def split(self, last: int) -> tuple[Dist, Link | None]:
@@ -166,6 +166,25 @@ class Dist:
             return self, None
         raise ValueError(f"{last} of {self.world_size} rank(s) cannot be separated; expected fewer than all")
 
+    def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
+        """Form parts of `size` consecutive ranks, which from now on communicate only among themselves.
+
+        The last collective call of this Dist, whose own connections end. expected: see `connect`. ValueError if `size`
+        does not divide the number of ranks.
+        """
+        self._check_divisor(size)
+        store = td.HashStore()
+
+        def watch(name: str) -> tuple[Any, Callable[[], None]]:
+            return td.PrefixStore(f"alarm/{name}", store), lambda: None
+
+        job = Job(0, 1, store, store, lambda _: Dist(self.place, self.device), watch, lambda: None, None, expected)
+        return Parts(job, size)
+
+    def _check_divisor(self, size: int) -> None:
+        if self.world_size % size:
+            raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
 
@@ -176,7 +195,8 @@ class Link:
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.rank = rank
         # Not created by torch.distributed, whose timeout for connecting would apply to all calls.
-        self._group = td.ProcessGroupGloo(td.PrefixStore("link", store), rank, size, UNLIMITED)
+        with connecting(rank, "gloo"):
+            self._group = td.ProcessGroupGloo(td.PrefixStore("link", store), rank, size, UNLIMITED)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         """Copy the values of rank `src` into `tensor`, in main memory and of equal shape on all ranks of the link."""
@@ -199,6 +219,8 @@ class _Ranks(Dist):
         super().__init__(place, device)
         self._config, self._group, self._store = config, group, store
         self._unrecorded: Module | None = None
+        self._watch: _Watch | None = None
+        self._parts: Parts[Dist] | None = None
 
     def barrier(self) -> None:
         super().barrier()
@@ -269,7 +291,7 @@ class _Ranks(Dist):
         return _Ranks(place, self.device, self._config, self._group_of(chosen))
 
     def group(self, size: int) -> Dist:
-        super().group(size)
+        self._check_divisor(size)
         if size == 1:
             return Dist(_alone(self.place.launcher), self.device)
         rank = self.rank % size
@@ -299,15 +321,81 @@ class _Ranks(Dist):
         mine = tuple(of_all[rank] for rank in chosen)
         parts: list[Any] = [None] * td.get_world_size()
         td.all_gather_object(parts, mine)
-        groups = {
-            part: td.new_group(part, timeout=timedelta(seconds=self._config.timeout_s))
-            for part in sorted(set(parts))
-            if part
-        }
+        with connecting(self.rank, td.get_backend()):
+            groups = {
+                part: td.new_group(part, timeout=timedelta(seconds=self._config.timeout_s))
+                for part in sorted(set(parts))
+                if part
+            }
         return groups.get(mine)
 
+    def watched(self, watch: _Watch) -> Self:
+        """Return this Dist, which is that of all ranks, with the means to work in parts."""
+        self._watch = watch
+        return self
+
+    def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
+        self._check_divisor(size)
+        watch, store = self._watch, self._store
+        if watch is None or store is None:
+            raise ValueError("only all ranks of a job can form parts")
+        nodes = self.gather_objects(str(self.node_rank))
+        self.close()
+        first = self.rank - self.rank % size
+        place = settle(Place(self.place.launcher, self.rank - first, None), nodes[first : first + size])
+
+        def join(name: str) -> Dist:
+            if size == 1:
+                return Dist(place, self.device)
+            own = td.PrefixStore(f"ranks/{name}", store)
+            _begin_group(place.rank, size, own, self.device, self._config)
+            return _Ranks(place, self.device, self._config, store=own)
+
+        job = Job(
+            self.rank,
+            self.world_size,
+            td.PrefixStore("parts", store),
+            td.PrefixStore("parts", watch.notes),
+            join,
+            watch.of_part,
+            _leave_group,
+            watch.alarm,
+            expected,
+        )
+        self._parts = Parts(job, size)
+        return self._parts
+
+    def end(self) -> None:
+        """Wait for all ranks at the end of the job, and end the communication."""
+        if self._parts:
+            self._parts.end()
+        else:
+            self.barrier()
+
     def close(self) -> None:
-        td.destroy_process_group(self._group)
+        if self._parts:
+            self.end_pulse()
+        else:
+            td.destroy_process_group(self._group)
+
+    def end_pulse(self) -> None:
+        """End the thread of a rank that works in parts, also after a failure; the connections stay as they are."""
+        if self._parts:
+            self._parts.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """What watches over the ranks of a job. notes: the alarm's connection to the store, which listens at `port`."""
+
+    alarm: Alarm
+    notes: Any
+    port: int
+
+    def of_part(self, name: str) -> tuple[Any, Callable[[], None]]:
+        """Return the store for the alarm of a part, and what ends the collectives that it begins from now on."""
+        former = open_sockets()
+        return td.PrefixStore(f"alarm/{name}", self.notes), lambda: _end_collectives(former, self.port)
 
 
 def alone() -> Dist:
@@ -325,125 +413,112 @@ _connections = itertools.count()
 
 
 @contextlib.contextmanager
-def connect(config: DistConfig = _DEFAULTS) -> Iterator[Dist]:
+def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
     """Yield the Dist of this process among all that its launcher started; the end is a barrier.
 
     If the body raises on one of several ranks, its error is shown with the rank, `failure.Stopped` is raised on the
-    others, and all exit with SystemExit(1): put all cleaning up inside the `with`. SIGTERM ends the body by SystemExit,
-    unless another handler is set. A single process raises what the body raises.
+    others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
+    A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
+    raises.
+    expected: errors that are shown without a traceback.
 
     Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
     devices, or the device does not exist. Under mpirun it can be called once per process.
     """
     place = find_place(os.environ)
     with contextlib.ExitStack() as stack:
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            stack.enter_context(handling(signal.SIGTERM, _terminated))
+        if not STOP.listens:
+            stack.enter_context(STOP.listening())
+            stack.enter_context(STOP.interrupting())
         if place.world_size == 1:
             dist = Dist(place, choose_device(device_type(config.device), place))
             _bind(dist, config)
             yield dist
             return
-        yield from _connect_ranks(place, config)
+        yield from _connect_ranks(place, config, expected)
 
 
-def _connect_ranks(place: Place, config: DistConfig) -> Iterator[Dist]:
+def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseException], ...]) -> Iterator[Dist]:
     timeout = timedelta(seconds=config.timeout_s)
-    store, world_size = _meet(place, timeout)
+    store, world_size = meet(place, timeout)
     # The alarm has its own connection: the main thread may be waiting on the other.
     brief = timedelta(seconds=GRACE_S)
     watched = td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=brief)
-    prefix = f"connect{next(_connections)}"  # so that a later connection finds none of its notes
+    # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
+    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
     former = open_sockets()
-    alarm = Alarm(td.PrefixStore(prefix, watched), place.rank, world_size, lambda: _end_collectives(former, store.port))
+    notes = td.PrefixStore(prefix, watched)
+    alarm = Alarm(notes, place.rank, world_size, lambda: _end_collectives(former, store.port), expected)
+    ranks: _Ranks | None = None
     try:
         with alarm:
             ranks = _join(place, td.PrefixStore(prefix, store), world_size, config)
-            yield ranks
-            ranks.barrier()
+            yield ranks.watched(_Watch(alarm, notes, store.port))
+            ranks.end()
         ranks.close()
     except BaseException as error:
-        alarm.fail(error)
-        raise SystemExit(1) from error
-
-
-def _meet(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
-    """Return the store through which the ranks find each other, and their number."""
-    if place.address is None or place.world_size is None:
-        return _meet_by_mpi(place, timeout)
-    host, port = place.address
-    # The agent of torchrun may serve the store; then no rank does.
-    master = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    try:
-        store = td.TCPStore(host, port, place.world_size, is_master=master, timeout=timeout, multi_tenant=True)
-    except RuntimeError as error:
-        raise LaunchError(
-            f"rank {place.rank} of {place.world_size} (started by {place.launcher}) did not reach the others "
-            f"at {host}:{port} within {timeout.total_seconds():.0f} s: check that all ranks were started, that the "
-            f"port is free and that the host is rank 0's, or set MASTER_ADDR and MASTER_PORT. "
-            f"torch says: {str(error).splitlines()[0]}"
-        ) from error
-    return store, place.world_size
-
-
-def _meet_by_mpi(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
-    """Return the same, with the address of rank 0 from MPI, which is then no longer needed."""
-    try:
-        from mpi4py import MPI  # an optional package
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
-        raise LaunchError(
-            f"{place.launcher} started rank {place.rank} without the address or the number of the ranks, and MPI is "
-            f"not available ({error}): install mpi4py for the MPI that started this rank (the extra `mpi` has one), or "
-            f"set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
-        ) from error
-    world = MPI.COMM_WORLD
-    if world.rank != place.rank or place.world_size not in (None, world.size):
-        raise LaunchError(
-            f"{place.launcher} started rank {place.rank} of {place.world_size}, but mpi4py reports rank {world.rank} "
-            f"of {world.size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; "
-            f"start with that library's mpirun, or install mpi4py from source for the launcher's library"
-        )
-    store = None
-    if place.rank == 0:
-        host = "localhost" if place.nodes == 1 else socket.gethostname()
-        store = td.TCPStore(host, 0, world.size, is_master=True, timeout=timeout, wait_for_workers=False)
-    host, port = world.bcast((store.host, store.port) if store else None)
-    size = world.size
-    MPI.Finalize()
-    return store or td.TCPStore(host, port, size, is_master=False, timeout=timeout), size
+        status = alarm.fail(error)
+        if ranks:
+            ranks.end_pulse()
+        raise SystemExit(status) from error
 
 
 def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ranks:
     """Return the Dist of all ranks, after setting threads, device and cores for those that share a node."""
     kind = device_type(config.device)
     host, cores = socket.gethostname(), sorted(bound_cores())
-    ranks = _exchanged(store, place.rank, world_size, [host, cores, only_device(kind)])
-    place = settle(place, [other for other, _, _ in ranks])
+    ranks = _exchanged(store, place.rank, world_size, [host, cores, only_device(kind), route(store.underlying_store)])
+    place = settle(place, [other for other, *_ in ranks])
     sharing = sum(rank[:2] == [host, cores] for rank in ranks)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores) // sharing))
-    device = choose_device(kind, place, [device for other, _, device in ranks if other == host])
-    td.init_process_group(
-        "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}",
-        store=store,
-        rank=place.rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=config.timeout_s),
-        device_id=None if kind == "cpu" else device,  # connects the devices now, not in the first step
-    )
+    device = choose_device(kind, place, [device for other, _, device, _ in ranks if other == host])
+    choose_interface([way for *_, way in ranks], place.rank)
+    _begin_group(place.rank, world_size, store, device, config)
     dist = _Ranks(place, device, config, store=store)
     dist.same(kind, "the type of device")
     _bind(dist, config)
     return dist
 
 
+def _begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:
+    """Connect the ranks that find each other in the store; their group is torch's default one."""
+    kind = device.type
+    backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
+    with connecting(rank, backend):
+        td.init_process_group(
+            backend,
+            store=store,
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=config.timeout_s),
+            device_id=None if kind == "cpu" else device,  # connects the devices now, not in the first step
+        )
+
+
+def _leave_group() -> None:
+    """End torch's default group, if there is one; its connections may be cut."""
+    if td.is_initialized():
+        td.destroy_process_group()
+
+
 def _exchanged(store: Any, rank: int, world_size: int, own: list[Any]) -> list[list[Any]]:
     """Return what each rank passes in, as JSON has it; for the time before there is a process group."""
     store.set(f"own{rank}", json.dumps(own))
     if rank == 0:
-        store.set("all", json.dumps([json.loads(store.get(f"own{other}")) for other in range(world_size)]))
-    everyone: list[list[Any]] = json.loads(store.get("all"))
+        store.set("all", json.dumps([json.loads(_told(store, f"own{other}")) for other in range(world_size)]))
+    everyone: list[list[Any]] = json.loads(_told(store, "all"))
     return everyone
+
+
+def _told(store: Any, key: str) -> bytes:
+    """Return a value of the store, when it is there. By many short sleeps: `get` would hear of no signal."""
+    end, pause = time.monotonic() + store.timeout.total_seconds(), 0.005
+    while not store.check([key]) and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(0.2, pause * 1.5)
+    value: bytes = store.get(key)
+    return value
 
 
 def _bind(dist: Dist, config: DistConfig) -> None:
@@ -470,13 +545,9 @@ def _average_in_bf16(group: Any, bucket: td.GradBucket, ranks: int) -> torch.fut
     return work.get_future().then(average)
 
 
-def _end_collectives(former: set[int], store_port: int) -> None:
+def _end_collectives(former: set[OpenSocket], store_port: int) -> None:
     # gloo has no other way to end an all_reduce that waits for a rank: it still waits after `abort` (torch 2.13).
     cut_connections(former, store_port)
-    with contextlib.suppress(RuntimeError):  # backends other than nccl may have no `abort`
-        if td.is_initialized():
+    with contextlib.suppress(RuntimeError):  # some backends have no `abort`
+        if td.is_initialized() and td.get_backend() != "gloo":
             td.group.WORLD.abort()
-
-
-def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)

@@ -3,14 +3,16 @@
 The failing rank leaves a note in the store of the ranks. On each other rank a thread looks for it twice a second, cuts
 the connections of the collectives (so that calls that wait for the failed rank end) and raises `Stopped` in the main
 thread by a signal (so that sleeping or computing Python code ends): `with` and `finally` blocks run, and the result log
-gets its run_stop. All exit together, since a launcher kills the rest as soon as one process ends with an error; a
-process that is stuck for GRACE_S is ended. A killed rank leaves no note: then the launcher stops the others (srun: with
---kill-on-bad-exit), or their collectives find the connection lost.
+gets its run_stop. The note says how the run ends by the failure, so that all ranks end with the same exit status, and
+one rank shows one message. All exit together, since a launcher kills the rest as soon as one process ends with an
+error; a process that is stuck for GRACE_S is ended. A killed rank leaves no note: then the launcher stops the others
+(srun: with --kill-on-bad-exit), or their collectives find the connection lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -21,7 +23,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
+
+from common.ending import FAILED, STOPPED, Ending, EndingError, ending_of
 
 LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
@@ -30,23 +34,43 @@ SIGNAL: Final = signal.SIGURG
 """Ignored by a process that does not handle it, and sent by no scheduler."""
 
 
-class Stopped(BaseException):
-    """Another rank has failed. Like KeyboardInterrupt not an Exception, so that no code handles it and continues."""
+class Stopped(EndingError):
+    """Another rank has failed, or was asked to stop."""
 
 
 class Alarm:
     """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
-    store: an exclusive connection to the store of the ranks; cut: ends the collectives of this process.
+    store: a connection to the store of the ranks that no main thread waits on; cut: ends the collectives of this
+    process; expected: the errors that are shown by their message alone. all_unwound: whether all ranks had unwound
+    after a failure.
     """
 
-    def __init__(self, store: Any, rank: int, world_size: int, cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        world_size: int,
+        cut: Callable[[], None],
+        expected: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self._outer: Alarm | None = None
+        self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
         self._store, self._rank, self._world_size, self._cut = store, rank, world_size, cut
+        self._expected = (*expected, EndingError)
         self._armed = False
         self._unwound = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
-        self._note = ""
+        self._first: Ending | None = None
         self._stack = contextlib.ExitStack()
+
+    def of_part(self, outer: Alarm | None, grace_s: float, work: str) -> Self:
+        """Make this the alarm of a part of the ranks, whose process goes on after a failure, and return it.
+
+        outer: the alarm of all ranks, which goes first. grace_s: for a rank to unwind. work: what ends by the failure.
+        """
+        self._outer, self._grace_s, self._work = outer, grace_s, f"{work}: "
+        return self
 
     def __enter__(self) -> Self:
         self._stack.enter_context(handling(SIGNAL, self._stop))
@@ -63,35 +87,71 @@ class Alarm:
             self._watcher.join(LOOK_EVERY_S if kind else GRACE_S)
             self._stack.close()
 
-    def fail(self, error: BaseException) -> None:
-        """Show the error and notify all ranks; return when they have unwound, or after GRACE_S.
+    def fail(self, error: BaseException) -> int:
+        """Do as `report` before this process exits; return its exit status."""
+        ending = self.report(error)
+        if self._rank == 0:
+            time.sleep(LOOK_EVERY_S)  # the others still use its store
+        return ending.exit_status
+
+    def trip(self, ending: Ending) -> None:
+        """End the job on all ranks as if this one had failed."""
+        _show(self._rank, ending.cause)
+        self._store.compare_set("failure", "", json.dumps([ending.how, ending.cause, self._rank]))
+
+    def check(self) -> None:
+        """Raise Stopped if a rank has failed."""
+        if self._first:
+            raise Stopped(self._first)
+
+    def report(self, error: BaseException) -> Ending:
+        """Show the error and notify all ranks; return how the work ends when they have unwound, or after the grace.
 
         If another rank failed first, `error` is only a consequence and is not shown.
         """
-        note = f"rank {self._rank}: {traceback.format_exception_only(error)[-1].strip()}"
-        first = self._note
-        with contextlib.suppress(RuntimeError):  # the store ended with rank 0
-            first = first or self._store.compare_set("failure", "", note).decode()
-        _show(self._rank, f"stopped because of {first}" if first not in ("", note) else _text(error))
+        ending = ending_of(error)
+        note = json.dumps([ending.how, ending.cause, self._rank])
+        first = self._first
+        try:
+            winner = self._store.compare_set("failure", "", note).decode()
+            first = _read(winner)
+            if winner == note:
+                _show(self._rank, self._work + self._text(error))
+        except RuntimeError:  # the store ended with rank 0
+            _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
         with contextlib.suppress(RuntimeError):
             self._store.add("unwound", 1)
-            end = time.monotonic() + GRACE_S
-            while time.monotonic() < end and self._store.add("unwound", 0) < self._world_size:
+            end = time.monotonic() + self._grace_s
+            while time.monotonic() < end and not self.all_unwound and not self._job_ends:
                 time.sleep(LOOK_EVERY_S / 5)
-        if self._rank == 0:
-            time.sleep(LOOK_EVERY_S)  # the others still use its store
+                self.all_unwound = self._store.add("unwound", 0) >= self._world_size
+        return first or ending
+
+    @property
+    def _job_ends(self) -> bool:
+        """Whether the job of this part ends, whose alarm gives each process less time."""
+        return self._outer is not None and self._outer._first is not None
+
+    def _text(self, error: BaseException) -> str:
+        if isinstance(error, self._expected):
+            return f"{error}" if isinstance(error, EndingError) else f"error: {error}"
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            return "".join(traceback.format_exception_only(error))
+        return "".join(traceback.format_exception(error))
 
     def _watch(self) -> None:
         while not self._unwound.wait(LOOK_EVERY_S):
             try:
                 if not self._store.check(["failure"]):
                     continue
-                self._note = self._store.get("failure").decode()
+                self._first = _read(self._store.get("failure"))
             except RuntimeError:
+                if self._outer:
+                    return  # it finds the same
                 # Either rank 0 is lost, or it has finished and this rank is about to.
-                if self._unwound.wait(GRACE_S):
+                if self._unwound.wait(self._grace_s):
                     return
-                self._note = "rank 0: lost without an error message; see its output and the launcher's"
+                self._first = Ending(FAILED, "rank 0: lost without an error message; see its output and the launcher's")
             break
         else:
             return
@@ -101,16 +161,18 @@ class Alarm:
         cut.start()
         cut.join(LOOK_EVERY_S)  # it may hang as well
         signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
-        if not self._unwound.wait(GRACE_S):
-            _show(self._rank, f"killed because it was stuck after {self._note}")
+        if not self._unwound.wait(self._grace_s):
+            _show(self._rank, f"killed because it was stuck after {self._first.cause}")
             sys.stdout.flush()
-            os._exit(1)
+            os._exit(self._first.exit_status)
 
-    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self._outer and not self._first:
+            self._outer._stop(number, frame)
         # Once, and not if this rank is already unwinding (its collective found a connection cut by another rank).
-        if self._armed and self._note and sys.exception() is None:
+        if self._armed and self._first and sys.exception() is None:
             self._armed = False
-            raise Stopped(self._note)
+            raise Stopped(self._first)
 
 
 @contextlib.contextmanager
@@ -126,19 +188,27 @@ def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], 
         signal.signal(number, former or signal.SIG_DFL)  # None: not set by Python
 
 
-def open_sockets() -> set[int]:
-    """Return the file descriptors of this process that are sockets."""
+class OpenSocket(NamedTuple):
+    """A socket of this process. inode: tells it from a later one with the same file descriptor."""
+
+    descriptor: int
+    inode: int
+
+
+def open_sockets() -> set[OpenSocket]:
+    """Return the sockets of this process."""
     found = set()
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                found.add(int(name))
+            status = os.fstat(int(name))
+            if stat.S_ISSOCK(status.st_mode):
+                found.add(OpenSocket(int(name), status.st_ino))
     return found
 
 
-def cut_connections(former: set[int], store_port: int) -> None:
+def cut_connections(former: set[OpenSocket], store_port: int) -> None:
     """Shut the TCP connections that this process opened after `former`, except those to the ranks' store."""
-    for number in open_sockets() - former:
+    for number, _ in open_sockets() - former:
         with contextlib.suppress(OSError):
             connection = socket.socket(fileno=number)
             try:
@@ -149,10 +219,13 @@ def cut_connections(former: set[int], store_port: int) -> None:
                 connection.detach()
 
 
-def _text(error: BaseException) -> str:
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        return "".join(traceback.format_exception_only(error))
-    return "".join(traceback.format_exception(error))
+def _read(note: bytes | str) -> Ending:
+    """Return the ending in a note; the store may be open to others, so that a note may be anything."""
+    try:
+        how, cause, rank = json.loads(note)
+        return Ending(how, str(cause) if how == STOPPED else f"rank {rank}: {cause}")
+    except (ValueError, TypeError):
+        return Ending(FAILED, f"unreadable note {note!r}")
 
 
 def _show(rank: int, text: str) -> None:

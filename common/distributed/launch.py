@@ -1,16 +1,23 @@
 """Find the rank of this process and its place among the ranks, from the environment variables of its launcher.
 
 Facts that a launcher does not set stay None, and `dist` fills them in. The variables are those documented by torchrun,
-Open MPI, MPICH (Hydra), Flux, HPE PALS, Slurm and PMIx. Hydra and torchrun were tested by running them; the others,
-including a real Slurm, only with recorded environments.
+Open MPI, MPICH (Hydra), Flux, HPE PALS, Slurm and PMIx. torchrun, Open MPI, Hydra and Slurm were tested by running
+them (tests/cluster); the others only with recorded environments.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+CANDIDATES: Final = 8
+"""How many ports the ranks try, one after the other."""
+PORTS: Final = range(20_000, 30_000)
+"""Where ports of Slurm steps are. Above those of most services; below those that Kubernetes gives away (30000 and up)
+and below the ephemeral ones (32768 and up), of which any may be in use by an outgoing connection at any time."""
 
 
 class LaunchError(RuntimeError):
@@ -18,10 +25,22 @@ class LaunchError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """Where the ranks meet: rank 0 is on one of the hosts, most likely on the first, and listens on one of the ports.
+
+    job: what tells these ranks from those of other jobs and steps that may use the same ports; empty if not known.
+    """
+
+    hosts: tuple[str, ...]
+    ports: tuple[int, ...]
+    job: str = ""
+
+
+@dataclass(frozen=True)
 class Place:
     """The place of this process: its rank among all, its rank on its node, and its node among the nodes.
 
-    None: not set by the launcher. address: host and port where the ranks meet, None if not set.
+    None: not set by the launcher.
     """
 
     launcher: str
@@ -31,7 +50,7 @@ class Place:
     local_size: int | None = None
     node_rank: int | None = None
     nodes: int | None = None
-    address: tuple[str, int] | None = None
+    meeting: Meeting | None = None
 
     def known(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
@@ -156,7 +175,7 @@ def find_place(environ: Mapping[str, str]) -> Place:
             )
     place = _derive(place)
     _check(place, first, environ)
-    return replace(place, address=None if place.world_size == 1 else _address(environ, slurm))
+    return replace(place, meeting=None if place.world_size == 1 else _meeting(environ, slurm))
 
 
 def settle(place: Place, hosts: Sequence[str]) -> Place:
@@ -175,10 +194,21 @@ def settle(place: Place, hosts: Sequence[str]) -> Place:
     )
 
 
-def first_host(nodes: str) -> str:
-    """Return the first host of a Slurm node list: `nid001` of `nid[001-004,007],login1`."""
-    name = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
-    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", name.group() if name else "")
+def host_names(nodes: str) -> Iterator[str]:
+    """Yield the hosts of a Slurm node list: nid001, nid002, nid007 and login1 of `nid[001-002,007],login1`."""
+    for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        parts = re.split(r"\[([^\]]*)\]", name)  # what is outside the brackets and what is inside, in turn
+        choices = [list(_numbers(part)) if inside % 2 else [part] for inside, part in enumerate(parts)]
+        yield from map("".join, itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if not last:
+            yield first
+            continue
+        yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
 
 
 def tasks_per_node(counts: str) -> list[int]:
@@ -281,16 +311,37 @@ def _check(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None
             )
 
 
-def _address(environ: Mapping[str, str], slurm: bool) -> tuple[str, int] | None:
-    """Return where the ranks meet: MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step."""
+def _meeting(environ: Mapping[str, str], slurm: bool) -> Meeting | None:
+    """Return where the ranks meet: at MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step."""
     host, port = environ.get("MASTER_ADDR"), _number(environ, "MASTER_PORT")
     if host and port is not None:
-        return host, port
+        if not 0 < port < 65_536:
+            raise LaunchError(f"MASTER_PORT is {port}, expected a port from 1 to 65535")
+        return Meeting((host,), tuple(range(port, min(port + CANDIDATES, 65_536))))
     if host or port is not None:
         raise LaunchError("only one of MASTER_ADDR and MASTER_PORT is set: set both, or unset both")
     nodes, job = environ.get("SLURM_STEP_NODELIST"), _number(environ, "SLURM_JOB_ID")
     if not slurm or not nodes or job is None:
         return None
-    # Below the system's ephemeral ports (32768 and up); jobs and steps that share a node get different ones.
     step = _number(environ, "SLURM_STEP_ID") or 0
-    return first_host(nodes), 10_000 + (job + 7919 * step) % 20_000
+    return Meeting(_hosts(nodes, environ), _ports(job + 7919 * step), f"Slurm step {job}.{step}")
+
+
+def _hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the hosts on which rank 0 may be: the list is sorted, and only an arbitrary distribution is not."""
+    try:
+        hosts = host_names(nodes)
+        if environ.get("SLURM_DISTRIBUTION", "").startswith("arbitrary"):
+            return tuple(hosts)
+        return tuple(itertools.islice(hosts, 1))
+    except ValueError:
+        raise LaunchError(
+            f"SLURM_STEP_NODELIST is {nodes!r}, expected a list such as nid[001-004,007]: "
+            f"set MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
+        ) from None
+
+
+def _ports(number: int) -> tuple[int, ...]:
+    """Return the ports of a step: jobs and steps that share a node begin with different ones."""
+    # Far from each other, so that one service with many ports does not take them all.
+    return tuple(PORTS[(number + 1009 * attempt) % len(PORTS)] for attempt in range(CANDIDATES))

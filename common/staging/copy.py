@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import accumulate
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -29,11 +29,13 @@ TICK_S: Final = 0.2
 class StagingWorkers:
     """All ranks with `threads` threads each, one progress bar; an error on one rank stops all.
 
-    Every method but `advance` is a collective call.
+    Every method but `advance` and `pool` is a collective call. ended: set when a signal, or another rank, ends the job:
+    the threads then stop at once; after an error they finish what they have started, so that it need not be done again.
     """
 
     def __init__(self, dist: Dist, threads: int) -> None:
         self.dist, self.threads = dist, threads
+        self.ended = Event()
         self._advanced = 0
         self._lock = Lock()
         self._bar: Any = None
@@ -51,6 +53,20 @@ class StagingWorkers:
         """Advance the bar; thread-safe."""
         with self._lock:
             self._advanced += amount
+
+    @contextmanager
+    def pool(self) -> Iterator[ThreadPoolExecutor]:
+        """Yield threads, and wait for them at the end; when the job ends, only for what they do at the moment."""
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            yield pool
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.ended.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            pool.shutdown()
 
     def agree(self, unfinished: int = 0, error: BaseException | None = None) -> int:
         """Return the sum of `unfinished` over the ranks; if any rank has an error, StagingError on all ranks.
@@ -74,14 +90,14 @@ class StagingWorkers:
         results: dict[int, R] = {}
 
         def work() -> None:
-            while True:
+            while not self.ended.is_set():
                 try:
                     i, item = queue.popleft()
                 except IndexError:
                     return
                 results[i] = function(item)
 
-        with ThreadPoolExecutor(self.threads) as pool:
+        with self.pool() as pool:
             running = {pool.submit(work) for _ in range(self.threads)}
             error: BaseException | None = None
             try:
@@ -106,6 +122,8 @@ def copy(workers: StagingWorkers, files: Sequence[SourceFile], storage: SharedSt
 
     def copy_one(file: SourceFile) -> None:
         for piece in pieces(file):
+            if workers.ended.is_set():
+                return
             data = memoryview(bytearray(piece.length))
             storage.read_into(piece, data)
             stage.write(piece, data)
@@ -155,7 +173,7 @@ def relay(
         for _ in range(len(packed) + 1):
             workers.agree()
         return
-    with ThreadPoolExecutor(workers.threads) as pool:
+    with workers.pool() as pool:
         reading: dict[int, tuple[LoadedChunk, list[Future[None]]]] = {}
 
         def read(number: int) -> None:

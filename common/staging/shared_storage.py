@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from common.files import open_regular
 from common.staging.plan import Piece, SourceFile, StagingError
+from common.tree import expect_regular
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_LEAST: Final = 18  # bytes of header and trailer
@@ -25,7 +27,7 @@ class SharedStorage:
         """Read a piece of a file into `view`. Staging reads shared storage nowhere else."""
         path = self.root / piece.file.name
         try:
-            with path.open("rb", buffering=0) as file:
+            with open(open_regular(path), "rb", buffering=0) as file:
                 file.seek(piece.start)
                 filled = 0
                 while filled < len(view) and (got := file.readinto(view[filled:])):
@@ -48,6 +50,7 @@ class SharedStorage:
         path = self.root / file.name
         try:
             found = path.stat()
+            expect_regular(str(path), found)
         except OSError as error:
             raise StagingError(f"{path}: {error.strerror}; the list of files to stage has it") from error
         if found.st_size != file.size:

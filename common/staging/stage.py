@@ -12,7 +12,8 @@ global, but a rank reads samples of other nodes from shared storage (`Staged.pat
 `sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
-staging itself has written, by its record `staging.jsonl` in the stage_dir.
+staging itself has written, by its record `staging.jsonl` in the stage_dir. One job at a time uses a stage_dir
+(`common.staging.lock`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, get_args
 
@@ -36,10 +38,11 @@ from common.datasets.build import readable_bytes
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
 from common.distributed.dist import Dist
+from common.files import free_inodes
 from common.staging.copy import StagingWorkers, copy, relay
 from common.staging.plan import SourceFile, StagingError, StagingPlan, chunks, make_plan, samples_by_folder, size_of
 from common.staging.shared_storage import SharedStorage
-from common.staging.stage_dir import StageDir
+from common.staging.stage_dir import MARKER, StageDir
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage"]
 
@@ -102,7 +105,7 @@ class Staged:
     seconds: float = 0.0
     root: Path | None = None
     names: frozenset[str] = frozenset()
-    _clear: Callable[[], None] = lambda: None
+    _close: Callable[[], None] = lambda: None
 
     def path(self, name: str) -> Path:
         """Return where this rank reads a file: on its node if it was staged, else on shared storage."""
@@ -114,8 +117,8 @@ class Staged:
         return {f"staging_{name}": getattr(self, name) for name in names}
 
     def close(self) -> None:
-        """Remove the staged files from this node, unless `keep` is set; call it after their last use."""
-        self._clear()
+        """Remove the staged files from this node, unless `keep` is set; call it after their last use, on all ranks."""
+        self._close()
 
 
 def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[SourceFile]:
@@ -149,9 +152,10 @@ def stage(
     """Copy the files below `source` to the nodes: a collective call, in which rank 0's `files` count.
 
     samples: the number of samples that each folder must have, such as {"train": 2048}.
-    Raises StagingError on all ranks: before copying for wrong counts, missing files, wrong sizes, too little space and
-    foreign files in the stage_dir; later for damaged files and disk errors. Finished files are then kept, and the next
-    call copies the others.
+    Raises StagingError on all ranks: before copying for wrong counts, missing files, wrong sizes, too little space,
+    foreign files in the stage_dir and another job that uses it; later for damaged files and disk errors. Finished files
+    are then kept, and the next call copies the others. What is not an Exception ends the job, such as a signal: then
+    all staged files are removed, unless `keep` is set.
     """
     begin = time.perf_counter()
     files = dist.broadcast_object(files if dist.is_main else None)
@@ -162,21 +166,11 @@ def stage(
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
     plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes, config.shard_seed)
-    _open(workers, folder)
-    todo = plan.without(_present(workers, plan, folder))
-    _check_space(workers, todo, folder, config.mode == "memory")
-    found = len(plan.wanted) - len(todo.wanted)
-    _say(dist, todo.text + (f"; {found:,} of {len(plan.wanted):,} files already staged" if found else ""))
-    mine = todo.on_node[dist.node_rank]
     try:
-        if config.mode == "shard":
-            with workers.bar("staging", sum(map(size_of, todo.on_node)), "B"):
-                copy(workers, share(mine, dist.local_rank, dist.local_size), storage, folder)
-        else:
-            with workers.bar("staging", size_of(todo.wanted), "B"):
-                relay(workers, chunks(todo.wanted), storage, folder, {file.name for file in mine})
-    finally:
-        folder.abandon()
+        names = _fill(workers, plan, storage, folder)
+    except BaseException as error:
+        folder.close(remove=not isinstance(error, Exception) and not config.keep)
+        raise
     bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
     return Staged(
         config.mode,
@@ -186,9 +180,30 @@ def stage(
         bytes_written=bytes_written,
         seconds=time.perf_counter() - begin,
         root=folder.root,
-        names=frozenset(file.name for file in plan.on_node[dist.node_rank]),
-        _clear=folder.clear if dist.local_rank == 0 and not config.keep else lambda: None,
+        names=names,
+        _close=partial(folder.close, remove=dist.local_rank == 0 and not config.keep),
     )
+
+
+def _fill(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
+    """Copy what the nodes lack of their files, and return the names of this node's."""
+    dist = workers.dist
+    _open(workers, folder)
+    todo = plan.without(_present(workers, plan, folder))
+    _check_space(workers, todo, folder)
+    found = len(plan.wanted) - len(todo.wanted)
+    _say(dist, todo.text + (f"; {found:,} of {len(plan.wanted):,} files already staged" if found else ""))
+    mine = todo.on_node[dist.node_rank]
+    try:
+        if plan.mode == "shard":
+            with workers.bar("staging", sum(map(size_of, todo.on_node)), "B"):
+                copy(workers, share(mine, dist.local_rank, dist.local_size), storage, folder)
+        else:
+            with workers.bar("staging", size_of(todo.wanted), "B"):
+                relay(workers, chunks(todo.wanted), storage, folder, {file.name for file in mine})
+    finally:
+        folder.abandon()
+    return frozenset(file.name for file in plan.on_node[dist.node_rank])
 
 
 def _say(dist: Dist, text: str) -> None:
@@ -231,23 +246,26 @@ def _look_up(
 
 
 def _open(workers: StagingWorkers, folder: StageDir) -> None:
-    """Create and open the nodes' folders; StagingError if two nodes share one."""
-    workers.map(StageDir.open, [folder])
-    leader = workers.dist.local_rank == 0
-    marker = folder.root / f".node-{uuid.uuid4().hex}"
+    """Create and open the nodes' folders; StagingError if two nodes share one, or another job uses one."""
+    leader = [folder] if workers.dist.local_rank == 0 else []
+    workers.map(StageDir.make, leader)
+    marker = folder.workplace / f"{uuid.uuid4().hex}{MARKER}"
     try:
         workers.map(Path.touch, [marker] if leader else [])
         markers = [path for path in workers.dist.gather_objects(marker if leader else None) if path is not None]
 
-        def check_alone(root: Path) -> None:
-            if sum((root / marker.name).exists() for marker in markers) > 1:
+        def check_alone(folder: StageDir) -> None:
+            if sum((folder.workplace / marker.name).exists() for marker in markers) > 1:
                 raise StagingError(
-                    f"staging.stage_dir {root} is shared by several nodes; choose a folder on each node's own disk"
+                    f"staging.stage_dir {folder.root} is shared by several nodes; choose a folder on each node's own "
+                    "disk"
                 )
 
-        workers.map(check_alone, [folder.root] if leader else [])
+        workers.map(check_alone, leader)
     finally:
         marker.unlink(missing_ok=True)
+    workers.map(StageDir.claim, leader)
+    workers.map(StageDir.open, [folder])
 
 
 def _present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
@@ -269,7 +287,7 @@ def _present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> li
     return present
 
 
-def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir, in_memory: bool) -> None:
+def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> None:
     """Raise StagingError if the planned files do not fit on a node."""
 
     def check(files: Sequence[SourceFile]) -> None:
@@ -280,7 +298,13 @@ def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir, i
                 f"{folder.root}: {readable_bytes(needed)} to be staged, {readable_bytes(free)} free; "
                 "free disk space, choose another staging.stage_dir, or use more nodes and staging.mode=shard"
             )
-        if in_memory and needed > RAM_SHARE * (memory := available_memory_bytes()):
+        places = free_inodes(folder.root)
+        if places is not None and len(files) > places:
+            raise StagingError(
+                f"{folder.root}: {len(files):,} files to be staged, the file system has room for {places:,} more (its "
+                "free inodes), whatever bytes are free; remove files there, or choose another staging.stage_dir"
+            )
+        if plan.mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
             raise StagingError(
                 f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available, of which "
                 f"staging may use {RAM_SHARE:.0%}; use staging.mode=replicate or shard with a stage_dir on a disk"

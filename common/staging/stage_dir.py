@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import shutil
 import threading
+import uuid
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import describe_file
+from common.files import NO_INODES, out_of_inodes
+from common.staging.lock import StageLock
 from common.staging.plan import Piece, SourceFile, StagingError
 from common.staging.shared_storage import GZIP_MAGIC
 
@@ -28,6 +33,9 @@ GZIP_WINDOW: Final = 31  # 32 KiB, with gzip's header and trailer
 SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the cache
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 RECORD: Final = "staging.jsonl"
+PART: Final = ".part"
+MARKER: Final = ".node"
+"""Endings of what jobs leave in the folder of the lock if they are killed."""
 
 
 def crc32(data: Any, before: int = 0) -> int:
@@ -45,35 +53,67 @@ class StagedFile:
     crc32: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class MadeFolder:
+    """The record of a folder that staging has made; "." is the stage_dir."""
+
+    folder: str
+
+
 class StageDir:
-    """A node's stage_dir, with a record of the files that staging has written.
+    """A node's stage_dir, with a record of the files and folders that staging has made there.
 
     source: the dataset's folder, for messages. checksum: compare contents, not only sizes. inflate: decompress gzip
     files. bytes_written: by this rank.
     The record has a line of JSON per file, so that ranks and threads can append to it at once. A line is written before
-    its file gets its name: staging has not written a file without a line.
+    its file gets its name: staging has not written a file without a line. Until then a file is in the folder of the
+    lock, where what killed jobs have left is found without looking through the others.
     """
 
     def __init__(self, root: Path, source: Path, checksum: bool, inflate: bool) -> None:
         self.root, self.source, self.checksum, self.inflate = root, source, checksum, inflate
         self.bytes_written = 0
-        self._lock = threading.Lock()
+        self._threads = threading.Lock()
+        self._job = StageLock(root)
         self._unfinished: dict[str, UnfinishedFile] = {}
         self._record: dict[str, StagedFile] = {}
+        self._made: set[str] = set()
+        self._known: set[PurePath] = {PurePath()}
+
+    def make(self) -> None:
+        """Create the folder, on one rank of a node, before `claim`."""
+        with self._telling():
+            try:
+                self.root.mkdir(parents=True)
+                self._made.add(".")
+            except FileExistsError:
+                if not self.root.is_dir():
+                    raise
+            with suppress(FileExistsError):
+                self.workplace.mkdir()
+
+    def claim(self) -> None:
+        """Take the folder for this job and remove what killed jobs left unfinished, on one rank of a node.
+
+        StagingError if another job is using it. All ranks call `open` next.
+        """
+        with self._telling():
+            self._job.claim()
+            self._sweep()
+            for name in self._made:
+                self._note(MadeFolder(name))
+            self._job.share()
 
     def open(self) -> None:
-        """Create the folder and read the record; a line that was cut off when a run was killed is skipped."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lines = (self.root / RECORD).read_text(errors="replace").splitlines()
-        except FileNotFoundError:
-            lines = []
-        except OSError as error:
-            raise StagingError(f"staging.stage_dir {self.root}: {error.strerror}; choose another") from error
-        for line in lines:
-            with suppress(ValueError, TypeError):
-                entry = StagedFile(**json.loads(line))
-                self._record[entry.name] = entry
+        """Read the record; a line that was cut off when a run was killed is skipped."""
+        with self._telling():
+            self._job.share()
+            self._read_record()
+
+    @property
+    def workplace(self) -> Path:
+        """The folder for what is not finished."""
+        return self._job.folder
 
     def holds(self, file: SourceFile) -> bool:
         """Tell whether the file exists and is intact.
@@ -105,16 +145,19 @@ class StageDir:
         path = self.root / file.name
         try:
             if piece.start == 0:
-                self._unfinished[file.name] = UnfinishedFile(file, path, self)
+                self._unfinished[file.name] = UnfinishedFile(file, self)
             unfinished = self._unfinished[file.name]
             unfinished.write(data)
             if piece.is_last:
                 self._add(unfinished.finish())
+                self._make_folders(PurePath(file.name).parent)
                 unfinished.part.replace(path)
                 del self._unfinished[file.name]
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise StagingError(f"{path}: cannot be written: {error.strerror or error}") from error
+            if out_of_inodes(self.root):
+                raise StagingError(f"{path}: cannot be written: {NO_INODES}; finished files are kept") from error
             raise StagingError(
                 f"{path}: no space left for its {readable_bytes(file.staged_size)}, "
                 f"{readable_bytes(shutil.disk_usage(self.root).free)} free; finished files are kept: "
@@ -123,37 +166,110 @@ class StageDir:
 
     def abandon(self) -> None:
         """Remove unfinished files."""
-        for unfinished in self._unfinished.values():
+        for unfinished in list(self._unfinished.values()):
             unfinished.remove()
         self._unfinished.clear()
 
-    def clear(self) -> None:
-        """Remove everything that staging has written to the folder, by its record."""
-        self.open()
+    def close(self, remove: bool) -> None:
+        """Let other jobs use the folder, and remove what is of no use to them; may be called again.
+
+        remove: first remove everything that staging has made there, by its record, and nothing else.
+        """
+        last = True
+        if self._job.held:
+            if remove:
+                self._clear()
+            last = self._job.is_last()
+            if last:
+                self._read_record()
+                if not self._record:  # so that only folders are left
+                    self._clear()
+            self._job.release(last)
+        if last:
+            for folder in (self.workplace, *([self.root] if "." in self._made else [])):
+                with suppress(OSError):  # not empty
+                    folder.rmdir()
+            self._made.clear()
+
+    def _clear(self) -> None:
+        self._read_record()
+        self._sweep()
         for name in self._record:
-            (self.root / name).unlink(missing_ok=True)
-            for folder in Path(name).parents[:-1]:
+            if self._is_inside(PurePath(name).parent):
+                with suppress(IsADirectoryError, NotADirectoryError):  # not what staging has written
+                    (self.root / name).unlink(missing_ok=True)
+        for folder in sorted(self._made - {"."}, key=len, reverse=True):  # the inner ones first
+            if self._is_inside(PurePath(folder).parent):
                 with suppress(OSError):  # not empty
                     (self.root / folder).rmdir()
+        self._record.clear()
         (self.root / RECORD).unlink(missing_ok=True)
 
+    def _sweep(self) -> None:
+        """Remove unfinished files, of whichever job."""
+        for path in self.workplace.iterdir():
+            if path.suffix in (PART, MARKER):
+                path.unlink(missing_ok=True)
+
+    def _read_record(self) -> None:
+        try:
+            lines = (self.root / RECORD).read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            with suppress(ValueError, TypeError, KeyError):
+                entry = json.loads(line)
+                if "folder" in entry:
+                    self._made.add(_below(MadeFolder(**entry).folder))
+                else:
+                    self._record[_below(entry["name"])] = StagedFile(**entry)
+
+    def _make_folders(self, folder: PurePath) -> None:
+        """Create a folder below stage_dir, and those that contain it; StagingError if one is a link."""
+        if folder in self._known:
+            return
+        self._make_folders(folder.parent)
+        path = self.root / folder
+        if path.is_symlink():
+            raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
+        if not path.exists():
+            self._note(MadeFolder(str(folder)))
+            path.mkdir(exist_ok=True)
+        self._known.add(folder)
+
+    def _is_inside(self, folder: PurePath) -> bool:
+        """Tell whether a folder of the record is in stage_dir, and no link leads out of it."""
+        return os.path.realpath(self.root / folder) == os.path.normpath(
+            os.path.join(os.path.realpath(self.root), folder)
+        )
+
     def _add(self, entry: StagedFile) -> None:
-        line = json.dumps(asdict(entry))
-        with self._lock, (self.root / RECORD).open("ab", buffering=0) as record:
-            record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
+        self._note(entry)
+        with self._threads:
             self._record[entry.name] = entry
             self.bytes_written += entry.size
 
+    def _note(self, entry: StagedFile | MadeFolder) -> None:
+        line = json.dumps(asdict(entry))
+        with self._threads, (self.root / RECORD).open("ab", buffering=0) as record:
+            record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StagingError(f"staging.stage_dir {self.root}: {error.strerror}; choose another") from error
+
 
 class UnfinishedFile:
-    """A file that is being written, as `NAME.part`."""
+    """A file that is being written, under a name of its own."""
 
-    def __init__(self, file: SourceFile, path: Path, stage: StageDir) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, file: SourceFile, stage: StageDir) -> None:
         self.file, self.stage = file, stage
-        self.part = path.with_name(f"{path.name}.part")
+        self.part = stage.workplace / f"{uuid.uuid4().hex}{PART}"
         self._source = stage.source / file.name
-        self._output = self.part.open("wb")
+        self._output = self.part.open("xb")
         self._sha256 = hashlib.sha256()
         self._crc32 = 0
         self._size = 0
@@ -200,6 +316,13 @@ class UnfinishedFile:
         with suppress(OSError):  # the disk may be full, and then closing fails
             self._output.close()
         self.part.unlink(missing_ok=True)
+
+
+def _below(name: str) -> str:
+    """Return a name that the record has; ValueError if it leads out of stage_dir."""
+    if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+        raise ValueError(name)
+    return name
 
 
 def _crc32_of(path: Path) -> int:

@@ -1,9 +1,9 @@
 """The contract: everything that a benchmark gives to the trainer, from its configuration to its network.
 
 A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A
-benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `loss`, `score`,
-`describe` and the settings for the log; samples in one file each are a `common.data.split.Split`. The loop, the log,
-checkpoints, staging, launchers and the commands `train` and `evaluate` then come for free.
+benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `predictions`,
+`loss`, `judge`, `describe` and the settings for the log; samples in one file each are a `common.data.split.Split`. The
+loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free.
 
 Ranks are processes with one device each. Epochs and steps count from 0. All ranks that train make a collective call,
 at the same place; any other call may be made by one rank alone.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from common.staging import stage
 from common.staging.stage import Staged, StagingConfig
 from common.training.checkpoint import CheckpointConfig
 from common.training.graph import Mode, Recorder, Replay, recorder
+from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
 from common.training.precision import DTYPES, PrecisionConfig, resolved
 from common.training.schedule import Schedule
@@ -119,6 +120,7 @@ class RunConfig:
         False, "drop the nodes' page caches before the run (needs root); otherwise the job's prologue must do it", PLACE
     )
     train: TrainConfig = field(default_factory=TrainConfig)
+    instances: InstancesConfig = field(default_factory=InstancesConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     staging: StagingConfig = field(default_factory=StagingConfig)
@@ -167,6 +169,9 @@ class Problem(Protocol):
 
     def stage(self) -> Staged:
         """Stage the data where training reads them; called once, before the first step. A collective call."""
+
+    def read_from(self, staged: Staged) -> None:
+        """Read the data where a job staged them for all its instances; called instead of `stage`, by each instance."""
 
     def steps(self, epoch: int) -> int:
         """Return the number of optimizer steps in an epoch, the same on all ranks."""
@@ -225,17 +230,22 @@ B = TypeVar("B", bound=Batch)
 class SampleProblem(ABC, Generic[B]):
     """The part of a `Problem` that all kinds of independent samples share: sharing out, ordering, staging, evaluating.
 
-    A subclass sets `model` and `reference`, and implements `settings`, `describe`, `read`, `loss` and `score`; it may
-    override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+    A subclass sets `model` and `reference`, and implements `settings`, `describe`, `read`, `predictions`, `loss` and
+    `judge`; it may override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+    drawn: numbers of the training samples of an epoch, ascending: each once, or as this instance of an ensemble draws
+    them (`common.data.bagging`), some several times, which are augmented alike within an epoch.
+    voting: how an ensemble of networks predicts.
     """
 
     model: nn.Module
     reference: Reference
+    voting: ClassVar[str] = "mean of predictions"
 
     def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
         self.config, self.dist, self.seed = config, dist, seed
         self.sets = dict(sets)
-        self.train_samples, self.eval_samples = len(self.sets["train"]), len(self.sets["validation"])
+        self.drawn = config.instances.draw(seed, len(self.sets["train"]))
+        self.train_samples, self.eval_samples = len(self.drawn), len(self.sets["validation"])
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
 
     @abstractmethod
@@ -250,15 +260,51 @@ class SampleProblem(ABC, Generic[B]):
         """Return the sum of the losses of a batch; see `Problem.loss`."""
 
     @abstractmethod
-    def score(self, batch: B) -> Tensor:
-        """Return the sum of the qualities of a batch and their number, float64 (2,); their mean is the quality.
+    def predictions(self, model: nn.Module, batch: B) -> Tensor:
+        """Return what a network predicts for a batch, such as numbers or scores of classes; see `loss` for `model`."""
 
-        Called for each of this rank's validation batches; the sums are then added up over the ranks.
+    @abstractmethod
+    def judge(self, predictions: Tensor, batch: B) -> Tensor:
+        """Return the sum of the qualities of predictions and their number, float64 (2,); their mean is the quality.
+
+        predictions: of a network for the batch, or the mean of the `votes` of several. Called for each of this rank's
+        validation batches; the sums are then added up over the ranks.
         """
+
+    def votes(self, predictions: Tensor) -> Tensor:
+        """Return what an ensemble takes the mean of, given the predictions of a member."""
+        return predictions.double()
+
+    def errors(self, votes: Tensor, batch: B) -> Tensor | None:
+        """Return the errors of numbers, votes or their mean, in the unit of the quality; None where classes are voted.
+
+        They are 0 where `judge` counts nothing, and have as many other components as it counts.
+        """
+        return None
+
+    def score(self, batch: B) -> Tensor:
+        """Return the sum of the qualities of the network on a batch and their number."""
+        return self.judge(self.predictions(self.model, batch), batch)
+
+    def evaluating(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context of an evaluation within inference mode, for predictions that are gradients."""
+        return contextlib.nullcontext()
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, the same on all ranks."""
-        return permutation(self.train_samples, self.seed, epoch)
+        order: np.ndarray = self.drawn[permutation(self.train_samples, self.seed, epoch)]
+        return order
+
+    @property
+    def drawn_text(self) -> str:
+        """What `describe` says of the samples that this instance draws, "" if it takes all of them."""
+        instances, there = self.config.instances, len(self.sets["train"])
+        if not instances.bags:
+            return ""
+        return (
+            f"; bagging: {instances.bagging}, instance {instances.first} draws {len(np.unique(self.drawn)):,} of "
+            f"{there:,} training samples, some several times, which is not an MLPerf result"
+        )
 
     def augmented(self, batch: B, epoch: int) -> B:
         """Return a training batch changed at random for this epoch, in the format of `read`."""
@@ -288,10 +334,26 @@ class SampleProblem(ABC, Generic[B]):
     def stage(self) -> Staged:
         """Stage the samples on the nodes. A collective call."""
         folder = self.config.data.data_dir
-        files = stage.source_files(folder, self.names()) if self.dist.is_main else []
-        staged = stage.stage(files, folder, self.config.staging, self.dist, self.counts())
-        self.sets = {split: samples.moved(staged.path) for split, samples in self.sets.items()}
+        files = stage.source_files(folder, self.drawn_only(self.names())) if self.dist.is_main else []
+        counts = self.counts()
+        if "train" in counts:
+            counts["train"] = len(np.unique(self.drawn))
+        staged = stage.stage(files, folder, self.config.staging, self.dist, counts)
+        self.read_from(staged)
         return staged
+
+    def read_from(self, staged: Staged) -> None:
+        """Read the samples where they were staged."""
+        self.sets = {split: samples.moved(staged.path) for split, samples in self.sets.items()}
+
+    def drawn_only(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the files without those of training samples that this instance does not draw."""
+        if not self.config.instances.bags:
+            return dict(names)
+        drawn = set(self.drawn.tolist())
+        files = self.sets["train"].files()
+        idle = {name for name, number in files if number is not None and number not in drawn}
+        return {name: number for name, number in names.items() if name not in idle}
 
     def names(self) -> dict[str, Any]:
         """Return the files relative to the data folder, each with the number of its sample."""
@@ -338,14 +400,17 @@ class SampleProblem(ABC, Generic[B]):
 
     def evaluate(self) -> float:
         """Return the mean quality over all validation samples, each counted once. A collective call."""
-        indices, size = self.eval_share(), self.eval_size
-        parts = (indices[start : start + size] for start in range(0, len(indices), size))
         self._scores.zero_()
-        with contextlib.closing(self.read(self.sets["validation"], parts)) as batches:
+        parts = self.eval_parts(self.eval_share())
+        with self.evaluating(), contextlib.closing(self.read(self.sets["validation"], iter(parts))) as batches:
             for batch in batches:
                 self._scored(self.prepared(batch))
-        total, count = self.dist.all_reduce(self._scores.clone()).tolist()
+            total, count = self.dist.all_reduce(self._scores.clone()).tolist()
         return float(total / count)
+
+    def eval_parts(self, indices: np.ndarray) -> list[np.ndarray]:
+        """Return the samples of each batch of an evaluation."""
+        return [indices[start : start + self.eval_size] for start in range(0, len(indices), self.eval_size)]
 
     @cached_property
     def _scores(self) -> Tensor:

@@ -7,10 +7,12 @@ renamed when it is complete and on disk. Reading checks every byte against the a
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,15 +21,11 @@ import torch
 
 from common.config import PLACE, key
 from common.distributed.dist import Dist
-from common.files import whole_file
+from common.files import CHECKPOINTS, naming, whole_file
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
-FOLDER: Final = "checkpoints"
-"""Name of the folder with the checkpoints in a run's folder."""
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
-
-
-EXAMPLE: Final = f"{FOLDER}/epoch-0009-step-0000000.pt"
+EXAMPLE: Final = f"{CHECKPOINTS}/epoch-0009-step-0000000.pt"
 
 
 class CheckpointError(ValueError):
@@ -36,6 +34,10 @@ class CheckpointError(ValueError):
 
 class DamagedCheckpointError(CheckpointError):
     """A file cannot be read as a checkpoint."""
+
+
+class NoCheckpointError(CheckpointError):
+    """A folder has no checkpoint, or none that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,20 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of a run: a folder that rank 0 writes."""
+    """The checkpoints of a run: a folder that rank 0 writes.
 
-    def __init__(self, folder: Path, benchmark: str, config: CheckpointConfig, dist: Dist) -> None:
-        self.folder, self.benchmark, self.config, self.dist = folder, benchmark, config, dist
+    guard: called by rank 0 before it writes; raises if another training owns the folder now.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        benchmark: str,
+        config: CheckpointConfig,
+        dist: Dist,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.folder, self.benchmark, self.config, self.dist, self._guard = folder, benchmark, config, dist, guard
 
     def due(self, epochs_done: int, ends: bool) -> bool:
         """Tell whether a checkpoint is due after this many epochs; ends: the run ends here."""
@@ -99,6 +111,7 @@ class Checkpoints:
         problem = None
         earlier = self.files() if self.dist.is_main else []
         if self.dist.is_main:
+            self._guard()
             content = {
                 "format": FORMAT,
                 "benchmark": self.benchmark,
@@ -130,8 +143,23 @@ class Checkpoints:
         found = None
         if self.dist.is_main:  # one rank chooses for all
             if place is None and not self.files():
-                raise CheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
+                raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
             found = load(place or self.folder, self.benchmark)
+        return self._shared(found)
+
+    def load_if_any(self) -> Saved | None:
+        """Return the content of the newest readable checkpoint; None if there is none. A collective call."""
+        found = None
+        if self.dist.is_main and self.files():
+            try:
+                found = load(self.folder, self.benchmark)
+            except NoCheckpointError as error:
+                print(f"warning: {error}", file=sys.stderr)
+        return self._shared(found) if self.dist.broadcast_object(found is not None) else None
+
+    def _shared(self, found: Loaded | None) -> Saved:
+        """Return what rank 0 has found; the others read it from the file."""
+        if found:
             found.warn()
         path = self.dist.broadcast_object(found and found.path)
         content = found.content if found else read(path, self.benchmark)
@@ -172,7 +200,7 @@ def load(place: Path, benchmark: str | None = None) -> Loaded:
         except DamagedCheckpointError as error:
             skipped.append(str(error))
     if place.is_dir():
-        raise CheckpointError("; ".join(skipped) + f"; {place} has no other checkpoint: start a new run")
+        raise NoCheckpointError("; ".join(skipped) + f"; {place} has no other checkpoint: start a new run")
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
 
 
@@ -180,10 +208,10 @@ def _candidates(place: Path) -> list[Path]:
     """Return the file, or the checkpoints in a run's folder, newest first; CheckpointError if there are none."""
     if place.is_file():
         return [place]
-    files = complete(place / FOLDER) or complete(place)
+    files = complete(place / CHECKPOINTS) or complete(place)
     if not files:
         problem = "no checkpoint in this folder" if place.is_dir() else "no such checkpoint"
-        raise CheckpointError(f"{place}: {problem}; expected a file, or the folder of a run that has {FOLDER}/")
+        raise CheckpointError(f"{place}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
     return files[::-1]
 
 
@@ -200,6 +228,8 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EISDIR):
+            raise CheckpointError(f"{path}: cannot be read ({error}); try again, or name another checkpoint") from error
         # The libraries fail in many ways on damaged bytes, which all mean the same to the user.
         if NAME.fullmatch(path.name):
             raise DamagedCheckpointError(f"{path}: half-written or damaged") from error
@@ -218,7 +248,8 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
 def _write(path: Path, content: dict[str, Any]) -> str | None:
     """Write a file that appears when it is complete; return what went wrong, if anything."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part, part.open("wb") as file:
             torch.save(content, file)
             file.flush()

@@ -1,64 +1,219 @@
-"""The command behind every benchmark's `evaluate.py`, which measures the quality of a checkpoint."""
+"""The command behind every benchmark's `evaluate.py`, which measures the quality of checkpoints, alone or together."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import torch
 
-from common.command import CommandParser, place, run_command
+from common.command import CommandParser, UsageError, place, run_stoppable
 from common.config import rebuild
-from common.distributed.dist import connect
-from common.training.benchmark import Benchmark
+from common.distributed.dist import Dist, connect
+from common.files import instance_folders, whole_file
+from common.reference import Target
+from common.training import ensemble
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.checkpoint import load
+from common.training.ensemble import Judged, Member
 from common.training.precision import Precision
-from common.training.train_command import TRAINING_ERRORS, check_seed
+from common.training.run import TRAINING_ERRORS, check_seed
+
+NO_RESULT: Final = "An ensemble is not an MLPerf result."
+
+
+class _Asked(NamedTuple):
+    """The arguments. runs: checkpoints, folders of runs or of jobs."""
+
+    runs: list[Path]
+    overrides: list[str]
+    out_of_bag: bool
+    output: Path | None
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
-    given = _arguments(benchmark.name, argv)
-    return run_command(lambda: _evaluate(benchmark, given.checkpoint, given.override), TRAINING_ERRORS)
+    asked = _arguments(benchmark.name, argv)
+    return run_stoppable(lambda: _evaluate(benchmark, asked), TRAINING_ERRORS)
 
 
-def _evaluate(benchmark: Benchmark, place: Path, overrides: Sequence[str]) -> int:
-    loaded = load(place, benchmark.name)
-    checkpoint, content = loaded.path, loaded.content
-    config = rebuild(benchmark.config, content["state"]["config"], f"the configuration in {checkpoint}", overrides)
-    check_seed(config, content["state"]["seed"])
-    with connect(config.dist) as dist:
+def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
+    members, warnings = [], []
+    for run in instances_in(asked.runs):
+        loaded = load(run, benchmark.name)
+        state, source = loaded.content["state"], f"the configuration in {loaded.path}"
+        config = rebuild(benchmark.config, state["config"], source, asked.overrides)
+        check_seed(config, state["seed"])
+        members.append(Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]))
+        warnings.append(loaded.warn)
+    ensemble.check_alike(benchmark, members)
+    with connect(members[0].config.dist) as dist:
         if dist.is_main:
-            loaded.warn()
-        problem = benchmark.problem(config, dist, content["state"]["seed"])
-        problem.model.load_state_dict(content["state"]["model"])
-        problem.model.eval()
-        with torch.inference_mode(), Precision(config.precision, dist.device).autocast():
-            quality = problem.evaluate()
-        target = problem.reference.target
-        if dist.is_main:
-            print(
-                f"{checkpoint}: {target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
-                f"{content['position'][0]} epochs; target {target.range_text}: "
-                f"{'met' if target.met(quality) else 'not met'}"
-            )
+            for warn in warnings:
+                warn()
+        if len(members) == 1 and not asked.out_of_bag:
+            return _alone(benchmark, members[0], dist, asked.output)
+        return _together(benchmark, members, dist, asked)
+
+
+def instances_in(runs: Sequence[Path]) -> list[Path]:
+    """Return the runs, with the folders of its instances, in their order, for that of a job with several."""
+    return [folder for run in runs for folder in list(instance_folders(run).values()) or [run]]
+
+
+# -- one run -------------------------------------------------------------------------------------------------
+
+
+def _alone(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None) -> int:
+    """Evaluate one run; return 0 if the target is met, 1 if not."""
+    problem = benchmark.problem(member.config, dist, member.seed)
+    problem.model.load_state_dict(member.weights)
+    problem.model.eval()
+    with torch.inference_mode(), Precision(member.config.precision, dist.device).autocast():
+        quality = problem.evaluate()
+    target = problem.reference.target
+    if dist.is_main:
+        print(
+            f"{member.checkpoint}: {target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
+            f"{member.epochs} epochs; target {target.range_text}: {_met(target, quality)}"
+        )
+        members = [{**_facts(member), "samples": problem.eval_samples, "quality": quality}]
+        _write(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})
     return 0 if target.met(quality) else 1
 
 
-def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+# -- several runs --------------------------------------------------------------------------------------------
+
+
+def _together(benchmark: Benchmark, members: Sequence[Member], dist: Dist, asked: _Asked) -> int:
+    """Evaluate the runs and their ensemble; return 0 if the ensemble meets the target, 1 if not."""
+    problem = benchmark.problem(members[0].config, dist, members[0].seed)
+    if not isinstance(problem, SampleProblem):
+        raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem): evaluate one run at a time")
+    split = "train" if asked.out_of_bag else "validation"
+    parts = (ensemble.out_of_bag_parts if asked.out_of_bag else ensemble.validation_parts)(problem, members)
+    judged = ensemble.judge(problem, members, split, parts)
+    target = problem.reference.target
+    if dist.is_main:
+        print("\n".join(_table(members, judged, problem, asked.out_of_bag)))
+        _write(asked.output, {"benchmark": benchmark.name, **_result(members, judged, problem, asked.out_of_bag)})
+    return 0 if target.met(judged.ensemble) else 1
+
+
+def _table(members: Sequence[Member], judged: Judged, problem: SampleProblem[Any], out_of_bag: bool) -> Iterator[str]:
+    """Yield the lines about members and ensemble."""
+    target = problem.reference.target
+    name = target.key
+    what = "training samples, each by the members that did not draw it" if out_of_bag else "validation samples"
+    yield f"{len(members)} member(s), on {judged.predicted:,} {what}"
+    if out_of_bag:
+        share = judged.predicted / judged.there
+        yield f"{share:.1%} of {judged.there:,} training samples have an out-of-bag member"
+    yield f"  {'member':<8}{'instance':>8}{'seed':>12}{'epochs':>8}{'samples':>10}{name:>15}  checkpoint"
+    for number, member in enumerate(members):
+        yield (
+            f"  {number:<8}{member.instance:>8}{member.seed:>12}{member.epochs:>8}{judged.samples[number]:>10,}"
+            f"{judged.members[number]:>15.6g}  {member.checkpoint}"
+        )
+    best = judged.best(target)
+    yield f"  {'mean':<10}{judged.mean:.6g}  of the members"
+    yield f"  {'best':<10}{judged.members[best]:.6g}  member {best}"
+    yield f"  {'spread':<10}{judged.spread:.6g}  standard deviation of the members (ddof 0)"
+    verdict = _met(target, judged.ensemble)
+    yield f"  {'ensemble':<10}{judged.ensemble:.6g}  {problem.voting}; target {target.range_text}: {verdict}"
+    if judged.squares:
+        mse = judged.squares
+        yield (
+            f"mean squared error: ensemble {mse.ensemble:.6g} = members {mse.members:.6g} - variance of the members "
+            f"{mse.variance:.6g} (ddof 0); the sides differ by {mse.difference:.1g}"
+        )
+    yield NO_RESULT
+
+
+def _result(members: Sequence[Member], judged: Judged, problem: SampleProblem[Any], out_of_bag: bool) -> dict[str, Any]:
+    """Return the same as numbers, for a file."""
+    target = problem.reference.target
+    rows = zip(members, judged.samples, judged.members, strict=True)
+    squares = judged.squares and {
+        "ensemble": judged.squares.ensemble,
+        "members": judged.squares.members,
+        "variance": judged.squares.variance,
+    }
+    return {
+        "quality": target.key,
+        "out_of_bag": out_of_bag,
+        "samples": judged.predicted,
+        "share_of_samples": judged.predicted / judged.there,
+        "members": [{**_facts(member), "samples": samples, "quality": quality} for member, samples, quality in rows],
+        "mean": judged.mean,
+        "best": judged.members[judged.best(target)],
+        "spread_ddof_0": judged.spread,
+        "ensemble": judged.ensemble,
+        "ensemble_is": problem.voting,
+        "mean_squares": squares,
+        "mlperf_result": False,
+    }
+
+
+def _facts(member: Member) -> dict[str, Any]:
+    return {
+        "checkpoint": str(member.checkpoint),
+        "instance": member.instance,
+        "seed": member.seed,
+        "epochs": member.epochs,
+        "bagging": member.config.instances.bagging,
+    }
+
+
+def _met(target: Target, quality: float) -> str:
+    return "met" if target.met(quality) else "not met"
+
+
+def _write(path: Path | None, content: dict[str, Any]) -> None:
+    """Write the file of numbers, if one is asked for."""
+    if path is not None:
+        with whole_file(path) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> _Asked:
     parser = CommandParser(
         prog=f"python -m {name}.evaluate",
+        usage=f"python -m {name}.evaluate [-h] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]",
         description=f"""\
 Evaluate a checkpoint on the whole validation set, with the configuration that it contains. torchrun, mpirun and srun
 share the work among ranks, as in training.
 
   python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
   python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
-  python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine""",
-        epilog="Exit status: 0 target met, 1 target not met or an error, 2 wrong use.",
+  python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
+  python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
+  python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
+
+Several runs are an ensemble, which is not an MLPerf result: the table has the quality of each member, and that of the
+mean of their predictions (of the probabilities of classes). The weights of all members are kept on the device;
+predictions are summed batch by batch, so that memory does not grow with the data. Time grows with the members.""",
+        epilog="Exit status: 0 target met (by the ensemble), 1 target not met or an error, 2 wrong use.",
     )
-    parser.add_argument("checkpoint", type=place, metavar="RUN", help="the folder of a run, or a checkpoint in it")
-    # default: without it argparse would name the overrides as missing too.
-    parser.add_argument("override", nargs="*", default=[], help="section.key=value, replacing the checkpoint's value")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "words", nargs="+", type=_word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
+    )
+    parser.add_argument(
+        "--out-of-bag",
+        action="store_true",
+        help="for runs with bagging: on the training samples, each predicted by the members that did not draw it",
+    )
+    parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
+    given = parser.parse_intermixed_args(argv)
+    overrides = [word for word in given.words if "=" in word and not Path(word).exists()]
+    runs = [Path(word) for word in given.words if word not in overrides]
+    if not runs:
+        parser.error("no run is named")
+    return _Asked(runs, overrides, given.out_of_bag, given.output)
+
+
+def _word(text: str) -> str:
+    """Return an argument, a path or an override; an `argparse` type."""
+    return text if place(text) else ""

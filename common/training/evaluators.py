@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist, Link
+from common.stop import STOP
 from common.training.benchmark import Problem
 from common.training.precision import Precision
-from common.training.stop import StopRequest
 
 ALIGNMENT: Final = 16
 """Of a tensor in the message of the weights, in bytes: a multiple of the size of any number."""
@@ -79,7 +79,7 @@ class RemoteEvaluator(Evaluator):
 def serve(problem: Problem, precision: Precision, link: Link) -> None:
     """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates."""
     local = Evaluator(problem, precision)
-    with StopRequest():  # ignore signals: the training ranks handle them and then end this loop
+    with STOP.deferring():  # the training ranks heed signals and then end this loop
         while link.broadcast(torch.tensor(False)):
             _send(problem.model, link)
             local.begin()

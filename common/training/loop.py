@@ -13,8 +13,10 @@ from typing import Any, Final
 import torch
 
 from common.distributed.dist import Dist
+from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.reference import Target
+from common.stop import STOP, signal_name
 from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem, TrainConfig
 from common.training.checkpoint import Checkpoints, Position, Saved
@@ -23,7 +25,6 @@ from common.training.polls import Answer, Polls
 from common.training.precision import Precision
 from common.training.progress import Epoch, Progress
 from common.training.step import Step
-from common.training.stop import StopRequest
 
 POLL_STEPS = 10
 """How often several ranks, or one with an accelerator, learn of loss and stop requests."""
@@ -37,6 +38,14 @@ class Outcome:
     target_met: bool
     history: list[Epoch]
     stopped_by: str = ""
+
+    @property
+    def ending(self) -> Ending:
+        """How the run ended, for its record."""
+        epochs = self.history[-1].epoch if self.history else 0
+        if self.stopped_by:
+            return Ending(STOPPED, self.stopped_by, epochs)
+        return Ending(TARGET_MET if self.target_met else TARGET_NOT_MET, epochs=epochs)
 
 
 @dataclass(slots=True)
@@ -99,15 +108,22 @@ class Fit:
 def fit(run: Fit) -> Outcome:
     """Train until the target is met, a signal asks to stop, or all epochs are done.
 
-    Raises FloatingPointError when the loss is not a finite number.
+    Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
+    over.
     """
     run._step = Step(run.problem, run.optimizer, run.precision, run.dist)
-    with StopRequest() as stop, run.progress, contextlib.closing(run.evaluator), _quiet_collector(run.dist):
+    with (
+        STOP.listening(),
+        STOP.deferring(),
+        run.progress,
+        contextlib.closing(run.evaluator),
+        _quiet_collector(run.dist),
+    ):
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
         while run.position.epoch < run.config.epochs and not run.meets_target():
-            stopped_by = _epoch(run, stop) or _stop_asked(run, stop)
+            stopped_by = _epoch(run) or _stop_asked(run)
             last = run.position.epoch == run.config.epochs
             _take_quality(run, wait=last or bool(stopped_by))
             ends = last or run.meets_target()
@@ -135,7 +151,7 @@ def _quiet_collector(dist: Dist) -> Iterator[None]:
         gc.unfreeze()
 
 
-def _epoch(run: Fit, stop: StopRequest) -> str:
+def _epoch(run: Fit) -> str:
     """Train the rest of the current epoch and start its evaluation; return the signal that stopped it, or ""."""
     epoch, first_step = run.position.epoch, run.position.step
     number = epoch + 1
@@ -143,7 +159,7 @@ def _epoch(run: Fit, stop: StopRequest) -> str:
         run._loss = (0.0, 0.0)
         run.log.start("epoch_start", epoch_num=number)
     begin = time.perf_counter()
-    samples, wait_s, stopped_by = _train(run, stop)
+    samples, wait_s, stopped_by = _train(run)
     train_s = time.perf_counter() - begin
     if stopped_by:
         return stopped_by
@@ -186,7 +202,7 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.progress.epoch_done(run.history)
 
 
-def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
+def _train(run: Fit) -> tuple[int, float, str]:
     """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
     steps = run.problem.steps(epoch)
@@ -204,7 +220,7 @@ def _train(run: Fit, stop: StopRequest) -> tuple[int, float, str]:
             run.position = Position(epoch, step + 1)
             known = None
             if (step + 1) % poll == 0 or step + 1 == steps:
-                polls.ask(run._step.summed, unseen, stop, run.position)
+                polls.ask(run._step.summed, unseen, STOP.number, run.position)
                 unseen = 0.0
                 stopped_by, known = _hear(run, polls.answers(all_of_them=step + 1 == steps))
                 if stopped_by and step + 1 < steps:
@@ -232,6 +248,6 @@ def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
     return stopped_by, known
 
 
-def _stop_asked(run: Fit, stop: StopRequest) -> str:
+def _stop_asked(run: Fit) -> str:
     """Return the signal that any rank got, or "" if none did; the same on all ranks."""
-    return StopRequest.name_of(int(run.dist.all_reduce(torch.tensor(stop.number), "max")))
+    return signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))

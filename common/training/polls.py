@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from common.distributed.dist import Dist
+from common.stop import SIGNALS, signal_name
 from common.training.checkpoint import Position
-from common.training.stop import SIGNALS, StopRequest
 
 
 class Answer(NamedTuple):
@@ -46,13 +46,16 @@ class Polls:
         self.late = 0 if dist.device.type == "cpu" else 1
         self._asked: deque[_Asked] = deque()
 
-    def ask(self, summed: Tensor, weight: float, stop: StopRequest, position: Position) -> None:
-        """Ask for the sum of `summed` (), which is then set to 0, and for requests to stop, by one small message."""
+    def ask(self, summed: Tensor, weight: float, signal: int, position: Position) -> None:
+        """Ask for the sum of `summed` (), which is then set to 0, and for requests to stop, by one small message.
+
+        signal: the number of the stop signal that this rank got, 0 if none.
+        """
         values = summed.new_zeros(1 + len(SIGNALS))
         values[0].copy_(summed)
         summed.zero_()
-        if stop.number:
-            values[1 + SIGNALS.index(stop.number)].fill_(1)
+        if signal:
+            values[1 + SIGNALS.index(signal)].fill_(1)
         self.dist.all_reduce(values)
         arrived = None
         if values.device.type != "cpu":
@@ -72,4 +75,4 @@ def _answer(asked: _Asked) -> Answer:
         asked.arrived.synchronize()
     loss, *requests = asked.values.tolist()
     numbers = [number for number, count in zip(SIGNALS, requests, strict=True) if count]
-    return Answer(loss, StopRequest.name_of(max(numbers, default=0)), asked.weight, asked.position)
+    return Answer(loss, signal_name(max(numbers, default=0)), asked.weight, asked.position)

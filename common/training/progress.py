@@ -10,12 +10,14 @@ import importlib.util
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tqdm import tqdm
 
-from common.files import whole_file
+from common.files import naming, whole_file
 from common.reference import Target
+
+BOARD: Final = "tensorboard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,19 @@ def duration(seconds: float) -> str:
 class Progress:
     """Shows and records a run: `folder` gets history.csv and, if TensorBoard is installed, its event files.
 
-    quiet: show and write nothing, for ranks other than 0.
+    quiet: show and write nothing, for ranks other than 0. label: begins each line of one of several trainings, which
+    have no live line.
     """
 
-    def __init__(self, folder: Path, target: Target, epochs: int, quiet: bool) -> None:
-        self.folder, self.target, self.epochs, self.quiet = folder, target, epochs, quiet
+    def __init__(self, folder: Path, target: Target, epochs: int, quiet: bool, label: str = "") -> None:
+        self.folder, self.target, self.epochs, self.quiet, self.label = folder, target, epochs, quiet, label
         self._bar: Any = None
         self._board: Any = None
         if not quiet and importlib.util.find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter  # an optional package
 
-            self._board = SummaryWriter(str(folder / "tensorboard"))
+            with naming(folder / BOARD):
+                self._board = SummaryWriter(str(folder / BOARD))
 
     def __enter__(self) -> Self:
         return self
@@ -65,19 +69,20 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._close_bar()
         if self._board is not None:
-            self._board.close()
+            with naming(self.folder / BOARD):
+                self._board.close()
 
     def say(self, text: str) -> None:
         """Print a line above the live line."""
         if not self.quiet:
-            tqdm.write(text, file=sys.stdout)
+            tqdm.write(self.label + text, file=sys.stdout)
             sys.stdout.flush()
 
     def epoch_begins(self, epoch: int, steps: int, done: int) -> None:
         """Start the live line of an epoch (counted from 1); `done` of its steps were done before."""
         self._close_bar()
-        shown = None if not self.quiet else True  # None: shown on a terminal only
-        self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=shown)
+        hidden = True if self.quiet or self.label else None  # None: shown on a terminal only
+        self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=hidden)
 
     def step_done(self, loss: float | None) -> None:
         """Advance the live line by a step; loss: the latest, None if it is not new."""
@@ -104,9 +109,10 @@ class Progress:
         )
         self._write_table(history)
         if self._board is not None:
-            for name, value in asdict(last).items():
-                if name != "epoch":
-                    self._board.add_scalar(name, value, last.epoch)
+            with naming(self.folder / BOARD):
+                for name, value in asdict(last).items():
+                    if name != "epoch":
+                        self._board.add_scalar(name, value, last.epoch)
 
     def _close_bar(self) -> None:
         if self._bar is not None:

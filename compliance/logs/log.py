@@ -56,7 +56,7 @@ STRUCTURE: Final = (
     "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
 ).split()
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
-SUITE_KEYS: Final = ("provenance", "dataset_variant", "number_of_parameters", "run_resumed")
+SUITE_KEYS: Final = ("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging")
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
     *COMMON_SETTINGS,

@@ -24,9 +24,11 @@ from compliance.logs.rate import samples_per_second
 from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms
 from compliance.model.finding import Finding, worst
 
-PER_RUN: Final = "output_dir and train.seed"
+PER_RUN: Final = "output_dir, train.seed and instances.first"
 """Keys in which the runs of one configuration differ; `RunDetails.configuration` lacks them."""
 PROVENANCE: Final = "provenance"
+BAGGING: Final = "bagging"
+"""The key of a log that says how the training samples of a member of an ensemble were drawn."""
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 SEEDS_KEPT: Final = 10_000
@@ -86,8 +88,9 @@ class RunDetails:
         if not isinstance(resolved, dict):
             return None
         shared = {key: value for key, value in resolved.items() if key != "output_dir"}
-        if isinstance(shared.get("train"), dict):
-            shared["train"] = shared["train"] | {"seed": None}
+        for section, key, value in (("train", "seed", None), ("instances", "first", 0)):
+            if isinstance(shared.get(section), dict):
+                shared[section] = shared[section] | {key: value}
         return shared
 
 

@@ -24,7 +24,7 @@ UNKNOWN = "the official tool ignores the records of this suite"
 PARAMETERS = "number_of_parameters"
 MARKS = (("dataset_variant", FULL), ("run_resumed", None))
 """Records, key and value, that this suite writes; no published log has the keys."""
-WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/train_command.py")
+WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/run.py", "common/training/train_command.py")
 """The files of this suite that write records, as their metadata name them."""
 MOST_KEYS = 8
 LONGEST_KEY = 60
@@ -62,14 +62,14 @@ class Configuration(LogRule):
             config = configuration(record.value)
             if config is None:
                 continue
-            yield from self._other_round(log, record, _stated(of("submission.round"), config), case)
+            yield from self._other_round(log, record, configured(of("submission.round"), config), case)
             if case.reference is None:
                 continue
             if case.division == "closed":
                 yield from self._departures(log, record, compare(config, case.reference, case.round))
-            for key, stated in case.reference.logged.items():
+            for key, take in case.reference.logged.items():
                 if key in log.records:
-                    yield from self._contradiction(log, record, key, _stated(stated, config))
+                    yield from self._contradiction(log, record, key, configured(take, config))
 
     def _other_round(self, log: Log, record: Record, stated: Any, case: Case) -> Iterator[Finding]:
         """Yield a contradiction between the round of the configuration and that of the folder, or of the check."""
@@ -242,7 +242,7 @@ def _numbers(version: str) -> list[int]:
     return [int(number or 0) for number in found.groups()] if found else []
 
 
-def _stated(take: Any, config: Mapping[str, Any]) -> Any:
+def configured(take: Any, config: Mapping[str, Any]) -> Any:
     """Return the value that the configuration gives to a key of the log; None if it gives none."""
     try:
         return take(partial(value_of, config))

@@ -1,6 +1,7 @@
 """The rules about one log: importing this module registers them."""
 
 from compliance.rules import (
+    bagging,
     closed,
     epochs,
     evaluations,
@@ -15,6 +16,7 @@ from compliance.rules import (
 )
 
 __all__ = [
+    "bagging",
     "closed",
     "epochs",
     "evaluations",

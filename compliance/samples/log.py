@@ -6,6 +6,7 @@ the log.
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from collections.abc import Callable, Mapping
@@ -324,7 +325,7 @@ class SampleLog:
             section = config
             for part in sections:
                 section = section.setdefault(part, {})
-            section[name] = value
+            section[name] = copy.deepcopy(value)  # the facts stay as they are, whatever is done to the log
         versions = {DISTRIBUTION: version, "torch": "2.13.0"}
         provenance = {"versions": versions, "source_sha256": "5" * 64, "config": config}
         self.add("provenance", provenance, before="submission_benchmark")

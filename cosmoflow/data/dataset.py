@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ from common.config import PLACE, REQUIRED, ROUTE, key
 from common.data.prefetch import READING_THREADS
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
+from common.datasets.listing import list_folder
 from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
@@ -123,13 +123,12 @@ class Dataset(Split):
 
 def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples, which are those of their files without the endings."""
-    try:
-        files = set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DatasetError(
-            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; cosmoflow/README.md says "
-            "where to get the data, and `python -m cosmoflow.synthesize` generates some"
-        ) from error
+    found_there = list_folder(
+        folder,
+        "data.data_dir must contain train/ and validation/; cosmoflow/README.md says where to get the data, and "
+        "`python -m cosmoflow.synthesize` generates some",
+    )
+    files = found_there.names
     names = {
         kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
     }
@@ -139,8 +138,10 @@ def _find(folder: Path, format: str) -> list[str]:
     if not names[format]:
         found = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
         raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {found}")
-    if missing := {name + ending for name in names[format] for ending in ENDINGS[format]} - files:
+    wanted = {name + ending for name in names[format] for ending in ENDINGS[format]}
+    if missing := wanted - files:
         raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
+    found_there.expect_known(wanted)
     return sorted(names[format])
 
 

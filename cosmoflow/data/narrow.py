@@ -28,7 +28,7 @@ import numpy as np
 from crc32c import crc32c
 
 from common.datasets.build import BadItemError
-from common.files import whole_file
+from common.files import open_regular, whole_file
 from cosmoflow.data.tfrecord import LABELS, RecordError, Sample
 
 ENDING: Final = ".narrow"
@@ -89,7 +89,7 @@ def read_body(path: Path, body: np.ndarray, y: np.ndarray, shape: tuple[int, ...
     The header and the places of the list are always checked, all bytes on demand. RecordError for a damaged file, or
     one of another version or shape; OSError if it cannot be read.
     """
-    with path.open("rb", buffering=0) as file:
+    with open(open_regular(path), "rb", buffering=0) as file:
         crc, labels = _header(path, file.read(HEADER_BYTES), shape)
         view, filled = body.data, 0
         while count := file.readinto(view[filled:]):

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from common.datasets.build import BadItemError
-from common.files import whole_file
+from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.simulation.universe import REDSHIFTS, Prior
 
@@ -69,6 +69,7 @@ def open_universe(path: Path) -> Iterator[RawUniverse]:
     UniverseError unless it is an HDF5 file with int16 counts (N, N, N, 4) and four finite labels in [-1, 1].
     """
     try:
+        check_regular(path)
         file = h5py.File(path, "r")
     except HDF5_ERRORS as error:
         raise UniverseError(f"{path}: not a readable HDF5 file ({error}); fetch it again") from error

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from common.files import whole_file
+from common.files import open_regular, whole_file
 
 try:
     from isal import igzip, isal_zlib
@@ -42,6 +42,14 @@ _LONGEST_KEY: Final = 64
 
 class RecordError(ValueError):
     """A file has no usable sample; the message names the file, the byte and what was expected there."""
+
+
+class WrongSizeError(RecordError):
+    """A file has a sample of another size. size: bytes of its voxels."""
+
+    def __init__(self, text: str, size: int) -> None:
+        super().__init__(text)
+        self.size = size
 
 
 class Sample(NamedTuple):
@@ -66,7 +74,7 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False) -> Sample:
     gzip has a checksum of its own. RecordError for a damaged file or another shape; OSError if the file cannot be
     read. Memory does not depend on the numbers in the file.
     """
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         return _read(file, str(path), into, verify_crc)
 
 
@@ -159,7 +167,8 @@ class _Record:
                 end_of_string = self.value(field, 1, end_of_list)
                 if (size := end_of_string - self.offset) != x.nbytes:
                     shape = " × ".join(map(str, x.shape))
-                    raise self.error(f"'x' has {size} bytes; data.sample_shape is {shape}, that is {x.nbytes} bytes")
+                    wrong = f"'x' has {size} bytes; data.sample_shape is {shape}, that is {x.nbytes} bytes"
+                    raise WrongSizeError(str(self.error(wrong)), size)
                 self.fill(x.data.cast("B"))
                 self.found.add(b"x")
 

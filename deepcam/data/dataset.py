@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from common.data.prefetch import READING_THREADS
 from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
+from common.datasets.listing import list_folder
 from common.distributed.dist import Dist
 from deepcam.data import npy, single_file, snapshot
 from deepcam.data.single_file import SingleFile
@@ -169,14 +169,12 @@ class Dataset(Split):
 
 def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples of a folder: those of their data files without the ending."""
-    try:
-        files = set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DatasetError(
-            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; deepcam/README.md says "
-            "where to get the data, `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` "
-            "generates data"
-        ) from error
+    found_there = list_folder(
+        folder,
+        "data.data_dir must contain train/ and validation/; deepcam/README.md says where to get the data, "
+        "`python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` generates data",
+    )
+    files = found_there.names
     names = {
         kind: sorted(name.removesuffix(ending) for name in files if name.startswith("data") and name.endswith(ending))
         for kind, ending in ENDINGS.items()
@@ -185,8 +183,10 @@ def _find(folder: Path, format: str) -> list[str]:
         there = [f"{len(found):,} samples as {kind}: set data.format" for kind, found in names.items() if found]
         found = there[0] if there else f"none among its {len(files)} files"
         raise DatasetError(f"{folder}: expected samples as {format} (data*{ENDINGS[format]}), found {found}")
-    if missing := {file for name in names[format] for file in _files(name, format)} - files:
+    wanted = {file for name in names[format] for file in _files(name, format)}
+    if missing := wanted - files:
         raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
+    found_there.expect_known(wanted)
     return names[format]
 
 

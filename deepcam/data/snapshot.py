@@ -22,7 +22,8 @@ import numpy as np
 
 from common.data.arrays import ArrayError, StoredArray
 from common.datasets.build import BadItemError
-from common.files import whole_file
+from common.files import check_regular, whole_file
+from common.tree import RefusedFileError
 
 HEIGHT: Final = 768
 WIDTH: Final = 1152
@@ -155,7 +156,8 @@ def read_into(path: Path, buffer: SnapshotBuffer) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one."""
+    """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one, OSError for no file."""
+    check_regular(path)
     try:
         file = h5py.File(path, "r", locking=False)  # nobody writes to it, and not all file systems support locks
     except HDF5_ERRORS as error:
@@ -200,7 +202,7 @@ def naming(name: str) -> Iterator[None]:
     """Turn errors about content into a SnapshotError that names file and key; system errors pass unchanged."""
     try:
         yield
-    except SnapshotError:
+    except (SnapshotError, RefusedFileError):
         raise
     except ArrayError as error:
         raise SnapshotError(f"{name}: {error.problem}") from error

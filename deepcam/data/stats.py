@@ -17,7 +17,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from common.files import whole_file
+from common.files import check_regular, whole_file
 from deepcam.data.snapshot import CHANNELS, HDF5_ERRORS
 
 NAME: Final = "stats.h5"
@@ -78,6 +78,7 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
         raise StatsError(
             f"{path} is missing: make it from the training snapshots by `python -m deepcam.summarize {path.parent}`"
         )
+    check_regular(path)
     try:
         with h5py.File(path, "r", locking=False) as file:
             found = {name: _numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names}

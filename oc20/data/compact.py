@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from common.files import whole_file
+from common.files import open_regular, whole_file
 from oc20.data.records import FrameError, check
 from oc20.graphs import Frame
 
@@ -42,7 +42,7 @@ class CompactShard:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_regular(path)
         self._close = weakref.finalize(self, os.close, self._file)
         try:
             self._places = self._index()

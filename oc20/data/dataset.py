@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -21,6 +20,7 @@ import torch
 from common.config import PLACE, REQUIRED, ROUTE, key
 from common.data.prefetch import READING_THREADS, Job, in_order, on_device, reading_threads, timed
 from common.data.split import DatasetError as DatasetError
+from common.datasets.listing import list_folder
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, padded
 from oc20.graphs import Frame, Graph, Joined, linked
@@ -154,17 +154,17 @@ class Dataset:
 
 def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the files with frames in a folder."""
-    try:
-        files = sorted(file for file in os.listdir(folder) if file.startswith("data."))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DatasetError(
-            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; oc20/README.md says where "
-            "to get the data, and `python -m oc20.synthesize` generates some"
-        ) from error
+    found_there = list_folder(
+        folder,
+        "data.data_dir must contain train/ and validation/; oc20/README.md says where to get the data, and "
+        "`python -m oc20.synthesize` generates some",
+    )
+    files = sorted(file for file in found_there.names if file.startswith("data."))
     names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
     if not names[format]:
         there = [f"{len(found):,} files as {kind}: set data.format" for kind, found in names.items() if found]
         raise DatasetError(f"{folder}: expected data.*{ENDINGS[format]}, found {there[0] if there else 'none'}")
+    found_there.expect_known(names[format])
     return names[format]
 
 

@@ -17,6 +17,8 @@ import weakref
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from common.files import open_regular
+
 MAGIC: Final = 0xBEEFC0DE
 VERSION: Final = 1
 BRANCH, LEAF, LONG = 1, 2, 4
@@ -55,7 +57,7 @@ class LmdbFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_regular(path)
         self._close = weakref.finalize(self, os.close, self._file)
         try:
             first = self._meta(0)

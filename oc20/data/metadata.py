@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from common.data.split import DatasetError
-from common.files import whole_file
+from common.files import open_regular, whole_file
 from oc20.graphs import Frame, count_triplets
 
 NAME: Final = "metadata.npz"
@@ -59,7 +59,7 @@ def stored(path: Path) -> dict[str, np.ndarray]:
     Published files lack `free`, and some `triplets`.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(open_regular(path), "rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in Metadata._fields if key in file}
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise DatasetError(f"{path} is damaged ({error}): delete it, and {_how_to_fix(path)}") from error

@@ -13,6 +13,7 @@ from typing import Final
 from tqdm import tqdm
 
 from common.command import UsageError
+from common.ending import logged_ending
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.inflate import GZIP
@@ -116,6 +117,13 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
             "use --unfinished to submit it as a failed run"
         )
+    for log in runs:
+        ending = logged_ending(log.path)
+        if ending and not ending.final and not unfinished:
+            raise AssemblyError(
+                f"{log.path}: {ending.text}, by its own record, which is not a result: continue the run with --resume, "
+                "leave it out, or use --unfinished to submit it as a failed run"
+            )
 
 
 def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:

@@ -13,11 +13,14 @@ from typing import Final
 from common.command import CommandParser, UsageError, count, positive, run_command
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
+from submission.round.emit.cluster import SCHEDULERS, Cluster
+from submission.round.emit.script import divide, emit
+from submission.round.emit.site import Site, read_site, site_names
 from submission.round.finish import PackageInputs
 from submission.round.make import make_round
 from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
 from submission.round.processes import ATTEMPTS, JobRunner
-from submission.round.scheduler import SCHEDULERS, Cluster, emit
+from submission.round.throughput import Instances, Sources, make_throughput
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.
@@ -28,6 +31,9 @@ Train all time-to-train runs of a round, each with its own seed, and build a che
   python -m submission.round --config gbs32 --benchmarks cosmoflow      a preset of a benchmark
   python -m submission.round --config round.yaml -o runs/round-7  benchmarks and runs as in round.yaml (see below)
   python -m submission.round --config closed --emit slurm > submit.sh     a script that submits the jobs on a cluster
+  python -m submission.round --config closed --emit slurm --site perlmutter --nodes 16 > submit.sh
+  python -m submission.round --config mini --benchmarks cosmoflow --throughput 16 --jobs 2
+                                                                  a throughput result: 16 instances, two at a time
 
 Call it again to resume: finished runs are never repeated, and a run that missed its target counts as finished.
 A run that crashed is restarted with the same seed, up to {ATTEMPTS} attempts per call; the output of failed attempts
@@ -36,8 +42,9 @@ EPILOG: Final = """\
 round.yaml has one entry for each benchmark of the round; runs and overrides are optional:
   cosmoflow: {config: gbs32, runs: 10, overrides: [data.data_dir=/data/cosmoflow]}
 
-The folder of the round contains round.json (seeds and exit statuses), BENCHMARK/run_0, run_1, ... (log and output),
-BENCHMARK/attempts, package/ and report.html. Complete package/*/systems/SYSTEM.json, then call the command again.
+The folder of the round contains round.json (the seeds), BENCHMARK/run_0, run_1, ... (log and output),
+BENCHMARK/attempts, BENCHMARK/throughput/instance_0, instance_1, ..., package/ and report.html. Complete
+package/*/systems/SYSTEM.json, then call the command again.
 
 exit status: 0 the package passes the check, except for missing runs; 1 it fails, or there was an error; 2 wrong use;
 130 interrupted: call again to resume"""
@@ -62,11 +69,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=[], help="only these")
     what.add_argument("--runs", type=positive, help="runs per benchmark (default: as many as the rules require)")
+    what.add_argument(
+        "--throughput", type=positive, metavar="M", help="train M instances as one throughput result, instead of runs"
+    )
+    what.add_argument(
+        "--instance-ranks", type=positive, metavar="S", help="ranks of each instance (default: 1; with --emit, all / M)"
+    )
     what.add_argument("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")
     what.add_argument("--data", type=Path, metavar="DIR", help="parent folder of the datasets, or where to make them")
     where = parser.add_argument_group("where and how")
     where.add_argument("-o", "--output", type=Path, default=Path("runs/round"), help="default: runs/round")
-    where.add_argument("--jobs", type=positive, default=1, help="concurrent runs (default: 1)")
+    where.add_argument("--jobs", type=positive, default=1, help="concurrent runs or instances (default: 1)")
     where.add_argument("--threads", type=positive, default=0, help="CPU threads per run (default: equal shares)")
     who = parser.add_argument_group("submitter")
     who.add_argument("--organisation", metavar="NAME", help="default: submission.org of the configurations")
@@ -75,10 +88,16 @@ def _parser() -> argparse.ArgumentParser:
     add_rules_option(parser.add_argument_group("check of the package"))
     cluster = parser.add_argument_group("scripts for a cluster, instead of running here")
     cluster.add_argument("--emit", choices=SCHEDULERS, help="print a script that submits or starts the runs")
+    cluster.add_argument(
+        "--site",
+        metavar="NAME|FILE",
+        help=f"profile of the machine: a YAML file, or one of the unverified examples: {', '.join(site_names())}",
+    )
     cluster.add_argument("--nodes", type=positive, default=1, help="nodes per run (default: 1)")
-    cluster.add_argument("--ranks-per-node", type=positive, default=1, help="default: 1")
-    cluster.add_argument("--gpus-per-node", type=count, default=0, help="default: 0")
+    cluster.add_argument("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
+    cluster.add_argument("--gpus-per-node", type=count, help="default: as in the site profile, or 0")
     cluster.add_argument("--time", default="04:00:00", metavar="HH:MM:SS", help="limit per job (default: 04:00:00)")
+    cluster.add_argument("--instances", type=positive, metavar="M", help="one throughput run of M instances instead")
     cluster.add_argument("--container", metavar="FILE", help="image.sif (Apptainer), or image.sqsh (enroot, on Slurm)")
     return parser
 
@@ -91,32 +110,59 @@ def _plan(given: argparse.Namespace) -> list[Series]:
 
 
 def _emit(given: argparse.Namespace) -> int:
+    if given.throughput:
+        raise UsageError("--throughput is for runs on this machine; with --emit, use --instances")
     if given.data:
         raise UsageError(
             "--data is for runs on this machine; with --emit, set data.data_dir in the overrides of round.yaml"
         )
-    cluster = Cluster(
-        scheduler=given.emit,
-        nodes=given.nodes,
-        ranks_per_node=given.ranks_per_node,
-        gpus_per_node=given.gpus_per_node,
-        time=given.time,
-        container=given.container or "",
-    )
-    print(emit(_plan(given), cluster, given.output, PackageInputs(given.system, given.sources)), end="")
+    cluster = _cluster(given)
+    if given.instances and given.runs:
+        raise UsageError("--instances is one throughput run: leave out --runs")
+    if given.instance_ranks and not given.instances:
+        raise UsageError("--instance-ranks needs --instances M")
+    instances = divide(cluster, given.instances, given.instance_ranks) if given.instances else None
+    inputs = PackageInputs(given.system, given.sources)
+    print(emit(_plan(given), cluster, given.output, inputs, instances), end="")
     return 0
 
 
+def _cluster(given: argparse.Namespace) -> Cluster:
+    """Return the cluster as the site profile and the flags describe it; the flags take precedence."""
+    site = read_site(given.site) if given.site else Site()
+    gpus = site.gpus.per_node if given.gpus_per_node is None else given.gpus_per_node
+    return SCHEDULERS[given.emit](
+        nodes=given.nodes,
+        ranks_per_node=given.ranks_per_node or gpus or 1,
+        gpus_per_node=gpus,
+        time=given.time,
+        container=given.container or "",
+        site=site,
+    )
+
+
 def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
+    for name in ("site", "instances"):
+        if getattr(given, name):
+            raise UsageError(f"--{name} is for --emit: it describes jobs on a cluster")
     if given.system and not given.system.is_file():
         raise UsageError(f"--system {given.system}: no such file")
     if given.sources and not given.sources.is_dir():
         raise UsageError(f"--sources {given.sources}: no such folder")
     inputs = PackageInputs(given.system, given.sources)
+    if given.throughput and given.runs:
+        raise UsageError("--throughput is one result of all instances: leave out --runs")
+    if given.instance_ranks and not given.throughput:
+        raise UsageError("--instance-ranks needs --throughput M, or with --emit --instances M")
     plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
     # Batch systems end jobs with SIGTERM: active runs must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    verdict = make_round(plan, given.output, JobRunner(given.jobs, given.threads), given.data, inputs)
+    runner = JobRunner(given.jobs, given.threads)
+    if given.throughput:
+        wanted = Instances(given.throughput, given.instance_ranks or 1)
+        verdict = make_throughput(plan, wanted, given.output, runner, Sources(given.data, inputs))
+        return 1 if verdict == FAIL else 0
+    verdict = make_round(plan, given.output, runner, given.data, inputs)
     if verdict == INCOMPLETE:
         print(f"run the missing runs with: {_without_runs(arguments)}", flush=True)
     return 1 if verdict == FAIL else 0

@@ -6,10 +6,10 @@ import glob
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from common.command import UsageError
 from common.reference import MINI
@@ -17,8 +17,10 @@ from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
 from compliance.formats.words import clean
+from compliance.logs.run import Run
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
+from compliance.model.report import Report
 from submission.assemble.assemble import Assembled, assemble
 from submission.assemble.implementation import code_of
 from submission.assemble.packing import IMPLEMENTATION, Assembly
@@ -74,24 +76,16 @@ class RoundPackage:
         if not runs.logs():
             print("no finished runs: nothing to package; see the output above for why", file=sys.stderr)
             return FAIL
-        package = self._package(runs)
-        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
-        report = check_paths([package.root], options)
-        write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
-        width = output_width()
-        print(f"\n{FORMATS['text'](report, Style(width=width or 100, base=os.getcwd()))}\n{table_text(report, width)}")
-        print(clean(f"package: {package.root}"))
-        print(clean(f"report:  {self.folder / REPORT}"), flush=True)
-        if report.verdict == INCOMPLETE:
-            print(f"INCOMPLETE: {shortage(report)}", flush=True)
-        return report.verdict
+        return self.show(self.pack(runs.logs())).verdict
 
-    def _package(self, runs: Runs) -> Assembled:
+    def pack(self, logs: Mapping[Path, Run], scaling: Literal["strong", "weak"] = "strong") -> Assembled:
+        """Write the package, or extend it by these logs."""
         with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
             package = assemble(
                 Assembly(
-                    runs=tuple(runs.logs()),
-                    known=runs.logs(),
+                    runs=tuple(logs),
+                    scaling=scaling,
+                    known=logs,
                     output=self.folder / PACKAGE,
                     system=self.inputs.system or self._system_file(Path(scratch)),
                     organisation=self.submission["org"],
@@ -101,6 +95,19 @@ class RoundPackage:
         for warning in package.warnings:
             print(clean(f"warning: {warning}"), file=sys.stderr)
         return package
+
+    def show(self, package: Assembled) -> Report:
+        """Check the package, write the report, and return what the check has found."""
+        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
+        report = check_paths([package.root], options)
+        write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
+        width = output_width()
+        print(f"\n{FORMATS['text'](report, Style(width=width or 100, base=os.getcwd()))}\n{table_text(report, width)}")
+        print(clean(f"package: {package.root}"))
+        print(clean(f"report:  {self.folder / REPORT}"), flush=True)
+        if report.verdict == INCOMPLETE:
+            print(f"INCOMPLETE: {shortage(report)}", flush=True)
+        return report
 
     def _system_file(self, scratch: Path) -> Path:
         """Return the system description: that of the package, which a user may have completed, or a new one."""

@@ -26,33 +26,33 @@ def make_round(
     data: parent folder of the datasets; None: as the configurations say.
     """
     # Before the folder is created: a round that cannot start leaves nothing behind.
-    setups = [_with_data(resolve(series), data) for series in plan]
+    setups = [with_data(resolve(series), data) for series in plan]
     package = RoundPackage(output, setups, inputs)
     with exclusive_lock(output) as lock:
         runner = replace(runner, lock=lock)
         state = load_state(output)
         for setup in setups:
             if setup.series.benchmark in state.runs:
-                _check_same(output / setup.series.benchmark / CONFIG, setup.text)
+                check_same(output / setup.series.benchmark / CONFIG, setup.text)
         state.request_runs({setup.series.benchmark: setup.series.runs for setup in setups})
         for setup in setups:
-            _write_config(output / setup.series.benchmark / CONFIG, setup.text)
+            write_config(output / setup.series.benchmark / CONFIG, setup.text)
         state.save(output)
         for setup in setups:
-            _provide_data(setup, runner)
+            provide_data(setup, runner)
         runs = Runs(output, state)
         runs.make(runner)
         return package.write(runs)
 
 
-def _with_data(setup: Setup, data: Path | None) -> Setup:
+def with_data(setup: Setup, data: Path | None) -> Setup:
     """Return the setup with its dataset moved below `data`, if given."""
     if data is None:
         return setup
     return resolve(setup.series.set(f"data.data_dir={quoted(str(data / setup.data_dir.name))}"))
 
 
-def _check_same(path: Path, text: str) -> None:
+def check_same(path: Path, text: str) -> None:
     """Raise StateError if the file holds another configuration: all runs of a result share one."""
     for before, now in zip_longest(path.read_text().splitlines(), text.splitlines(), fillvalue=""):
         if before != now:
@@ -62,13 +62,14 @@ def _check_same(path: Path, text: str) -> None:
             )
 
 
-def _write_config(path: Path, text: str) -> None:
+def write_config(path: Path, text: str) -> None:
+    """Write the configuration that all runs of a benchmark share."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as part:
         part.write_text(text)
 
 
-def _provide_data(setup: Setup, runner: JobRunner) -> None:
+def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
     if setup.variant == MINI and not (folder / manifest.NAME).exists():

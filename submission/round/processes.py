@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from common.ending import read_ending
 from common.processes import usable_cores
 from compliance.model.layout import RESULT_NAME
 
@@ -66,7 +67,9 @@ class Ended:
 
     @property
     def cause(self) -> str:
-        """The exit status in words."""
+        """How the run ended by its own record, else by the exit status."""
+        if ending := read_ending(self.kept):
+            return ending.text
         if self.exit_status >= 0:
             return f"exit status {self.exit_status}"
         return f"ended by {signal.Signals(-self.exit_status).name}"
@@ -95,11 +98,11 @@ class JobRunner:
     lock: int = -1
 
     def run_all(
-        self, jobs: Sequence[Job], finished: Callable[[Job, int], bool], tick: Callable[[], None]
+        self, jobs: Sequence[Job], finished: Callable[[Job], bool], tick: Callable[[], None]
     ) -> Generator[Ended]:
         """Run the jobs in order; yield each attempt as it ends.
 
-        finished: tells from a job and its exit status whether it has its result. If not, its output is set aside and
+        finished: tells whether a job whose process has ended has its result. If not, its output is set aside and
         the job is restarted; after the last attempt no further job of its benchmark is started. tick: called several
         times a second. Closing the iterator, or an exception, ends the active processes.
         """
@@ -116,7 +119,7 @@ class JobRunner:
                 tick()
                 for one in [one for one in active if one.process.poll() is not None]:
                     active.remove(one)
-                    ended = self._ended(one, finished(one.job, one.process.returncode))
+                    ended = self._ended(one, finished(one.job))
                     if not ended.last:
                         waiting.appendleft((one.job, one.attempt + 1))
                     elif not ended.finished:
@@ -125,9 +128,9 @@ class JobRunner:
         finally:
             _stop([one.process for one in active])
 
-    def run(self, command: Sequence[str]) -> int:
-        """Run a process whose output goes to the user directly; return its exit status."""
-        process = self._open(command, threads=usable_cores())
+    def run(self, command: Sequence[str], threads: int = 0) -> int:
+        """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core."""
+        process = self._open(command, threads=threads or usable_cores())
         try:
             return process.wait()
         finally:

@@ -31,25 +31,23 @@ def training(benchmark: str, config: Path, folder: Path, seed: int) -> Sequence[
 class Runs:
     """All runs of a round. finished: the logs of the finished ones, as read, by benchmark and number.
 
-    A run is finished when its process has ended by itself and its log has a run_stop, whether or not it met the
-    target: such a run is never repeated. All others restart with the same seed; resuming from a checkpoint would
-    count the time in between, because the clock of a run does not stop.
+    A run is finished when its training has recorded a result (`common.ending`), whether or not it met the target: such
+    a run is never repeated. All others restart with the same seed; resuming from a checkpoint would count the time in
+    between, because the clock of a run does not stop.
     """
 
     def __init__(self, folder: Path, state: State, command: Command = training) -> None:
         """Read the logs of the finished runs in the folder of a round.
 
-        command: returns the command of a run, as `training` does. It must write the log result_0.txt into the
-        folder of the run, and exit with 0 or 1 unless it was stopped.
+        command: returns the command of a run, as `training` does. It must write the log result_0.txt and the record of
+        its ending into the folder of the run.
         """
         self.folder, self.state, self.command = folder, state, command
         self.finished: dict[tuple[str, int], Run] = {}
         for benchmark, runs in state.runs.items():
-            for number, run in enumerate(runs):
-                if found := finished_run(self.run_folder(benchmark, number), run.exit_status):
+            for number in range(len(runs)):
+                if found := finished_run(self.run_folder(benchmark, number)):
                     self.finished[benchmark, number] = found
-                else:
-                    run.exit_status = None
 
     def run_folder(self, benchmark: str, number: int) -> Path:
         """Return the folder of a run."""
@@ -69,7 +67,7 @@ class Runs:
         self.state.save(self.folder)
         jobs = {self._job(*run): run for run in self.all if run not in self.finished}
         display = _Display(self, runner.size)
-        attempts = runner.run_all(list(jobs), lambda job, status: self._has_finished(jobs[job], status), display.tick)
+        attempts = runner.run_all(list(jobs), lambda job: self._has_finished(jobs[job]), display.tick)
         try:
             with closing(attempts):
                 for ended in attempts:
@@ -84,17 +82,16 @@ class Runs:
         seed = self.state.runs[benchmark][number].seed
         return Job(benchmark, folder, tuple(self.command(benchmark, self.folder / benchmark / CONFIG, folder, seed)))
 
-    def _has_finished(self, run: tuple[str, int], exit_status: int) -> bool:
+    def _has_finished(self, run: tuple[str, int]) -> bool:
         """Read the log of a run whose process has ended; return whether the run is finished."""
-        found = finished_run(self.run_folder(*run), exit_status)
+        found = finished_run(self.run_folder(*run))
         if found:
             self.finished[run] = found
         return found is not None
 
     def _save(self, run: tuple[str, int], ended: Ended) -> None:
         benchmark, number = run
-        state = self.state.runs[benchmark][number]
-        state.exit_status, state.seconds = ended.exit_status, round(ended.seconds, 1)
+        self.state.runs[benchmark][number].seconds = round(ended.seconds, 1)
         self.state.save(self.folder)
 
     def seconds_left(self, size: int) -> float | None:

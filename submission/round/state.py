@@ -1,4 +1,4 @@
-"""The state of a round between two calls: seeds and exit statuses of its runs, in a file written atomically."""
+"""The state of a round between two calls: seeds and durations of its runs, in a file written atomically."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Final
 
 import msgspec
 
+from common.ending import read_ending
 from common.files import LOG_NAME, whole_file
 from compliance.logs.run import Run, read_run
 
 NAME: Final = "round.json"
 LARGEST_SEED: Final = 2**31 - 1
-TRAINED: Final = (0, 1)
-"""Exit statuses of a training that ended by itself: target met, target missed."""
 
 
 class StateError(ValueError):
@@ -23,10 +22,9 @@ class StateError(ValueError):
 
 
 class RunState(msgspec.Struct):
-    """A run. exit_status: of the training, None until it has ended by itself. seconds: duration of the process."""
+    """A run. seconds: duration of the process. How the run ended is recorded in its own folder."""
 
     seed: int
-    exit_status: int | None = None
     seconds: float = 0.0
 
 
@@ -72,14 +70,16 @@ def load_state(folder: Path) -> State:
         raise StateError(f"{path} is not the state of a round ({error}); restore it, or use another folder") from error
 
 
-def finished_run(folder: Path, exit_status: int | None) -> Run | None:
-    """Return the log in the folder of a run, as read; None if the run is not finished and must be restarted.
+def finished_run(folder: Path) -> Run | None:
+    """Return the log in the folder of a run, as read; None if the run has no result yet and must be started again.
 
-    exit_status: of the training; None if unknown. Then only a run that met its target counts as finished, because the
-    log of a run stopped by a signal looks like that of one that missed it.
+    The training itself has recorded how it ended: a run without such a record is active or was killed.
     """
+    ending = read_ending(folder)
+    if ending is None or not ending.final:
+        return None
     run = read_run(str(folder / LOG_NAME))
-    return run if run.finished and (met_target(run) or exit_status in TRAINED) else None
+    return run if run.finished else None
 
 
 def met_target(run: Run) -> bool:

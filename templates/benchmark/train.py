@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+    from common.stop import STOP
+
+    STOP.listen()
+
 import sys
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
@@ -56,6 +61,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
             "gradient_accumulation_steps": config.train.accumulation,
             "opt_name": config.optim.log_name,
             **config.schedule.logged(config.train.global_batch_size),
+            **config.instances.logged(),
         }
 
     def describe(self) -> str:
@@ -63,22 +69,29 @@ class NewBenchmark(SampleProblem[TensorBatch]):
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         return (
             f"data: {self.train_samples:,} training and {self.eval_samples:,} validation plates in "
-            f"{self.config.data.data_dir}; network: {parameters:,} parameters"
+            f"{self.config.data.data_dir}; network: {parameters:,} parameters{self.drawn_text}"
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of fields and labels."""
         return read_batches(samples, indices, self.dist.device)
 
+    def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
+        """Return the diffusivities of the samples."""
+        return model(batch.x).float()
+
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the sum of the squared errors of the samples."""
-        return (model(batch.x).float() - batch.y).square().sum()
+        return (self.predictions(model, batch) - batch.y).square().sum()
 
-    def score(self, batch: TensorBatch) -> Tensor:
+    def errors(self, votes: Tensor, batch: TensorBatch) -> Tensor:
+        """Return the errors of the samples."""
+        return votes - batch.y
+
+    def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of the samples, and their number."""
-        wrong = (self.model(batch.x).float() - batch.y).abs()
-        total = wrong.sum(dtype=torch.float64)
-        return torch.stack((total, torch.full_like(total, wrong.numel())))
+        total = self.errors(predictions, batch).abs().sum(dtype=torch.float64)
+        return torch.stack((total, torch.full_like(total, predictions.numel())))
 
 
 BENCHMARK = Benchmark(

@@ -108,6 +108,10 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     assert len(manifest.files) == 48 and manifest.facts["format"] == "narrow"
     assert prepare.main(["repack", str(tmp_path / "raw"), str(tmp_path / "none")]) == 1
     assert "expected samples to repack" in capsys.readouterr().err
+    assert prepare.main(["repack", str(out), str(tmp_path / "none"), "--sample-size", "8"]) == 1
+    error = capsys.readouterr().err
+    assert ".tfrecord: a sample of 4³ × 4 counts; --sample-size is 8: give --sample-size 4" in error
+    assert error.count("error") == 1 and not (tmp_path / "none").exists()
 
 
 def test_a_split_file_is_followed_and_checked(raw, tmp_path, capsys):

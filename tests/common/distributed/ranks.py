@@ -13,6 +13,7 @@ from torch import nn
 from common.distributed import failure
 from common.distributed.dist import DistConfig, connect
 from common.distributed.launch import LaunchError
+from common.distributed.parts import PartError
 from common.training.batchnorm import average_statistics, share_statistics
 from common.training.step import average_gradients
 
@@ -169,6 +170,29 @@ def leaders(dist, folder):
         assert chosen.broadcast_object(chosen.rank, src=chosen.world_size - 1) == chosen.world_size - 1
         chosen.barrier()
         chosen.close()
+
+
+def parts(dist, folder):
+    """Check that parts of two ranks take pieces of work, that an error ends one piece, and that the job goes on."""
+    number = dist.rank // 2
+    found = dist.parts(2, (ValueError,))
+    assert (found.number, found.count, found.is_main) == (number, 2, dist.rank % 2 == 0)
+    done = []
+    while (piece := found.take(4)) is not None:
+        done.append(piece)
+        with contextlib.suppress(PartError), found.together(f"piece {piece}") as part:
+            assert (part.rank, part.world_size, part.nodes) == (dist.rank % 2, 2, 1)
+            assert part.gather_objects(dist.rank) == [2 * number, 2 * number + 1]
+            module = part.wrap(nn.Linear(1, 1))
+            if piece == 1 and part.rank == 1:
+                raise ValueError("broken on purpose")  # the other waits for the gradients
+            module(torch.ones(1, 1)).sum().backward()
+            if part.is_main:
+                found.tell(f"piece/{piece}", str(dist.rank))
+    found.meet("all")
+    told = [found.told(f"piece/{piece}") for piece in range(4)]
+    assert [bool(text) for text in told] == [True, False, True, True], told
+    (folder / f"done{dist.rank}").write_text(str(done))
 
 
 def fail(dist, folder):

@@ -1,8 +1,10 @@
 """common.distributed.launch: places from the environments of the launchers, as they set them on clusters."""
 
+from dataclasses import replace
+
 import pytest
 
-from common.distributed.launch import LaunchError, Place, find_place, first_host, settle, tasks_per_node
+from common.distributed.launch import LaunchError, Meeting, Place, find_place, host_names, settle, tasks_per_node
 
 TORCHRUN = {
     "RANK": "5",
@@ -65,11 +67,52 @@ FLUX = {
     "PMI_RANK": "6",
     "PMI_SIZE": "8",
 }
-STEP_PORT = 10_000 + 1234567 % 20_000
+JSRUN = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "12",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "6",
+    "PMIX_RANK": "3",
+    "JSM_NAMESPACE_RANK": "3",
+    "JSM_NAMESPACE_SIZE": "12",
+}
+INTEL_IN_SLURM = SRUN | {
+    "PMI_RANK": "3",
+    "PMI_SIZE": "8",
+    "MPI_LOCALRANKID": "3",
+    "MPI_LOCALNRANKS": "4",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}
+CRAY = SRUN | {
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "PMI_RANK": "5",
+    "PMI_SIZE": "8",
+    "PMI_LOCAL_RANK": "1",
+    "PMI_LOCAL_SIZE": "4",
+    "PALS_RANKID": "5",
+    "PALS_NODEID": "1",
+}
+PORTS = (24567, 25576, 26585, 27594, 28603, 29612, 20621, 21630)
+STEP = Meeting(("nid001",), PORTS, "Slurm step 1234567.0")
+
+
+def by_hand(host, port):
+    return Meeting((host,), tuple(range(port, port + 8)))
+
 
 PLACES = {
     "nothing": ({"HOME": "/home/me"}, Place("single", 0, 1, 0, 1, 0, 1)),
-    "torchrun": (TORCHRUN, Place("torchrun", 5, 8, 1, 4, 1, 2, ("nid001", 29500))),
+    "torchrun": (TORCHRUN, Place("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500))),
     "torchrun, one process": (
         TORCHRUN
         | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
@@ -78,22 +121,22 @@ PLACES = {
     ),
     "set by hand": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
-        Place("environment", 1, 2, address=("a", 1)),
+        Place("environment", 1, 2, meeting=by_hand("a", 1)),
     ),
     "sbatch without srun": (SBATCH, Place("single", 0, 1, 0, 1, 0, 1)),
-    "srun": (SRUN, Place("slurm", 9, 11, 1, 3, 2, 3, ("nid001", STEP_PORT))),
+    "srun": (SRUN, Place("slurm", 9, 11, 1, 3, 2, 3, STEP)),
     "srun --mpi=pmi2": (
         SRUN | {"PMI_RANK": "9", "PMI_SIZE": "11"},
-        Place("pmi", 9, 11, 1, 3, 2, 3, ("nid001", STEP_PORT)),
+        Place("pmi", 9, 11, 1, 3, 2, 3, STEP),
     ),
-    "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, Place("slurm", 9, 11, 1, 3, 2, 3, ("nid001", STEP_PORT))),
+    "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, Place("slurm", 9, 11, 1, 3, 2, 3, STEP)),
     "srun, place set by hand in the script": (
         SRUN | {"RANK": "9", "WORLD_SIZE": "11", "LOCAL_RANK": "1", "MASTER_ADDR": "nid001", "MASTER_PORT": "4000"},
-        Place("environment", 9, 11, 1, 3, 2, 3, ("nid001", 4000)),
+        Place("environment", 9, 11, 1, 3, 2, 3, by_hand("nid001", 4000)),
     ),
     "srun, one torchrun per node": (
         SRUN | TORCHRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
-        Place("torchrun", 5, 8, 1, 4, 1, 2, ("nid001", 29500)),
+        Place("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500)),
     ),
     "srun --pty bash": (
         SRUN
@@ -117,6 +160,27 @@ PLACES = {
         Place("flux", 6, 8, 2, None, None, 2),
     ),
     "PMIx alone": ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "a"}, Place("pmix", 3, None)),
+    "jsrun": (JSRUN, Place("openmpi", 3, 12, 3, 6)),
+    "Intel MPI in a Slurm job, one step of daemons": (INTEL_IN_SLURM, Place("pmi", 3, 8, 3, 4)),
+    "srun --mpi=cray_shasta": (CRAY, Place("pmi", 5, 8, 1, 4, 1, 2, STEP)),
+    "salloc, a shell on the node": (
+        SRUN
+        | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+        | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_STEP_ID": "4294967290"},
+        Place("slurm", 0, 1, 0, 1, 0, 1),
+    ),
+    "Kubeflow PyTorchJob": (
+        {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"},
+        Place("environment", 1, 4, meeting=by_hand("job-master-0", 23456)),
+    ),
+    "srun --distribution=arbitrary: rank 0 may be on any node": (
+        SRUN | {"SLURM_DISTRIBUTION": "arbitrary"},
+        Place("slurm", 9, 11, 1, 3, 2, 3, replace(STEP, hosts=("nid001", "nid002", "nid007"))),
+    ),
+    "the last port": (
+        {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65535"},
+        Place("environment", 1, 2, meeting=Meeting(("a",), (65535,))),
+    ),
     "empty values": ({"RANK": "", "WORLD_SIZE": ""}, Place("single", 0, 1, 0, 1, 0, 1)),
 }
 
@@ -144,6 +208,9 @@ REFUSED = {
     ),
     "two mpiruns": (OPENMPI | HYDRA, "openmpi says .*, but pmi says PMI_RANK=1"),
     "pmix of another rank": (SRUN | {"PMIX_RANK": "1"}, "slurm says .*, but pmix says PMIX_RANK=1"),
+    "leftover RANK without WORLD_SIZE in srun": (SRUN | {"RANK": "9"}, "RANK is set, but WORLD_SIZE is not"),
+    "no port": (HYDRA | {"MASTER_ADDR": "a", "MASTER_PORT": "65536"}, "MASTER_PORT is 65536, expected a port from 1"),
+    "no list": (SRUN | {"SLURM_STEP_NODELIST": "nid[a-b]"}, r"SLURM_STEP_NODELIST is 'nid\[a-b\]', expected a list"),
     "half an address": (HYDRA | {"MASTER_ADDR": "a"}, "only one of MASTER_ADDR and MASTER_PORT is set"),
     "tasks of too few nodes": (
         SRUN | {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
@@ -159,25 +226,30 @@ def test_refused(environ, message):
 
 
 def test_steps_of_a_job_meet_elsewhere():
-    ports = {
-        find_place(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}).address[1] for job in "12" for step in "01"
-    }
-    assert len(ports) == 4 and all(10_000 <= port < 30_000 for port in ports)
+    """Jobs and steps begin with different ports; each tries several, below the ephemeral ones."""
+    meetings = [
+        find_place(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}).meeting for job in "12" for step in "01"
+    ]
+    assert len({meeting.ports[0] for meeting in meetings}) == len({meeting.job for meeting in meetings}) == 4
+    for meeting in meetings:
+        assert len(set(meeting.ports)) == 8 and all(20_000 <= port < 30_000 for port in meeting.ports)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "first"),
+    ("nodes", "hosts"),
     [
-        ("nid[001-004,007]", "nid001"),
-        ("nid[007,009-012],login1", "nid007"),
-        ("node1,node[2-3]", "node1"),
-        ("rack[1-2]-node[03-04]", "rack1-node03"),
-        ("localhost", "localhost"),
+        ("nid[001-002,007]", "nid001 nid002 nid007"),
+        ("nid[007,009-010],login1", "nid007 nid009 nid010 login1"),
+        ("node1,node[2-3]", "node1 node2 node3"),
+        ("rack[1-2]-node[03-04]", "rack1-node03 rack1-node04 rack2-node03 rack2-node04"),
+        ("a-[1,3]-ib,b", "a-1-ib a-3-ib b"),
+        ("n[8-11]", "n8 n9 n10 n11"),
+        ("x1000c0s0b0n0,x1000c0s0b0n1", "x1000c0s0b0n0 x1000c0s0b0n1"),
         ("", ""),
     ],
 )
-def test_first_host(nodes, first):
-    assert first_host(nodes) == first
+def test_host_names(nodes, hosts):
+    assert list(host_names(nodes)) == hosts.split()
 
 
 def test_tasks_per_node():

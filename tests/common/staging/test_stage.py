@@ -3,8 +3,11 @@
 import errno
 import gzip
 import hashlib
+import json
 import os
 import re
+import signal
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 
 from common.distributed.dist import DistConfig, connect
-from common.staging import plan
+from common.staging import lock, plan
 from common.staging import stage as staging
 from common.staging.shared_storage import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
@@ -111,13 +114,15 @@ def test_memory_has_a_folder_in_the_ram_disk(run, files, source, tmp_path, monke
 def test_gzip_files_are_inflated_and_others_left_alone(run, source, tmp_path, config, mode, monkeypatch):
     monkeypatch.setattr(plan, "CHUNK_BYTES", 400)  # so that files come in pieces
     files = make_source(source, compress=(0, 5))
-    staged = run(files, replace(config, mode=mode, inflate=True))
+    config = replace(config, mode=mode, inflate=True, keep=True)
+    staged = run(files, config)
+    staged.close()
     make_source(tmp_path / "raw")
     assert contents(config.stage_dir) == contents(tmp_path / "raw")
     sized = 2 * 6 + 13 * 2  # magic numbers and trailers, of which the sizes are learned
     assert staged.bytes_read == total(files) + sized
     assert staged.bytes_written == sum(map(len, contents(tmp_path / "raw").values()))
-    assert run(files, replace(config, mode=mode, inflate=True)).bytes_read == sized
+    assert run(files, config).bytes_read == sized
 
 
 # --- interrupted, repeated, changed
@@ -148,8 +153,11 @@ def test_an_interrupted_staging_copies_only_the_rest(run, files, source, config,
     assert 0 < len(kept) <= 8 and all(data == (source / name).read_bytes() for name, data in kept.items())
     assert not list(config.stage_dir.rglob("*.part"))
     # What only kill -9 leaves: half a file and half a line of the record.
-    (config.stage_dir / "validation").mkdir(exist_ok=True)
-    (config.stage_dir / "validation/02.bin.part").write_bytes(b"half")
+    unfinished = config.stage_dir / lock.FOLDER
+    unfinished.mkdir()
+    for name in ("lock", "0.part", "1.node", "2.txt"):
+        (unfinished / name).write_bytes(b"4711 (a job that was killed)")
+    (config.stage_dir / "notes.part").write_text("of the user")
     with (config.stage_dir / "staging.jsonl").open("a") as record:
         record.write('\n{"name": "train/1')
     capsys.readouterr()
@@ -157,8 +165,75 @@ def test_an_interrupted_staging_copies_only_the_rest(run, files, source, config,
     assert contents(config.stage_dir) == contents(source)
     assert staged.bytes_read == total(files) - sum(map(len, kept.values()))
     assert f"; {len(kept)} of 15 files already staged" in capsys.readouterr().out
-    assert not list(config.stage_dir.rglob("*.part"))
-    assert run(files, config).bytes_read == 0
+    assert [path.name for path in unfinished.iterdir() if path.suffix] == ["2.txt"]
+    staged.close()
+    left = {path.relative_to(config.stage_dir).as_posix() for path in config.stage_dir.rglob("*")}
+    assert left == {"notes.part", lock.FOLDER, f"{lock.FOLDER}/2.txt"}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("mode", ["shard", "replicate"])
+def test_a_signal_ends_staging_soon_and_removes_what_is_there(run, files, config, mode, keep, monkeypatch):
+    read, started = SharedStorage.read_into, []
+
+    def read_slowly(self, piece, view):
+        started.append(piece)
+        if len(started) == 8:
+            signal.raise_signal(signal.SIGUSR2)
+        time.sleep(0.02 if len(started) < 8 else 0.3)
+        read(self, piece, view)
+
+    def stop(*_):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(SharedStorage, "read_into", read_slowly)
+    before = signal.signal(signal.SIGUSR2, stop)
+    try:
+        with pytest.raises(SystemExit):
+            run(files, replace(config, mode=mode, workers=1, keep=keep))
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert len(started) == 8
+    assert bool(contents(config.stage_dir)) == keep == config.stage_dir.exists()
+    assert not (config.stage_dir / lock.FOLDER).exists()
+
+
+def test_one_job_at_a_time_uses_a_folder(run, files, config):
+    first = run(files, config)
+    with pytest.raises(StagingError, match=rf"{config.stage_dir} is in use by process {os.getpid()} \(.*pytest"):
+        run(files, config)
+    assert len(contents(config.stage_dir)) == len(files)
+    first.close()
+    assert not config.stage_dir.exists()
+    first = run(files, config)
+    first.close()
+    assert not config.stage_dir.exists()
+
+
+def test_nothing_is_removed_beyond_the_folder(run, files, config, tmp_path):
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "99.bin").write_text("of others")
+    config.stage_dir.mkdir()
+    with (config.stage_dir / "staging.jsonl").open("w") as record:
+        for name in (f"{others}/99.bin", "../others/99.bin", "linked/99.bin"):
+            record.write(json.dumps({"name": name, "identity": "", "size": 1, "crc32": None}) + "\n")
+            record.write(json.dumps({"folder": os.path.dirname(name)}) + "\n")
+    (config.stage_dir / "linked").symlink_to(others)
+    run(files, config).close()
+    assert (others / "99.bin").read_text() == "of others"
+    assert [path.name for path in config.stage_dir.iterdir()] == ["linked"]
+    (config.stage_dir / "train").symlink_to(others)
+    with pytest.raises(StagingError, match="train is a link"):
+        run(files, config)
+    assert os.listdir(others) == ["99.bin"]
+
+
+def test_what_is_no_file_is_not_read(run, files, source, config):
+    os.mkfifo(source / "train/12.bin")
+    with pytest.raises(StagingError, match=r"train/12.bin: is a pipe, not a file"):
+        run([*files, SourceFile("train/12.bin", 0, sample=12)], config, {"train": 13})
 
 
 def test_kept_files_serve_the_next_run_as_long_as_they_are_right(run, files, source, config):

@@ -21,6 +21,7 @@ from compliance.samples.log import SampleLog
 
 ROOT = Path(__file__).parents[3]
 EVERYWHERE = {
+    "instances.bagging": "bootstrap",
     "variant": "mini",
     "submission.division": "open",
     "data.train_samples": 1000,

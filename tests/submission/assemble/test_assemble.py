@@ -242,6 +242,17 @@ def test_an_unfinished_run_is_accepted_on_request(place):
     assert list(place.logs()) == ["result_0.txt"]
 
 
+@pytest.mark.parametrize(("how", "cause"), [("failed", "the disk is full"), ("stopped", "SIGUSR1")])
+def test_an_error_of_the_machine_is_no_result(place, how, cause):
+    """Its log has a run_stop, as that of a run that missed its target."""
+    log = SampleLog(run=1).meta("run_stop", "status", "aborted").meta("run_stop", "ended", how)
+    place.run(1, log.meta("run_stop", "cause", cause))
+    with pytest.raises(AssemblyError, match=f"{cause}, by its own record, which is not a result"):
+        place.make()
+    place.make(unfinished=True)
+    assert list(place.logs()) == ["result_0.txt"]
+
+
 def test_no_file_is_overwritten_and_edited_scripts_are_kept(place):
     place.run(1)
     place.make()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from common.ending import NAME as ENDED
 from compliance.model.layout import discover
 from submission.round.processes import JobRunner, LockedError, exclusive_lock
 from submission.round.runs import Runs
@@ -19,17 +20,21 @@ ROOT = Path(__file__).parents[3]
 STAND_IN = """
 import os, sys, time
 from pathlib import Path
+from common.ending import Ending, write_ending
 from compliance.samples.log import SampleLog
 
 folder, seed, story = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 if story == "crash once":
     story = "good" if (folder.parent / "attempts").exists() else "crash"
 log = SampleLog("cosmoflow", variant="mini", run=seed % 1000, epochs=3).set("seed", seed)
-if story == "weak":
+if story in ("weak", "fail", "stopped"):
     log.last_evaluation(0.5).meta("run_stop", "status", "aborted")
 if story in ("crash", "sleep"):
     log.drop("run_stop")
 folder.joinpath("result_0.txt").write_bytes(log.bytes())
+if story not in ("crash", "sleep"):
+    how = {"weak": "target_not_met", "fail": "failed", "stopped": "stopped"}.get(story, "target_met")
+    write_ending(folder, Ending(how, "the disk is full" if how == "failed" else ""))
 folder.joinpath("pid").write_text(str(os.getpid()))
 print("threads", os.environ["OMP_NUM_THREADS"])
 if story == "crash":
@@ -41,7 +46,7 @@ if story == "together":
     folder.parent.joinpath(folder.name + ".here").touch()
     while len(list(folder.parent.glob("*.here"))) < 2:
         time.sleep(0.02)
-sys.exit(story == "weak")
+sys.exit(story in ("weak", "fail"))
 """
 
 
@@ -172,16 +177,22 @@ def test_an_interrupted_round_resumes(folder, number):
     assert (folder / "cosmoflow/attempts/run_1-1/result_0.txt.interrupted").exists()
 
 
-def test_a_log_ended_by_a_signal_is_not_a_result(folder):
-    """The round was killed together with its run, which had time to write its last record."""
-    runs = load_runs(folder, {"cosmoflow": 1}, "weak")
-    runs.make(JobRunner())
-    runs.state.runs["cosmoflow"][0].exit_status = None
-    runs.state.save(folder)
-    assert len(load_runs(folder, {"cosmoflow": 1}).finished) == 0
-    runs.state.runs["cosmoflow"][0].exit_status = 3
-    runs.state.save(folder)
-    assert len(load_runs(folder, {"cosmoflow": 1}).finished) == 0
+@pytest.mark.parametrize("story", ["fail", "stopped"])
+def test_an_error_of_the_machine_and_a_signal_are_no_results(folder, story, capsys):
+    """The log has a run_stop as that of a run that missed its target."""
+    runs = make(folder, {"cosmoflow": 1}, story, attempts=2)
+    said = "crashed (failed: the disk is full)" if story == "fail" else "crashed (stopped)"
+    assert not runs.finished and said in capsys.readouterr().out
+    seed = runs.state.runs["cosmoflow"][0].seed
+    finished = make(folder, {"cosmoflow": 1})
+    assert len(finished.finished) == 1 and finished.state.runs["cosmoflow"][0].seed == seed
+
+
+def test_a_success_counts_whoever_saw_it_end(folder):
+    """The round was killed before it noted anything, and the training before it wrote its own record."""
+    make(folder, {"cosmoflow": 1})
+    (folder / "cosmoflow/run_0" / ENDED).unlink()
+    assert len(load_runs(folder, {"cosmoflow": 1}).finished) == 1
 
 
 def test_a_round_only_grows(folder):

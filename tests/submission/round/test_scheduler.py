@@ -1,85 +1,126 @@
-"""Scripts for clusters: bash runs them, with stand-ins for the schedulers' commands."""
+"""Scripts for clusters: bash runs them, with stand-ins for the commands of schedulers and of the suite."""
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from common.config import leaves
 from compliance.benchmarks import PACKAGES, REFERENCES
 from submission.round.__main__ import main
+from submission.round.emit.site import Site, read_site, site_names
 
+ROOT = Path(__file__).parents[3]
 STAND_INS = {
     # Each job becomes a file; its number is its name.
     "sbatch": 'echo "sbatch $*" >>calls; n=$(grep -c "^sbatch" calls); cat >"job_$n.sh"; echo "$n;cluster"',
     "qsub": 'echo "qsub $*" >>calls; n=$(grep -c "^qsub" calls); cat >"job_$n.sh"; echo "$n[].host"',
     "srun": 'echo "srun $*" >>calls; while [ "$1" != python ]; do shift; done; exec "$@"',
-    "mpiexec": 'echo "mpiexec $*" >>calls; shift 2; exec "$@"',
+    "mpiexec": 'echo "mpiexec $*" >>calls; while [ "$1" != python ]; do shift; done; exec "$@"',
     "scontrol": 'echo "scontrol $*" >>calls',
-    # The first attempt at a run is stopped by a signal, the second meets the target.
+    # A training: the first line of the file `next` (from now on: of `next_I` for instance I) says how it goes.
     "python": """\
 echo "python $*" >>calls
 case "$*" in
 *--print-config*) printf '  %s\\n' 'org: A Lab' 'status: cloud' 'platform: our_cluster' 'data_dir: data/mini'; exit ;;
+*submission.system*) touch "$4"; exit ;;
 *.train*) ;;
 *) exit ;;
 esac
-for word in "$@"; do case $word in output_dir=*) run=${word#output_dir=} ;; esac; done
-mkdir -p "$run/checkpoints"
-echo ':::MLLOG {"key": "run_stop"}' >"$run/result_0.txt"
-[ -e "$run/checkpoints/epoch-0001.pt" ] && exit
-touch "$run/checkpoints/epoch-0001.pt"
-exit 3
+plan=next first=""
+for word in "$@"; do
+  case $word in
+  output_dir=*) run=${word#output_dir=} ;;
+  instances.first=*) first=${word#*=} ;;
+  esac
+done
+if [ -n "$first" ]; then plan=next_$first; [ "$first" -eq 0 ] || run=$run/instance_$first; fi
+mkdir -p "$run"
+read -r how status <"$plan"
+sed -i 1d "$plan"
+case $how in
+none) rm -f "$run/ended.json" ;;
+old) ;;
+owned) rm -f "$run/ended.json"; touch "$run/lease-1.json" ;;
+*) echo "{\\"how\\": \\"$how\\", \\"cause\\": \\"no space left on \\\\\\"disk\\\\\\"\\", \\"epochs\\": 3}" >"$run/part"
+   mv "$run/part" "$run/ended.json" ;;
+esac
+exit "$status"
 """,
 }
+IDS = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_JOB_ID": "70", "SLURM_JOB_ID": "77"}
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     """Make an empty working directory, and stand-ins for the commands of a cluster."""
-    for name, text in STAND_INS.items():
+    for name, lines in STAND_INS.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.write_text(f"#!/bin/bash\n{lines}\n")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for name in ("TMPDIR", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+    Path("calls").touch()
 
 
 def emitted(capsys, *arguments, config="closed"):
-    assert main(["--config", config, *arguments]) == 0
-    return capsys.readouterr().out
+    status = main(["--config", config, *arguments])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    return said.out
 
 
-def bash(text, **environment):
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    return subprocess.run(["bash", "-s"], input=text, text=True, env=os.environ | environment, check=False).returncode
+def bash(script, **environment):
+    """Run a script, after its syntax was checked; return the exit status."""
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    if shutil.which("shellcheck"):
+        command = ["shellcheck", "--shell=bash", "--severity=style", "-"]
+        checked = subprocess.run(command, input=script, text=True, capture_output=True, check=False)
+        assert not checked.returncode, checked.stdout
+    Path("script.sh").write_text(script)
+    return subprocess.run(["bash", "script.sh"], env=os.environ | environment, check=False).returncode
+
+
+def trained(script, *endings, name="next", **environment):
+    """Run a script whose trainings end like this: how, or `none` without a record, and exit status."""
+    Path(name).write_text("".join(f"{ending}\n" for ending in endings))
+    return bash(script, **environment)
 
 
 def calls(command):
     return [line for line in Path("calls").read_text().splitlines() if line.startswith(command)]
 
 
-def test_slurm_jobs_are_submitted_resumed_and_packaged(cluster, capsys):
-    text = emitted(
+def slurm_job(capsys, *arguments):
+    assert bash(emitted(capsys, "--emit", "slurm", "--benchmarks", "cosmoflow", *arguments)) == 0
+    return Path("job_1.sh").read_text()
+
+
+def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
+    script = emitted(
         capsys, "--emit", "slurm", "--benchmarks", "cosmoflow", "oc20", "--nodes", "4", "--ranks-per-node", "2",
         "--gpus-per-node", "2", "--set", "submission.org=Ex's Lab", "-o", "runs/r1", "--sources", "our code",
     )  # fmt: skip
-    assert bash(text) == 0
+    assert bash(script) == 0
     assert calls("sbatch") == ["sbatch --parsable"] * 2 + ["sbatch --parsable --dependency=afterany:1:2"]
     job = Path("job_1.sh").read_text()
     for line in ("--nodes=4", "--ntasks-per-node=2", "--gpus-per-node=2", "--array=0-9", "--signal=USR1@300"):
         assert f"#SBATCH {line}\n" in job
     assert "#SBATCH --array=0-4\n" in Path("job_2.sh").read_text()
-    ids = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_JOB_ID": "77"}
-    assert bash(job, **ids) == 3 and calls("scontrol") == ["scontrol requeue 77"]
-    assert bash(job, **ids) == 0 and "--resume" in calls("python")[-1]
-    assert "staging.stage_dir=$TMPDIR/cosmoflow submission.org=Ex's Lab" in calls("python")[-1]
-    trained = len(calls("python"))
-    assert bash(job, **ids) == 0 and len(calls("python")) == trained  # finished
+    # The number of an array, and of its last task, would queue all of its tasks again.
+    assert trained(job, "stopped 3", **IDS) == 3 and calls("scontrol") == ["scontrol requeue 70_1"]
+    assert trained(job, "target_met 0", **IDS) == 0
+    assert calls("python")[-1].endswith("--auto-resume") and "submission.org=Ex's Lab" in calls("python")[-1]
+    before = len(calls("python"))
+    assert bash(job, **IDS) == 0 and len(calls("python")) == before  # it has its result
     assert bash(Path("job_3.sh").read_text()) == 0
-    packaging = calls("python")[trained:]
+    packaging = calls("python")[before:]
     commands = "cosmoflow.train system assemble report summary compliance.check".split()
     assert [line.split()[2].removeprefix("submission.") for line in packaging] == commands
     assert "--set system_name=our_cluster number_of_nodes=4 submitter=A Lab division= status=cloud" in packaging[1]
@@ -88,41 +129,242 @@ def test_slurm_jobs_are_submitted_resumed_and_packaged(cluster, capsys):
     assert "cosmoflow.train config " in packaging[0]
 
 
-def test_pbs_jobs_are_submitted_and_resumed(cluster, capsys):
-    text = emitted(capsys, "--emit", "pbs", "--benchmarks", "deepcam", "--nodes", "2", "--time", "01:00:00")
-    assert bash(text) == 0
+@pytest.mark.parametrize(
+    ("ending", "status", "requeued", "said"),
+    [
+        ("target_met 1", 0, False, "target_met"),  # as torchrun and a dead launcher report it: the record counts
+        ("target_not_met 4", 0, False, "target_not_met"),
+        ("diverged 1", 0, False, "diverged"),
+        ("failed 1", 1, False, r"failed: no space left on \"disk\""),
+        ("stopped 1", 3, True, "stopped"),
+        ("stopped 143", 3, True, "stopped"),
+        ("none 138", 3, True, "stopped"),  # killed by SIGUSR1 before it could write
+        ("none 3", 3, True, "stopped before it started"),
+        ("none 137", 3, False, "give it again"),  # out of memory, perhaps: it would be again
+        ("none 1", 1, False, "give it again"),
+        ("none 0", 1, False, "give it again"),
+        ("none 2", 2, False, "see the message above"),
+        ("owned 3", 3, False, "another job is training it"),
+    ],
+)
+def test_a_run_ends_as_its_record_says(cluster, capfd, ending, status, requeued, said):
+    job = slurm_job(capfd)
+    assert trained(job, ending, **IDS) == status
+    assert bool(calls("scontrol")) == requeued
+    shown = capfd.readouterr()
+    assert said in shown.out + shown.err
+
+
+@pytest.mark.parametrize("status", ["1", "3", "127"])
+def test_the_record_of_an_earlier_attempt_requeues_nothing(cluster, capsys, status):
+    job = slurm_job(capsys)
+    assert trained(job, "stopped 3", **IDS) == 3 and len(calls("scontrol")) == 1
+    Path("runs/round/cosmoflow/run_1/lease-1.json").touch()  # of another job
+    assert trained(job, f"old {status}", **IDS) == (3 if status == "3" else 1)
+    assert len(calls("scontrol")) == 1
+    assert trained(job, "stopped 3", **IDS, SLURM_RESTART_COUNT="20") == 3 and len(calls("scontrol")) == 1
+
+
+def test_only_runs_with_a_result_are_packaged(cluster, capsys):
+    job = slurm_job(capsys, "--system", "ours.json")
+    for index, ending in enumerate(("target_met", "target_not_met", "failed", "stopped", "diverged")):
+        trained(job, f"{ending} 1", **IDS | {"SLURM_ARRAY_TASK_ID": str(index)})
+    assert bash(Path("job_2.sh").read_text()) == 0
+    assert "assemble {0}_0 {0}_1 {0}_4 -o ".format("runs/round/cosmoflow/run") in calls("python -m submission.ass")[0]
+    shutil.rmtree("runs/round/cosmoflow")
+    assert bash(Path("job_2.sh").read_text()) == 1
+
+
+def test_the_system_is_described_where_it_trains(cluster, capsys):
+    job = slurm_job(capsys)
+    assert trained(job, "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
+    assert len(calls("python -m submission.system")) == 1
+    assert bash(Path("job_2.sh").read_text()) == 0
+    assert len(calls("python -m submission.system")) == 1
+
+
+def test_pbs_jobs_are_submitted_and_continued(cluster, capsys):
+    script = emitted(capsys, "--emit", "pbs", "--benchmarks", "deepcam", "--nodes", "2", "--time", "01:00:00")
+    assert bash(script) == 0
     assert calls("qsub") == ["qsub ", "qsub -W depend=afterany:1[].host"]
     job = Path("job_1.sh").read_text()
     for line in ("-J 0-4", "-l select=2:ncpus=1:mpiprocs=1", "-l walltime=01:00:00"):
         assert f"#PBS {line}\n" in job
     ids = {"PBS_ARRAY_INDEX": "0", "PBS_O_WORKDIR": str(Path.cwd())}
-    assert (bash(job, **ids), bash(job, **ids)) == (3, 0)
-    assert "timeout --foreground --signal=USR1 3300 mpiexec -n 2" in job and "--resume" in calls("mpiexec")[-1]
+    assert [trained(job, ending, **ids) for ending in ("none 124", "target_met 0")] == [3, 0]
+    assert "timeout --foreground --signal=USR1 3300 mpiexec -n 2" in job and "-resume" in calls("mpiexec")[-1]
     assert bash(Path("job_2.sh").read_text(), **ids) == 0
 
 
 def test_a_plain_script_makes_all_runs(cluster, capsys):
-    text = emitted(capsys, "--emit", "plain", "--benchmarks", "cosmoflow", "--runs", "2", config="mini")
-    assert [bash(text), bash(text), bash(text)] == [3, 3, 0]  # each run is stopped once
+    script = emitted(capsys, "--emit", "plain", "--benchmarks", "cosmoflow", "--runs", "2", config="mini")
+    assert trained(script, "none 1") == 1  # as torchrun reports a killed rank
+    assert trained(script, "target_met 0", "stopped 1") == 3
+    assert trained(script, "target_met 0") == 0
     assert calls("python -m cosmoflow.synthesize")[0] == "python -m cosmoflow.synthesize data/mini"
-    assert len(list(Path("runs/round/cosmoflow").glob("run_*/ended"))) == 2
+    trainings = [line for line in calls("python -m cosmoflow.train") if "--auto-resume" in line]
+    assert len(trainings) == 4 and len({line.split("train.seed=")[1] for line in trainings}) == 2
     assert "--allow-mini" in calls("python")[-1]
 
 
 @pytest.mark.parametrize("image", ["ours.sif", "ours.sqsh"])
-def test_runs_go_into_a_container(cluster, capsys, image):
-    text = emitted(capsys, "--emit", "slurm", "--container", image, "--gpus-per-node", "1")
-    wanted = (
-        'apptainer exec --nv --bind "$PWD" ours.sif python' if image == "ours.sif" else "--container-image=ours.sqsh"
-    )
-    assert len(re.findall(re.escape(wanted), text)) == len(PACKAGES) + 1  # and the package
-    assert bash(text) == 0
+def test_runs_go_into_a_container(cluster, capsys, image, tmp_path):
+    (tmp_path / "site.yaml").write_text("local_disk: $SCRATCH/me")
+    script = emitted(capsys, "--emit", "slurm", "--container", image, "--gpus-per-node", "1", "--site", "./site.yaml")
+    enter = 'apptainer exec --nv --bind "$PWD"' if image == "ours.sif" else "--container-image=ours.sqsh"
+    assert len(re.findall(re.escape(enter), script)) == 2 * len(PACKAGES) + 1  # trainings, their jobs, the package
+    assert len(re.findall(r"\$\{SCRATCH:\?[^}]+\}/me", script)) == len(PACKAGES) * (1 if image == "ours.sif" else 2)
+    assert bash(script) == 0
+    assert trained(Path("job_1.sh").read_text(), **IDS) == 1 and not calls("srun")  # SCRATCH is not set
 
 
 def test_seeds_are_distinct(capsys):
-    text = emitted(capsys, "--emit", "plain")
-    seeds = [seed for line in re.findall(r"^seeds=\((.*)\)$", text, re.MULTILINE) for seed in line.split()]
+    script = emitted(capsys, "--emit", "plain")
+    seeds = [seed for line in re.findall(r"^seeds=\((.*)\)$", script, re.MULTILINE) for seed in line.split()]
     assert len(seeds) == len(set(seeds)) == sum(REFERENCES[name].runs for name in PACKAGES)
+
+
+# -- throughput ----------------------------------------------------------------------------------------------
+
+
+def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
+    job = slurm_job(
+        capsys, "--nodes", "6", "--ranks-per-node", "2", "--instances", "3", "--instance-ranks", "4", "-o", "runs/weak"
+    )
+    assert "--array" not in job and "#SBATCH --nodes=6\n" in job
+    ids = {"SLURM_JOB_ID": "9"}
+    for number, ending in enumerate(("target_met 0", "stopped 3", "failed 1")):
+        Path(f"next_{number}").write_text(f"{ending}\n")
+    assert bash(job, **ids) == 3 and calls("scontrol") == ["scontrol requeue 9"]
+    started = sorted(calls("srun"), key=lambda line: int(re.search(r"--relative=(\d)", line)[1]))
+    assert [re.search(r"(--nodes=\d+ --ntasks=\d+) --relative=(\d)", line).groups() for line in started] == [
+        ("--nodes=2 --ntasks=4", str(first)) for first in (0, 2, 4)
+    ]
+    folder = "output_dir=runs/weak/cosmoflow/throughput"
+    for number, line in enumerate(started):
+        assert f"instances.first={number} instances.count=1 --auto-resume" in line
+        assert f"{folder}/instance_0 " in line if number == 0 else f"{folder} " in line
+    assert len({re.search(r"train.seed=\d+", line)[0] for line in started}) == 1  # the training adds the number
+    Path("next_1").write_text("target_not_met 4\n")
+    Path("next_2").write_text("target_met 0\n")
+    assert bash(job, **ids) == 0 and len(calls("srun")) == 5
+    assert bash(Path("job_2.sh").read_text()) == 0
+    instances = " ".join(f"runs/weak/cosmoflow/throughput/instance_{number}" for number in range(3))
+    assembled = calls("python -m submission.assemble")[0]
+    assert f"assemble {instances} -o" in assembled and assembled.endswith("--scaling weak")
+
+
+# -- site profiles -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", site_names())
+def test_examples_are_marked_and_make_scripts(cluster, capsys, name):
+    assert "UNVERIFIED" in read_site(name).note and read_site(name).account is None
+    script = emitted(capsys, "--emit", "slurm", "--site", name, "--nodes", "2")
+    assert bash(script) == 0 and "UNVERIFIED" in script
+    gpus = read_site(name).gpus.per_node
+    assert f"#SBATCH --ntasks-per-node={gpus}\n" in Path("job_1.sh").read_text()
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert name in capsys.readouterr().out
+
+
+SITE = """\
+account: abc123
+partition: gpu
+options: [--reservation=mlperf]
+setup: [module load python, 'export SCRATCH=/local/$USER']
+local_disk: $SCRATCH
+cpus_per_task: 8
+launcher: %s
+package: {partition: cpu, options: [--mem=8G], time: "00:10:00"}
+"""
+
+
+def test_a_profile_is_in_the_jobs_of_slurm(cluster, capsys, monkeypatch):
+    monkeypatch.setenv("USER", "me")
+    Path("site.yaml").write_text(SITE % "srun --cpu-bind=cores" + "qos: high\n")
+    job = slurm_job(capsys, "--site", "site.yaml", "--gpus-per-node", "4")
+    wanted = "--account=abc123 --partition=gpu --qos=high --reservation=mlperf --cpus-per-task=8 --ntasks-per-node=4"
+    for option in wanted.split():
+        assert f"#SBATCH {option}\n" in job
+    job = job.replace("module load python", 'module() { :; }; module load "$UNSET"')  # modules read unset variables
+    assert trained(job, "target_met 0", **IDS) == 0
+    assert calls("srun")[-1].startswith("srun --cpu-bind=cores --kill-on-bad-exit=0 --wait=60 --cpus-per-task=8 python")
+    assert "staging.mode=replicate staging.stage_dir=$SCRATCH/mlperf-hpc-cosmoflow " in calls("python")[-1]
+    package = Path("job_2.sh").read_text()
+    directives = set(re.findall("^#SBATCH (.*)$", package, re.MULTILINE))
+    assert {
+        "--account=abc123",
+        "--partition=cpu",
+        "--qos=high",
+        "--ntasks=1",
+        "--mem=8G",
+        "--time=00:10:00",
+    } < directives
+    assert not any(word in package for word in ("--exclusive", "gpus", "reservation", "SCRATCH/"))
+
+
+def test_a_profile_is_in_the_jobs_of_pbs(cluster, capsys):
+    Path("site.yaml").write_text(SITE % "mpiexec -n {ranks} --ppn {ranks_per_node}")
+    script = emitted(
+        capsys, "--emit", "pbs", "--site", "site.yaml", "--nodes", "3", "--ranks-per-node", "2", "--gpus-per-node", "4"
+    )
+    assert bash(script) == 0
+    job = Path("job_1.sh").read_text()
+    for line in ("-A abc123", "-q gpu", "--reservation=mlperf", "-l select=3:ncpus=16:mpiprocs=2:ngpus=4"):
+        assert f"#PBS {line}\n" in job
+    assert "mpiexec -n 6 --ppn 2 python -m" in job
+    package = Path(f"job_{len(PACKAGES) + 1}.sh").read_text()
+    assert "#PBS -q cpu\n" in package and "#PBS -l select=1:ncpus=1\n" in package and "excl" not in package
+
+
+def test_without_a_profile_nothing_is_assumed(cluster, capsys):
+    job = slurm_job(capsys)
+    assert trained(job, "target_met 0", **IDS) == 0
+    script = Path("script.sh").read_text()
+    assert "staging." not in script and "TMPDIR" not in script
+    assert "staging.mode=memory" in emitted(capsys, "--emit", "slurm", "--benchmarks", "oc20")  # needs no folder
+    assert "shuffle=node" not in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam")
+    shared = "Data are read from shared storage in each epoch"
+    assert shared in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam")
+    assert shared not in emitted(capsys, "--emit", "slurm", "--benchmarks", "oc20")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("acount: abc", "did you mean account"),
+        ('account: "a b"', 'account is "a b"; expected one word'),
+        ("partition: gpu;reboot", "expected one word"),
+        ('options: ["--mem=1G\\n#SBATCH --nodes=99"]', "expected one option on one line"),
+        ("options: [--output=$HOME/x]", "it cannot have variables"),
+        ("options: [reservation=x]", "expected one option on one line, such as --reservation=NAME or -C nvme"),
+        ("options: [--comment=a b c]", "expected one option on one line"),
+        ("options: --mem=0", "options: expected a list"),
+        ('setup: ["a\\nb"]', "expected a list of single lines"),
+        ("setup: [END_OF_JOB]", "expected a list of single lines"),
+        ("local_disk: scratch", "expected an absolute path"),
+        ("local_disk: $(hostname)", "such as $TMPDIR or /scratch/$USER"),
+        ("launcher: srun $(id)", "without quotes, variables or shell code"),
+        ("launcher: mpiexec -n {rank}", "mpiexec -n {ranks} --ppn {ranks_per_node}"),
+        ("cpus_per_task: 0", "expected at least 1"),
+        ("gpus: {request: maybe}", 'gpus.request: expected one of "gpus-per-node"'),
+        ("gpus: {per_node: -1}", "expected 0 or more"),
+        ("package: {time: 30 min}", 'package: "30 min": expected HH:MM:SS'),
+        ("package: {qos: 'a\"b'}", "package: qos is"),
+    ],
+)
+def test_bad_profiles_are_refused(tmp_path, capsys, line, message):
+    (tmp_path / "site.yaml").write_text(line + "\n")
+    assert main(["--config", "mini", "--emit", "slurm", "--site", str(tmp_path / "site.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "site.yaml" in said
+
+
+def test_the_guide_lists_the_keys_of_a_profile():
+    rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in leaves(Site)]
+    assert "\n".join(rows) in (ROOT / "docs/guide/cluster.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -132,8 +374,16 @@ def test_seeds_are_distinct(capsys):
         (["--emit", "slurm", "--time", "00:05:00"], "more than 10 minutes"),
         (["--emit", "slurm", "--container", "docker.tar"], "expected image.sif"),
         (["--emit", "pbs", "--container", "image.sqsh"], "for Slurm with pyxis"),
+        (["--emit", "pbs", "--site", "perlmutter"], "qos and constraint are options of Slurm"),
+        (["--emit", "slurm", "--site", "perlmuter"], "did you mean perlmutter"),
+        (["--emit", "slurm", "--site", "none.yaml"], "cannot be read"),
         (["--emit", "plain", "--nodes", "2"], "for one machine"),
         (["--emit", "plain", "-o", "my runs; rm"], "expected a name of letters"),
+        (["--emit", "pbs", "--instances", "2"], "needs --emit slurm"),
+        (["--emit", "slurm", "--instances", "2", "--nodes", "3"], "do not divide into 2 instances"),
+        (["--emit", "slurm", "--instances", "2", "--nodes", "2", "--runs", "1"], "leave out --runs"),
+        (["--emit", "slurm", "--instance-ranks", "2"], "needs --instances"),
+        (["--site", "perlmutter"], "--site is for --emit"),
     ],
 )
 def test_wrong_use(capsys, arguments, message):

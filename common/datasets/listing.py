@@ -1,0 +1,61 @@
+"""The files in the folder of a split, compared with the manifest beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.data.split import DatasetError
+from common.datasets.manifest import NAME, read_manifest
+from common.distributed.launch import find_place
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The names of the files in a folder. known: those that the manifest lists there; empty without a manifest.
+
+    Only the first rank reads the manifest, which may be large: elsewhere `known` is empty.
+    """
+
+    folder: Path
+    names: frozenset[str]
+    known: Collection[str] = ()
+    benchmark: str = ""
+
+    def expect_known(self, samples: Iterable[str]) -> None:
+        """Raise DatasetError if samples have files that the manifest lacks although it lists others beside them."""
+        extra = sorted(set(samples).difference(self.known)) if self.known else ()
+        if extra:
+            raise DatasetError(
+                f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
+                f"{self.folder.name}/ are not): the folder mixes several datasets; move these files away, or, if they "
+                f"belong to it, delete {NAME} and write it again by `python -m {self.benchmark}.prepare manifest "
+                f"{self.folder.parent}`"
+            )
+
+
+def list_folder(folder: Path, how_to_get: str) -> Listing:
+    """Return what is in the folder of a split.
+
+    DatasetError if it is not a folder, or if it lacks a file that the manifest lists, whether or not a run reads it:
+    with other files, the first N samples would be others. ManifestError for an unusable manifest.
+    """
+    try:
+        names = frozenset(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetError(f"{folder} is not a folder: {how_to_get}") from error
+    path = folder.parent / NAME
+    if find_place(os.environ).rank != 0 or not path.exists():
+        return Listing(folder, names)
+    manifest = read_manifest(path)
+    start = f"{folder.name}/"
+    known = {name.removeprefix(start) for name in manifest.files if name.startswith(start)}
+    if missing := known - names:
+        raise DatasetError(
+            f"{folder / min(missing)} is missing: {path} lists it ({len(missing):,} of the {len(known):,} files in "
+            f"{start} are missing); fetch or make them again. `python -m {manifest.benchmark}.prepare verify "
+            f"{folder.parent}` lists them all"
+        )
+    return Listing(folder, names, known, manifest.benchmark)

@@ -1,0 +1,200 @@
+"""Parts of a job: equal groups of consecutive ranks that work side by side, each at its own pace.
+
+After `Dist.parts` no collective spans two parts. What the ranks of different parts tell each other goes through the
+store of the job: which part takes which piece of work, that one of them was asked to stop, that a rank is lost, and
+that all are done. An error of one rank ends the piece of work of its part alone; each piece of work gets new
+connections. A rank that does not come back, because its process was killed, ends the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from common.distributed.failure import Alarm
+from common.distributed.launch import LaunchError
+from common.ending import FAILED, Ending, EndingError
+from common.stop import SIGNALS, STOP
+
+
+class Ranks(Protocol):
+    """What is needed here of a `Dist`, whose file imports this one."""
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+
+
+D = TypeVar("D", bound=Ranks)
+
+PULSE_S: Final = 1.0
+"""How often a rank shows that it lives, and looks whether another was asked to stop."""
+LOST_S: Final = 60.0
+"""A rank without a sign of life for so long counts as lost."""
+STOPPING_LOST_S: Final = 10.0
+"""The same after a signal: a launcher that lost a rank sends one, and soon kills the others."""
+LONGEST_WAIT_S: Final = 0.5
+"""Between two looks of a rank that waits for others."""
+UNWIND_S: Final = 30.0
+"""Seconds for the ranks of a part to unwind, such as from a step of training, after one of them has failed."""
+NONE_LEFT: Final = -1
+
+
+class PartError(EndingError):
+    """The work of this part ended by an error of one of its ranks, which was shown, or by a stop signal."""
+
+
+class LostError(LaunchError):
+    """A rank is lost: its process was killed, or is stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[D]):
+    """What the ranks of a job still have in common when they work in parts.
+
+    store: for the main thread; notes: on a connection of its own, for the threads that watch. connect: connects the
+    ranks of this part under a name; watch: gives what the alarm needs for them, its store and what ends their
+    collectives; leave: closes their connections. alarm: that of the job; None in a single process.
+    """
+
+    rank: int
+    world_size: int
+    store: Any
+    notes: Any
+    connect: Callable[[str], D]
+    watch: Callable[[str], tuple[Any, Callable[[], None]]]
+    leave: Callable[[], None]
+    alarm: Alarm | None
+    expected: tuple[type[BaseException], ...]
+
+
+class Parts(Generic[D]):
+    """The parts of a job, as seen by one rank. size: ranks of a part. number: of this rank's part; count: of all."""
+
+    def __init__(self, job: Job[D], size: int) -> None:
+        self.size, self.number, self.count = size, job.rank // size, job.world_size // size
+        self.is_main = job.rank % size == 0
+        self._job, self._turns = job, 0
+        self._ended = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        if job.world_size > 1:
+            self._pulse.start()
+
+    def take(self, pieces: int) -> int | None:
+        """Return the number of the next piece of work of `pieces` that no part has taken; the same in all of the part.
+
+        None if there is none left, or the job was asked to stop.
+        """
+        turn, self._turns = f"turn/{self.number}/{self._turns}", self._turns + 1
+        if self.is_main:
+            taken = NONE_LEFT if STOP.number else self._job.store.add("taken", 1) - 1
+            self._job.store.set(turn, str(taken if taken < pieces else NONE_LEFT))
+        taken = int(self._read(turn))
+        return None if taken == NONE_LEFT else taken
+
+    @contextlib.contextmanager
+    def together(self, name: str) -> Iterator[D]:
+        """Yield the Dist of this part, with new connections, for a piece of work of this name, which is used once.
+
+        An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises
+        LostError if a rank does not come back.
+        """
+        store, cut = self._job.watch(name)
+        alarm = Alarm(store, self._job.rank, self.size, cut, self._job.expected)
+        alarm.of_part(self._job.alarm, UNWIND_S, name)
+        try:
+            with alarm:
+                dist = self._job.connect(name)
+                yield dist
+                dist.barrier()
+        except BaseException as error:
+            self._check_job()
+            ending = alarm.report(error)
+            self._check_job()
+            if not alarm.all_unwound:
+                raise LostError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None
+            self._job.leave()
+            raise PartError(ending) from None
+        self._job.leave()
+
+    def tell(self, key: str, text: str) -> None:
+        """Leave a text for the other ranks."""
+        self._job.store.set(f"told/{key}", text)
+
+    def told(self, key: str) -> str | None:
+        """Return a text that a rank has left; None if there is none."""
+        name = f"told/{key}"
+        return self._job.store.get(name).decode() if self._job.store.check([name]) else None
+
+    def meet(self, name: str) -> None:
+        """Wait until all ranks of the job are here, however long that takes."""
+        self._job.store.add(f"met/{name}", 1)
+        _wait(lambda: bool(self._job.store.add(f"met/{name}", 0) >= self._job.world_size))
+
+    def end(self) -> None:
+        """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
+        self.meet("end")
+        self._job.store.add("left", 1)
+        if self._job.rank == 0:
+            _wait(lambda: bool(self._job.store.add("left", 0) >= self._job.world_size), LOST_S)
+
+    def close(self) -> None:
+        """End the thread of this rank; it must not be inside a call of torch when the process ends."""
+        self._ended.set()
+        if self._pulse.is_alive():
+            self._pulse.join(PULSE_S * 5)
+
+    def _read(self, key: str) -> str:
+        _wait(lambda: bool(self._job.store.check([key])))
+        return str(self._job.store.get(key).decode())
+
+    def _check_job(self) -> None:
+        """Raise what ends the job, if it ends: then an error of this part is only a consequence."""
+        if self._job.alarm:
+            self._job.alarm.check()
+
+    def _beat(self) -> None:
+        """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""
+        notes, seen = self._job.notes, dict.fromkeys(range(self._job.world_size), (0, time.monotonic()))
+        with contextlib.suppress(RuntimeError):  # the store ended with rank 0: the alarm of the job finds that
+            while not self._ended.wait(PULSE_S):
+                notes.add(f"alive/{self._job.rank}", 1)
+                if STOP.number:
+                    notes.set("stop", str(int(STOP.number)))
+                elif notes.check(["stop"]):
+                    _stop_here(notes.get("stop").decode())
+                if self._job.rank == 0 and (lost := _lost(notes, seen)) is not None and self._job.alarm:
+                    cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
+                    self._job.alarm.trip(Ending(FAILED, cause))
+                    return
+
+
+def _lost(notes: Any, seen: dict[int, tuple[int, float]]) -> int | None:
+    """Return a rank whose count has not changed for too long. seen: the last count of each rank, and since when."""
+    now, limit = time.monotonic(), STOPPING_LOST_S if STOP.number else LOST_S
+    for rank, (before, since) in seen.items():
+        count = notes.add(f"alive/{rank}", 0)
+        if count != before:
+            seen[rank] = (count, now)
+        elif now - since > limit:
+            return rank
+    return None
+
+
+def _stop_here(number: str) -> None:
+    """Let this process get the stop signal that another one got; a store may be open to others, so look twice."""
+    known = {str(int(known)): known for known in SIGNALS}
+    if number in known:
+        signal.pthread_kill(threading.main_thread().ident or 0, known[number])
+
+
+def _wait(done: Callable[[], bool], most_s: float = float("inf")) -> None:
+    """Wait until something is done. By many short sleeps: a signal is not handled inside a call of torch."""
+    end, pause = time.monotonic() + most_s, 0.005
+    while not done() and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(LONGEST_WAIT_S, pause * 1.5)

@@ -1,0 +1,144 @@
+"""How a run ended: recorded by the training itself, in the folder of the run and in its log.
+
+A round, a job script and a package read this record. The exit status of a launcher says less: torchrun makes 1 of every
+status but 0, and srun reports a killed rank as it does an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from common.files import LOG_NAME, open_regular, whole_file
+from common.tree import RefusedFileError
+
+NAME: Final = "ended.json"
+How = Literal["target_met", "target_not_met", "diverged", "stopped", "failed"]
+TARGET_MET, TARGET_NOT_MET, DIVERGED, STOPPED, FAILED = get_args(How)
+FINAL: Final = (TARGET_MET, TARGET_NOT_MET, DIVERGED)
+"""The endings of a run that has its result."""
+EXIT_STATUS: Final[dict[How, int]] = {TARGET_MET: 0, FAILED: 1, DIVERGED: 1, STOPPED: 3, TARGET_NOT_MET: 4}
+"""Of the training command. 2 is wrong use, which begins no run."""
+TAIL_BYTES: Final = 1 << 16
+"""The end of a log, in which the last record is."""
+FOLDERS: Final = re.compile(r"(?<![\w.-])/(?:[^\s/:'\"]+/)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended.
+
+    how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number: what the training did,
+    not the machine, so it counts as a run that missed its target; `stopped`, to be continued; `failed`, by an error.
+    cause: the signal or the error. epochs: those that were evaluated.
+    """
+
+    how: How
+    cause: str = ""
+    epochs: int = 0
+
+    def __post_init__(self) -> None:
+        if self.how not in EXIT_STATUS:
+            raise ValueError(f"how is {self.how!r}; expected one of {', '.join(EXIT_STATUS)}")
+
+    @property
+    def final(self) -> bool:
+        """Whether the run has its result; otherwise it is to be continued, or started again with the same seed."""
+        return self.how in FINAL
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the training command."""
+        return EXIT_STATUS[self.how]
+
+    @property
+    def text(self) -> str:
+        """The ending in words."""
+        link = " by " if self.how == STOPPED else ": "
+        return self.how.replace("_", " ") + (f"{link}{self.cause}" if self.cause else "")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The entries of run_stop in the log, which must not name the folders of a machine."""
+        return {"ended": self.how, **({"cause": FOLDERS.sub("", self.cause)} if self.cause else {})}
+
+
+class EndingError(BaseException):
+    """An exception that knows how the run ends by it; not an Exception, so that no code handles it and continues."""
+
+    def __init__(self, ending: Ending, message: str = "") -> None:
+        super().__init__(message or ending.text)
+        self.ending = ending
+
+
+def ending_of(error: BaseException) -> Ending:
+    """Return how a run ends by an exception."""
+    if isinstance(error, EndingError):
+        return error.ending
+    if isinstance(error, FloatingPointError):
+        return Ending(DIVERGED, str(error))
+    return Ending(FAILED, str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}")
+
+
+def write_ending(folder: Path, ending: Ending) -> None:
+    """Record the ending in the folder of the run."""
+    with whole_file(folder / NAME) as part:
+        part.write_text(json.dumps(asdict(ending)) + "\n")
+
+
+def forget_ending(folder: Path) -> None:
+    """Remove the record of a run that goes on."""
+    (folder / NAME).unlink(missing_ok=True)
+
+
+def read_ending(folder: Path) -> Ending | None:
+    """Return how the run in a folder ended; None if it has not: it is active, or was killed.
+
+    A job may die between the end of the log and the record in the folder, and the record may be damaged: then the log
+    tells.
+    """
+    record = _json(_end_of(folder / NAME))
+    if record.get("how") in get_args(How):
+        return Ending(record["how"], str(record.get("cause", "")), _number(record.get("epochs")))
+    return logged_ending(folder / LOG_NAME)
+
+
+def logged_ending(log: Path) -> Ending | None:
+    """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
+    stops = [line.partition(b"{") for line in _end_of(log).splitlines() if b'"key": "run_stop"' in line]
+    if not stops:
+        return None
+    metadata = _json(b"{" + stops[-1][2]).get("metadata")
+    if not isinstance(metadata, dict):
+        return None
+    if metadata.get("status") == "success":
+        return Ending(TARGET_MET, epochs=_number(metadata.get("epoch_num")))
+    how: Any = metadata.get("ended")
+    return Ending(how, str(metadata.get("cause", ""))) if how in get_args(How) else None
+
+
+def _end_of(path: Path) -> bytes:
+    """Return the last bytes of a file; nothing if there is none, or if it is not a regular one."""
+    try:
+        handle = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, RefusedFileError):
+        return b""
+    with open(handle, "rb") as file:
+        file.seek(max(0, os.fstat(handle).st_size - TAIL_BYTES))
+        return file.read(TAIL_BYTES)
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(content), dict):
+            return found
+    return {}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,112 @@
+"""Stop a run when its job ends: SIGTERM, SIGUSR1 and Ctrl-C, at any moment from the imports to the last clean-up.
+
+Batch systems send SIGTERM, or the signal that `sbatch --signal` names, some time before they end a job. A signal is
+remembered. What can be ended at once (making data, connecting, staging) runs inside `STOP.interrupting()`, where it
+raises StopAsked; the training loop looks at `STOP.number` between two steps, saves, and ends by itself.
+
+No torch here: the signals are caught before it is imported, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, Final
+
+from common.ending import STOPPED, Ending, EndingError
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SAME_S: Final = 1.0
+"""A terminal and mpirun both pass on one Ctrl-C: a second one within this time is the same."""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, "" for 0."""
+    return signal.Signals(number).name if number else ""
+
+
+class StopAsked(EndingError):
+    """A signal asks the run to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(Ending(STOPPED, signal_name(number)))
+
+
+class Stop:
+    """The stop signals that this process got. number: the first one, 0 if there was none."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._at = 0.0
+        self._raises = False
+        self._former: dict[signal.Signals, Any] = {}
+
+    @property
+    def listens(self) -> bool:
+        """Whether the signals are caught."""
+        return bool(self._former)
+
+    def listen(self) -> None:
+        """Catch the signals until the process ends; when it is ending, they come too late and are ignored."""
+        self._catch()
+        atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in SIGNALS])
+
+    def _catch(self) -> None:
+        """Catch the signals; only in the main thread, where Python allows it."""
+        if not self._former and threading.current_thread() is threading.main_thread():
+            self._former = {number: signal.signal(number, self._caught) for number in SIGNALS}
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Catch the signals inside the `with`, and forget them at its end, unless they are caught anyhow."""
+        if self._former:
+            yield
+            return
+        self._catch()
+        try:
+            yield
+        finally:
+            for number, handler in self._former.items():
+                signal.signal(number, handler or signal.SIG_DFL)  # None: not set by Python
+            self.number, self._former = 0, {}
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise StopAsked inside the `with` when a signal comes, at once if it came before."""
+        with self._raising(True):
+            if self.number:
+                raise StopAsked(self.number)
+            yield
+
+    def deferring(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a signal is only remembered; only a second Ctrl-C raises StopAsked."""
+        return self._raising(False)
+
+    @contextlib.contextmanager
+    def _raising(self, raises: bool) -> Iterator[None]:
+        former, self._raises = self._raises, raises
+        try:
+            yield
+        finally:
+            self._raises = former
+
+    def _caught(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.number:
+            # The first signal is enough; only a person who presses Ctrl-C again does not want to wait for the end.
+            if number == signal.SIGINT and now - self._at > SAME_S:
+                raise StopAsked(number)
+            return
+        self.number, self._at = number, now
+        if self._raises:
+            self._raises = False  # once: cleaning up is not interrupted
+            raise StopAsked(number)
+
+
+STOP: Final = Stop()
+"""The signals of this process."""

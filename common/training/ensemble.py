@@ -1,0 +1,247 @@
+"""Evaluate an ensemble: the networks of several runs, whose predictions are averaged (HPC AI500 V3).
+
+The members predict batch by batch, and only sums are kept. So the device holds the weights of all members, one network,
+and for one batch the predictions of each (of classes: their mean); the data are read once. An evaluation costs as much
+time as that of each member by itself, less the reading.
+
+Out of bag, each training sample is predicted by the members that did not draw it, so that no validation set is needed.
+Samples are then put together in batches by who drew them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from common.command import UsageError
+from common.config import leaves, to_dict
+from common.data.bagging import out_of_bag
+from common.reference import Target
+from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.precision import Precision
+
+SHARED: Final = ("variant", "data.data_dir")
+SHARED_SECTIONS: Final = ("data.", "model.")
+"""Keys that all members have alike: these, and those of the sections that change what is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A trained network. checkpoint: its file. seed: of its run. epochs: that it was trained."""
+
+    checkpoint: Path
+    config: RunConfig
+    seed: int
+    epochs: int
+    weights: dict[str, Tensor]
+
+    @property
+    def instance(self) -> int:
+        """The number of the instance."""
+        return self.config.instances.first
+
+
+class Part(NamedTuple):
+    """A batch: numbers of samples, and of the members that predict them."""
+
+    samples: np.ndarray
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Mean squares over all that is predicted: mse of the ensemble is members minus variance, but for rounding.
+
+    members: mean over the members of their mean squared errors. variance: mean of the variance of their predictions
+    (ddof 0).
+    """
+
+    ensemble: float
+    members: float
+    variance: float
+
+    @property
+    def difference(self) -> float:
+        """How much the two sides of the identity differ."""
+        return abs(self.ensemble - (self.members - self.variance))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The quality of each member and of the ensemble. samples: that each was judged by. squares: None for classes.
+
+    predicted: samples that at least one member predicted, of all that there are.
+    """
+
+    members: list[float]
+    samples: list[int]
+    ensemble: float
+    squares: Squares | None
+    predicted: int
+    there: int
+
+    @property
+    def mean(self) -> float:
+        """The mean quality of the members."""
+        return float(np.nanmean(self.members))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the members' qualities (ddof 0)."""
+        return float(np.nanstd(self.members))
+
+    def best(self, target: Target) -> int:
+        """Return the place of the best member."""
+        return int(np.nanargmin(self.members) if target.lower_is_better else np.nanargmax(self.members))
+
+
+def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
+    """Raise UsageError, naming the first key that differs, unless all members have the same network and data."""
+    first, *others = members
+    tree = to_dict(first.config)
+    for leaf in leaves(benchmark.config):
+        if leaf.name not in SHARED and not (leaf.name.startswith(SHARED_SECTIONS) and leaf.key.role.computes):
+            continue
+        for other in others:
+            mine, its = leaf.of(tree), leaf.of(to_dict(other.config))
+            if mine != its:
+                raise UsageError(
+                    f"{other.checkpoint}: {leaf.name} is {its!r}, but {mine!r} in {first.checkpoint}: the members of "
+                    "an ensemble have the same network and data"
+                )
+
+
+def validation_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> list[Part]:
+    """Return this rank's batches of the validation set, each for all members."""
+    everyone = tuple(range(len(members)))
+    return [Part(samples, everyone) for samples in problem.eval_parts(problem.eval_share())]
+
+
+def out_of_bag_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> list[Part]:
+    """Return this rank's batches of training samples, each for the members that did not draw them.
+
+    Raises UsageError if a member was trained without bagging.
+    """
+    there = len(problem.sets["train"])
+    left_out: np.ndarray = np.zeros((len(members), there), bool)
+    for number, member in enumerate(members):
+        instances = member.config.instances
+        if not instances.bags:
+            raise UsageError(
+                f"{member.checkpoint}: trained without bagging (instances.bagging=none), so that no training sample "
+                "is out of its bag: leave out --out-of-bag"
+            )
+        left_out[number, out_of_bag(instances.draw(member.seed, there), there)] = True
+
+    def who(sample: int) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(left_out[:, sample]).tolist())
+
+    samples = sorted(np.flatnonzero(left_out.any(axis=0)).tolist(), key=who)
+    parts = [
+        Part(batch, predicting)
+        for predicting, alike in groupby(samples, who)
+        for batch in problem.eval_parts(np.array(list(alike)))
+    ]
+    return parts[problem.dist.rank :: problem.dist.world_size]
+
+
+def judge(problem: SampleProblem[Any], members: Sequence[Member], split: str, parts: Sequence[Part]) -> Judged:
+    """Return how good members and ensemble are on this and all other ranks' batches of a split. A collective call."""
+    tally = _Tally(problem, members)
+    problem.model.eval()
+    precision = Precision(problem.config.precision, problem.dist.device)
+    with torch.inference_mode(), problem.evaluating(), precision.autocast(), _batches(problem, split, parts) as batches:
+        for part, batch in zip(parts, batches, strict=True):
+            tally.add(part, batch)
+        return tally.judged(len(problem.sets[split]))
+
+
+@contextlib.contextmanager
+def _batches(problem: SampleProblem[Any], split: str, parts: Sequence[Part]) -> Iterator[Iterable[Any]]:
+    """Yield the prepared batches, with a progress bar on a terminal."""
+    quiet = None if problem.dist.is_main else True
+    read = problem.read(problem.sets[split], (part.samples for part in parts))
+    with contextlib.closing(read), tqdm(read, "evaluate", len(parts), leave=False, unit="batch", disable=quiet) as bar:
+        yield map(problem.prepared, bar)
+
+
+class _Tally:
+    """Sums over the batches of this rank.
+
+    qualities: sum and number for each member and, last, for the ensemble. squares: of the ensemble's errors, mean over
+    the members of their errors', and variance over the members. samples: that each member predicted, and, last, any.
+    """
+
+    def __init__(self, problem: SampleProblem[Any], members: Sequence[Member]) -> None:
+        self.problem, device = problem, problem.dist.device
+        self.weights = [{name: tensor.to(device) for name, tensor in one.weights.items()} for one in members]
+        self.qualities = torch.zeros(len(members) + 1, 2, dtype=torch.float64, device=device)
+        self.squares = torch.zeros(3, dtype=torch.float64, device=device)
+        self.samples = torch.zeros(len(members) + 1, dtype=torch.float64, device=device)
+        self.numbers = False
+
+    def add(self, part: Part, batch: Any) -> None:
+        """Add a batch."""
+        total: Tensor | None = None
+        errors: list[Tensor] = []
+        for number in part.members:
+            votes = self._votes(number, batch)
+            wrong = self.problem.errors(votes, batch)
+            if wrong is not None:
+                errors.append(wrong)
+            total = votes if total is None else total.add_(votes)
+            self.samples[number] += len(part.samples)
+        assert total is not None
+        mean = total.div_(len(part.members))
+        self.samples[-1] += len(part.samples)
+        self.qualities[-1] += self.problem.judge(mean, batch)
+        if errors:
+            self.numbers = True
+            self._add_squares(self.problem.errors(mean, batch), torch.stack(errors))
+
+    def _votes(self, number: int, batch: Any) -> Tensor:
+        """Return the votes of a member, whose quality is added."""
+        model = self.problem.model
+        model.load_state_dict(self.weights[number])
+        predictions = self.problem.predictions(model, batch)
+        self.qualities[number] += self.problem.judge(predictions, batch)
+        return self.problem.votes(predictions).detach()
+
+    def _add_squares(self, of_mean: Tensor | None, of_members: Tensor) -> None:
+        assert of_mean is not None
+        self.squares[0] += of_mean.square().sum(dtype=torch.float64)
+        self.squares[1] += of_members.square().mean(dim=0).sum(dtype=torch.float64)
+        self.squares[2] += of_members.var(dim=0, correction=0).sum(dtype=torch.float64)
+
+    def judged(self, there: int) -> Judged:
+        """Return what the sums of all ranks say. A collective call."""
+        numbers = torch.full((1,), float(self.numbers), dtype=torch.float64, device=self.squares.device)
+        sums = torch.cat((self.qualities.flatten(), self.squares, self.samples, numbers))
+        qualities, squares, samples, found = self.problem.dist.all_reduce(sums).split(
+            [self.qualities.numel(), 3, len(self.samples), 1]
+        )
+        *of_members, of_ensemble = [total / count if count else math.nan for total, count in _pairs(qualities)]
+        counted = qualities[-1].item()
+        return Judged(
+            members=of_members,
+            samples=[int(count) for count in samples[:-1].tolist()],
+            ensemble=of_ensemble,
+            squares=Squares(*(squares / counted).tolist()) if found.item() and counted else None,
+            predicted=int(samples[-1].item()),
+            there=there,
+        )
+
+
+def _pairs(flat: Tensor) -> list[list[float]]:
+    pairs: list[list[float]] = flat.view(-1, 2).tolist()
+    return pairs

@@ -1,0 +1,349 @@
+"""A job that trains several instances: networks with their own seeds, side by side and one after another.
+
+M instances of S ranks each on T ranks: T / S parts take one instance after another until none is left, so that M * S
+may be larger than T. Start-up is that of the job: all ranks meet, make the data if they are missing, and stage them
+once, before the first run_start. From then on no collective spans two instances. An error inside an instance ends that
+one; a killed process ends the job, and --resume takes the instances that have their result as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from textwrap import shorten
+from typing import Final
+
+import torch
+
+from common import mllog
+from common.command import as_called
+from common.config import ConfigError, to_dict
+from common.distributed.dist import Dist
+from common.distributed.parts import PartError, Parts
+from common.ending import (
+    DIVERGED,
+    FAILED,
+    STOPPED,
+    TARGET_MET,
+    TARGET_NOT_MET,
+    Ending,
+    forget_ending,
+    read_ending,
+    write_ending,
+)
+from common.files import LOG_NAME, instance_folder, instance_folders
+from common.lease import Lease
+from common.provenance import shown_path
+from common.reference import MINI
+from common.stop import STOP, signal_name
+from common.training.benchmark import Benchmark, RunConfig
+from common.training.checkpoint import NoCheckpointError
+from common.training.division import check_samples
+from common.training.run import (
+    STAGING_TIMED,
+    TRAINING_ERRORS,
+    Instance,
+    Shared,
+    Training,
+    check_unchanged,
+    has_result,
+    own_folder,
+    ranks_text,
+)
+
+SHOWN: Final = 70
+"""Characters of an ending in the summary; the whole is in the instance's ended.json."""
+NOT_COPIED: Final = {"staging_bytes_read": 0, "staging_bytes_written": 0}
+"""The log of one instance states the bytes that its job has staged, so that their sum over the logs is right."""
+
+
+# -- what is asked for ---------------------------------------------------------------------------------------
+
+
+def ranks_of_each(config: RunConfig, ranks: int) -> int:
+    """Return S, the ranks of an instance; ConfigError unless the instances use all ranks of the job."""
+    count, size = config.instances.count, config.instances.ranks
+    if size is None:
+        if ranks % count:
+            raise ConfigError(
+                f"instances.ranks is null, all ranks divided by instances.count, but {ranks} rank(s) do not divide "
+                f"into {count}; set instances.ranks (1: {ranks} instance(s) at a time), or start a multiple of {count}"
+            )
+        return ranks // count
+    if ranks % size:
+        raise ConfigError(
+            f"instances.ranks is {size}, which does not divide the {ranks} rank(s) of the job; expected "
+            f"{', '.join(str(one) for one in range(1, ranks + 1) if ranks % one == 0)}, or null"
+        )
+    if count * size < ranks:
+        raise ConfigError(
+            f"instances.count is {count} and instances.ranks {size}, so that {ranks - count * size} of {ranks} ranks "
+            f"are never used; start {count * size} ranks, or raise one of the two"
+        )
+    return size
+
+
+def check_instances(config: RunConfig, ranks: int, resume: str | None) -> None:
+    """Raise ConfigError if instances are asked for that a job of this many ranks cannot train."""
+    ranks_of_each(config, ranks)
+    if config.instances.count == 1:
+        return
+    if config.train.eval_ranks:
+        raise ConfigError(
+            f"train.eval_ranks is {config.train.eval_ranks} and instances.count {config.instances.count}; expected 0, "
+            "so that the ranks of each instance evaluate it"
+        )
+    if config.staging.mode != "none" and config.submission.round in STAGING_TIMED:
+        raise ConfigError(
+            f"submission.round is {config.submission.round!r}, in which staging is part of each run's time, but the "
+            "instances of a job share it before their runs start; set a later submission.round, or staging.mode=none"
+        )
+    if resume:
+        raise ConfigError(
+            f"--resume {resume} names one run, but instances.count is {config.instances.count}; expected --resume "
+            "without a path, for those in output_dir"
+        )
+
+
+def order_text(count: int, size: int, ranks: int) -> str:
+    """Return how the instances follow each other on the ranks."""
+    parts = ranks // size
+    text = f"{count} instances of {size} rank(s) each, {min(parts, count)} at a time"
+    left = count % parts
+    return text + (f"; the last {left} of them leave {(parts - left) * size} rank(s) idle" if left else "")
+
+
+def config_of(config: RunConfig, number: int, base: int) -> RunConfig:
+    """Return the configuration that trains one of the instances alone. base: the seed of instance 0."""
+    instances = replace(config.instances, count=1, ranks=None, first=number)
+    return replace(config, instances=instances, train=replace(config.train, seed=base))
+
+
+def job_ending(endings: Mapping[int, Ending | None]) -> Ending:
+    """Return how a job ended by how its instances did; None: not started, because the job was stopped."""
+    hows = [ending.how if ending else STOPPED for ending in endings.values()]
+
+    def told(*wanted: str) -> str:
+        return f"{sum(how in wanted for how in hows)} of {len(hows)} instances"
+
+    if STOPPED in hows:
+        return Ending(STOPPED, f"{told(STOPPED)} to be continued")
+    if FAILED in hows:
+        return Ending(FAILED, f"{told(FAILED)} failed")
+    if hows.count(TARGET_MET) < len(hows):
+        return Ending(TARGET_NOT_MET, f"{told(TARGET_NOT_MET, DIVERGED)} missed the target")
+    return Ending(TARGET_MET)
+
+
+# -- what is there -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job has to do. base: the seed of instance 0. ended: how those ended that have their result."""
+
+    base: int
+    todo: tuple[int, ...]
+    ended: dict[int, Ending]
+
+
+def make_plan(benchmark: Benchmark, config: RunConfig, given: argparse.Namespace) -> Plan:
+    """Return what is left to do in output_dir; only on rank 0.
+
+    Raises LogError for a new job where there are logs, NoCheckpointError for one to be resumed where there are none,
+    ConfigError and CheckpointError for instances with other seeds or settings.
+    """
+    first, folder = config.instances.first, config.output_dir
+    numbers = range(first, first + config.instances.count)
+    logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items()}
+    logs = {number: log for number, log in logs.items() if log.exists()}
+    mine = {number: log for number, log in logs.items() if number in numbers}
+    if mine and not given.auto_resume and given.resume is None:
+        raise mllog.LogError(
+            f"{next(iter(mine.values()))}: a log already exists; continue the instances by --resume, or choose another "
+            "output_dir"
+        )
+    if not mine and given.resume is not None:
+        raise NoCheckpointError(f"{folder}: nothing to resume: no instance has a log; start without --resume")
+    base = _base(config, {number: (log, mllog.logged(log, "seed")) for number, log in logs.items()})
+    for number, log in mine.items():
+        before = (mllog.logged(log, "provenance") or {}).get("config")
+        if isinstance(before, dict):
+            now = json.loads(json.dumps(to_dict(config_of(config, number, base), shown_path)))
+            check_unchanged(benchmark.config, before, now, str(log))
+    endings = {number: read_ending(instance_folder(folder, number)) for number in numbers}
+    ended = {number: ending for number, ending in endings.items() if ending and has_result(ending, config)}
+    return Plan(base, tuple(number for number in numbers if number not in ended), ended)
+
+
+def _base(config: RunConfig, logged: Mapping[int, tuple[object, object]]) -> int:
+    """Return the seed of instance 0: as configured, else as in the logs, else drawn; ConfigError if they differ."""
+    seeds = [(log, seed, seed - number) for number, (log, seed) in logged.items() if isinstance(seed, int)]
+    base = config.train.seed
+    if base is None:
+        base = seeds[0][2] if seeds else mllog.draw_seed()
+    for log, seed, its in seeds:
+        if its != base:
+            known = "train.seed is" if config.train.seed is not None else f"by {seeds[0][0]} it is"
+            raise ConfigError(
+                f"{log} has seed {seed}, so that instance 0 has {its}, but {known} {base}: two instances could have "
+                "one seed; restore train.seed, or choose another output_dir"
+            )
+    return base
+
+
+# -- the job -------------------------------------------------------------------------------------------------
+
+
+class InstancesJob:
+    """A job of several instances on one rank. given: the arguments of the command."""
+
+    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist, given: argparse.Namespace) -> None:
+        self.benchmark, self.config, self.dist, self.given = benchmark, config, dist, given
+        self.size = ranks_of_each(config, dist.world_size)
+        self.lease = Lease(config.output_dir)
+        dist.same(to_dict(config, shown_path), "the configuration")
+
+    def run(self) -> int:
+        """Train the instances that have no result yet; return the exit status."""
+        main, folder = self.dist.is_main, self.config.output_dir
+        with contextlib.ExitStack() as at_the_end:
+            at_the_end.callback(self.lease.release)
+            own_folder(self.lease, self.dist, self.given.wait)
+            with STOP.interrupting():
+                plan = make_plan(self.benchmark, self.config, self.given) if main else None
+                plan = self.dist.broadcast_object(plan)
+                assert plan is not None
+                self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {self._order(plan)}")
+                shared = self._start(plan) if plan.todo else None
+            if shared is None:
+                ending = job_ending(plan.ended)
+                self._conclude(plan, plan.ended)
+                return ending.exit_status
+            at_the_end.callback(shared.staged.close)
+            if main:
+                forget_ending(folder)
+            parts = self.dist.parts(self.size, TRAINING_ERRORS)
+            self._train(parts, plan, shared)
+            parts.meet("trained")
+            if main:
+                endings = {**plan.ended, **{number: _told(parts, number) for number in plan.todo}}
+                parts.tell("status", str(self._conclude(plan, endings).exit_status))
+            parts.meet("judged")
+            return int(parts.told("status") or 1)
+
+    def _order(self, plan: Plan) -> str:
+        if not plan.todo:
+            return f"all {self.config.instances.count} instances have their result"
+        found = f"; {len(plan.ended)} more have their result" if plan.ended else ""
+        return order_text(len(plan.todo), self.size, self.dist.world_size) + found
+
+    def _start(self, plan: Plan) -> Shared:
+        """Make and stage the data, for all instances. A collective call."""
+        # Staged are all samples, also if each instance draws its own.
+        config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
+        if self.dist.is_main and config.variant == MINI:
+            self.benchmark.make_mini(config.data.data_dir)
+        self.dist.barrier()
+        mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
+        problem = self.benchmark.problem(config, self.dist, plan.base)
+        check_samples(self.benchmark, config, problem)
+        self._say(problem.describe())
+        begin_ms = _now_ms()
+        staged = problem.stage()
+        return Shared(staged, staged.facts(), begin_ms, _now_ms())
+
+    def _train(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
+        """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
+        started_at_once = True
+        while (place := parts.take(len(plan.todo))) is not None:
+            found = shared if started_at_once else _found(shared)
+            if place > 0:
+                found = replace(found, facts=found.facts | NOT_COPIED)
+            ending = self._ended(parts, plan, Instance(plan.todo[place], found))
+            if parts.is_main:
+                parts.tell(f"ended/{plan.todo[place]}", json.dumps(asdict(ending)))
+            _free_memory(self.dist.device)
+            started_at_once = False
+
+    def _ended(self, parts: Parts[Dist], plan: Plan, instance: Instance) -> Ending:
+        """Train an instance on this part's ranks; return how it ended."""
+        config = config_of(self.config, instance.number, plan.base)
+        given = argparse.Namespace(resume=None, auto_resume=True, wait=self.given.wait)
+        try:
+            with parts.together(f"instance {instance.number}") as dist:
+                return Training(self.benchmark, config, dist, given, instance).train()
+        except PartError as error:
+            folder = instance_folder(self.config.output_dir, instance.number)
+            recorded = read_ending(folder) if parts.is_main else None
+            # Perhaps as a lost connection: the cause is what another rank found.
+            if recorded and recorded.how == FAILED:
+                write_ending(folder, error.ending)
+            return error.ending
+
+    def _conclude(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
+        """Record and show how the job ended."""
+        ending = job_ending(endings)
+        if self.dist.is_main:
+            self.lease.check()
+            write_ending(self.config.output_dir, ending)
+            for line in self._summary(plan, endings):
+                self._say(line)
+        return ending
+
+    def _summary(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Iterator[str]:
+        """Yield the table of the instances, what they amount to, and the next step."""
+        folder = self.config.output_dir
+        yield "instance        seed  epochs  minutes  ended"
+        clocks = {number: mllog.clock(instance_folder(folder, number) / LOG_NAME) for number in endings}
+        for number, ending in sorted(endings.items()):
+            clock = clocks[number]
+            minutes = f"{(clock[1] - clock[0]) / 60_000:.2f}" if clock else "-"
+            epochs = ending.epochs if ending and ending.epochs else "-"
+            how = ending.text if ending else f"not started ({signal_name(STOP.number) or 'the job was stopped'})"
+            how = shorten(how, SHOWN, placeholder=" …")
+            yield f"{number:8}  {plan.base + number:10}  {epochs:>6}  {minutes:>7}  {how}"
+        met = [clocks[number] for number, ending in endings.items() if ending and ending.how == TARGET_MET]
+        yield throughput_text([clock for clock in met if clock], len(endings))
+        mini = " --allow-mini" if self.config.variant == MINI else ""
+        yield as_called(f"check them:  python -m compliance.check{mini} {folder}/instance_*/{LOG_NAME}")
+
+    def _say(self, text: str) -> None:
+        if self.dist.is_main:
+            print(text, flush=True)
+
+
+def throughput_text(clocks: Sequence[tuple[int, int]], count: int) -> str:
+    """Return how many models per minute were trained. clocks: start and stop of those that met the target, in ms."""
+    text = f"{len(clocks)} of {count} instances met the target"
+    if not clocks:
+        return text
+    minutes = (max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000
+    return f"{text}, in {minutes:.2f} min from the first start to the last stop: {len(clocks) / minutes:.3g} models/min"
+
+
+def _told(parts: Parts[Dist], number: int) -> Ending | None:
+    text = parts.told(f"ended/{number}")
+    return Ending(**json.loads(text)) if text else None
+
+
+def _found(shared: Shared) -> Shared:
+    """Return the same for an instance that finds the data staged."""
+    now = _now_ms()
+    return replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now, end_ms=now)
+
+
+def _free_memory(device: torch.device) -> None:
+    """Free what the instance that has ended used on this rank, also if it ended by an error."""
+    gc.collect()
+    if device.type != "cpu":
+        torch.accelerator.empty_cache()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,410 @@
+"""One training on its ranks: from its seed, log and checkpoints to the record of how it ended.
+
+`common.training.benchmark` defines what a benchmark gives; the order of events is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from common import mllog
+from common.command import as_called
+from common.config import ConfigError, leaves, to_dict
+from common.datasets.prepare_command import variant_and_digest
+from common.distributed.dist import Dist
+from common.distributed.launch import LaunchError
+from common.ending import (
+    STOPPED,
+    TARGET_NOT_MET,
+    Ending,
+    ending_of,
+    forget_ending,
+    read_ending,
+    write_ending,
+)
+from common.files import CHECKPOINTS, LOG_NAME, instance_folder
+from common.lease import LOOK_S, InUseError, Lease
+from common.mllog import ResultLog
+from common.provenance import provenance, shown_path
+from common.reference import MINI, Target
+from common.staging.stage import Staged, StagingError
+from common.stop import STOP
+from common.training import optim
+from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.training.checkpoint import CheckpointError, Checkpoints, Saved
+from common.training.division import check_samples
+from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.loop import Fit, Outcome, fit
+from common.training.precision import Precision
+from common.training.progress import Progress, duration
+
+TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
+"""Errors that the user can fix; any other is a bug and shows a traceback."""
+STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
+"""Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a job did once for all its instances: it made and staged the data, and dropped the page caches.
+
+    facts: about the staging, for the log of an instance. begin_ms, end_ms: when it was, in ms since 1970; for an
+    instance that began later, both are when it found the data staged.
+    """
+
+    staged: Staged
+    facts: dict[str, Any]
+    begin_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Which of several trainings this is. shared: what its job did for all of them; None if it is trained alone."""
+
+    number: int
+    shared: Shared | None = None
+
+
+class Training:
+    """A training on one rank. given: the arguments of the command. instance: which of several it is."""
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        config: RunConfig,
+        all_ranks: Dist,
+        given: argparse.Namespace,
+        instance: Instance | None = None,
+    ) -> None:
+        self.benchmark, self.config, self.all_ranks, self.given = benchmark, config, all_ranks, given
+        self.instance, self.shared = instance, instance.shared if instance else None
+        self.folder = instance_folder(config.output_dir, instance.number) if instance else config.output_dir
+        self.label = f"instance {instance.number}: " if self.shared and instance else ""
+        self.resolved = to_dict(config, shown_path)
+        all_ranks.same(self.resolved, "the configuration")
+        evaluating = config.train.eval_ranks
+        try:
+            self.dist, self.link = all_ranks.split(evaluating)
+        except ValueError as error:
+            raise ValueError(f"train.eval_ranks: {error}") from None
+        self.evaluates = all_ranks.rank >= all_ranks.world_size - evaluating
+        kinds = set(all_ranks.gather_objects((all_ranks.node_rank, self.evaluates)))
+        if config.staging.mode != "none" and len(kinds) > all_ranks.nodes:
+            raise ValueError(
+                f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
+                "there; choose a multiple of the ranks per node, or staging.mode=none"
+            )
+        self.lease, self.goes_on = Lease(self.folder), False
+        self.result: Ending | None = None
+        folder, guard = self.folder / CHECKPOINTS, self.lease.check
+        self.checkpoints = Checkpoints(folder, benchmark.name, config.checkpoint, self.dist, guard)
+
+    def run(self) -> int:
+        """Train, or evaluate for the ranks that train; return the exit status."""
+        return self._serve() if self.evaluates else self.train().exit_status
+
+    def _serve(self) -> int:
+        assert self.link is not None
+        ended = own_folder(self.lease, self.all_ranks, self.given.wait)
+        if ended and self._is_over(ended):
+            return 0
+        self.all_ranks.barrier()  # rank 0 has made the data
+        problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
+        with contextlib.closing(problem.stage()):
+            serve(problem, Precision(self.config.precision, self.dist.device), self.link)
+        return 0
+
+    def train(self) -> Ending:
+        """Train as the owner of the folder; record and return how the run ended."""
+        folder = self.folder
+        try:
+            ended = own_folder(self.lease, self.all_ranks, self.given.wait)
+            if ended and self._is_over(ended):
+                self._say(f"{folder}: this run has ended: {ended.text}")
+                self._record(ended)  # it may have died before it could
+                return ended
+            if self.given.auto_resume:
+                self._go_on()
+            ending = self._ended()
+            self._record(ending)
+            return ending
+        except BaseException as error:
+            self._record_failure(error)
+            raise
+        finally:
+            self.lease.release()
+
+    def _is_over(self, ended: Ending) -> bool:
+        return self.given.auto_resume and has_result(ended, self.config)
+
+    def _go_on(self) -> None:
+        """Remove the record of how the run ended: from now on this training writes it."""
+        if self.dist.is_main:
+            forget_ending(self.folder)
+        self.goes_on = True
+
+    def _record(self, ending: Ending) -> None:
+        if self.dist.is_main:
+            self.lease.check()
+            write_ending(self.folder, ending)
+
+    def _record_failure(self, error: BaseException) -> None:
+        """Record how a run ended by an exception; a call that changed nothing leaves the record as it is.
+
+        A run that has its result keeps it, whatever fails afterwards, such as removing the staged data.
+        """
+        ending = self.result or ending_of(error)
+        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.folder) is None
+        if (self.goes_on or stopped_early) and not isinstance(error, InUseError):
+            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
+                self._record(ending)
+
+    def _ended(self) -> Ending:
+        """Train; return how the run ended."""
+        with STOP.interrupting():
+            saved = self._saved()
+            if self.shared is None:
+                self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
+                if self.dist.is_main and self.config.variant == MINI:
+                    self.benchmark.make_mini(self.config.data.data_dir)
+            self.all_ranks.barrier()
+        keep_bytes = saved.state["log_bytes"] if saved else None
+        log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.lease.check)
+        try:
+            return self._train(log, saved)
+        finally:
+            log.close()
+
+    def _saved(self) -> Saved | None:
+        """Return the checkpoint from which the run goes on; None if it begins."""
+        given = self.given
+        if given.resume is None and not given.auto_resume:
+            return None
+        if given.auto_resume:
+            saved = self.checkpoints.load_if_any()
+        else:
+            saved = self.checkpoints.load(Path(given.resume) if given.resume else None)
+        if saved is None:
+            log = self.folder / LOG_NAME
+            if self.dist.is_main and mllog.set_aside(log):
+                self._say(
+                    f"{log.parent}: no usable checkpoint; starting over, with the log of the first start set aside"
+                )
+            return None
+        check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
+        check_seed(self.config, saved.state["seed"])
+        return saved
+
+    def _train(self, log: ResultLog, saved: Saved | None) -> Ending:
+        with STOP.interrupting():
+            run = self._prepared(log, saved)
+        self._go_on()
+        problem = run.problem
+        if self.shared:
+            problem.read_from(self.shared.staged)
+        staging_timed = self.config.submission.round in STAGING_TIMED
+        with contextlib.ExitStack() as after_the_run:
+            if not staging_timed and self.shared is None:
+                self._stage(log, problem, after_the_run)
+            begin = time.perf_counter()
+            with log.run() as record:
+                if staging_timed and self.shared is None:
+                    self._stage(log, problem, after_the_run)
+                outcome = fit(run)
+                record.end(outcome.ending)
+            self.result = outcome.ending if outcome.ending.final else None
+        if not outcome.stopped_by:
+            self._conclude(outcome, run.target, problem.reference.variant == MINI, time.perf_counter() - begin)
+        return outcome.ending
+
+    def _prepared(self, log: ResultLog, saved: Saved | None) -> Fit:
+        """Return the run, with the start of its log written."""
+        if saved is None:
+            self._begin(log)
+        seed = self._seed(saved)
+        torch.manual_seed(seed)
+        problem = self.benchmark.problem(self.config, self.dist, seed)
+        check_samples(self.benchmark, self.config, problem)
+        if self.shared is None:
+            self._say(problem.describe())
+        run = self._fit(log, problem, seed)
+        if saved:
+            run.load(saved)
+        else:
+            mllog.describe(log, self._facts(problem, seed), {**problem.settings, "precision": run.precision.name})
+            log.end("init_stop")
+            torch.manual_seed(seed + 1 + self.dist.rank)  # other dropout masks on each rank
+        return run
+
+    def _begin(self, log: ResultLog) -> None:
+        """Write the start of the log: what the job did before, and what is known before the data are read."""
+        cleared = self.config.drop_page_cache
+        if self.shared is None:
+            cleared = mllog.clear_cache(cleared and self.dist.local_rank == 0)
+        elif self.config.submission.round not in STAGING_TIMED:
+            log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
+        which = {"instance": self.instance.number} if self.instance else {}
+        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._provenance(), **which)
+
+    def _provenance(self) -> dict[str, Any]:
+        """Return the provenance of sources, data and configuration, and which keys are hyperparameters, for the log."""
+        return {
+            **provenance(("common", self.benchmark.name)),
+            "data_sha256": variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
+            "config": self.resolved,
+            "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
+        }
+
+    def _seed(self, saved: Saved | None) -> int:
+        """Return the seed of the run, the same on all ranks; drawn from the system's randomness if none is given."""
+        seed = saved.state["seed"] if saved else seed_of(self.config)
+        drawn = mllog.draw_seed() + self.config.instances.first if seed is None else seed
+        return int(self.dist.broadcast_object(drawn))
+
+    def _facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
+        accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
+        return mllog.RunFacts(
+            seed=seed,
+            number_of_ranks=self.all_ranks.world_size,
+            number_of_nodes=self.all_ranks.nodes,
+            accelerators_per_node=accelerators,
+            train_samples=problem.train_samples,
+            eval_samples=problem.eval_samples,
+            number_of_parameters=sum(one.numel() for one in problem.model.parameters() if one.requires_grad),
+            dataset_variant=problem.reference.variant,
+        )
+
+    def _stage(self, log: ResultLog, problem: Problem, after_the_run: contextlib.ExitStack) -> None:
+        """Stage the data; they are removed after the run."""
+        log.start("staging_start")
+        with STOP.interrupting():
+            staged = problem.stage()
+            after_the_run.callback(staged.close)
+        log.end("staging_stop", **staged.facts())
+
+    def _fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
+        config, dist = self.config, self.dist
+        target = problem.reference.target
+        if config.train.target is not None:
+            target = replace(target, value=config.train.target)
+        batch_size = config.train.global_batch_size
+        precision = Precision(config.precision, dist.device)
+        evaluator = Evaluator(problem, precision)
+        if config.train.eval_ranks:
+            evaluator = RemoteEvaluator(problem, precision, dist, self.link)
+        return Fit(
+            problem=problem,
+            config=config.train,
+            target=target,
+            optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
+            precision=precision,
+            evaluator=evaluator,
+            rate=partial(config.schedule.rate, batch_size),
+            dist=dist,
+            log=log,
+            checkpoints=self.checkpoints,
+            progress=Progress(self.folder, target, config.train.epochs, quiet=not dist.is_main, label=self.label),
+            constants={"seed": seed, "config": self.resolved},
+        )
+
+    def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> None:
+        """Print how the run ended and what to do next."""
+        log = self.folder / LOG_NAME
+        how = "reached" if outcome.target_met else "NOT reached"
+        epochs = len(outcome.history)
+        self._say(f"target {target.range_text} {how} after {epochs} epochs, {duration(seconds)}; log: {log}")
+        for line in self._next_steps(mini) if self.shared is None else ():
+            self._say(as_called(line))
+
+    def _next_steps(self, mini: bool) -> Iterator[str]:
+        """Yield the commands for the next steps with the run."""
+        folder, name, data = self.folder, self.benchmark.name, self.config.data.data_dir
+        run = shlex.quote(str(folder))
+        # A checkpoint has only the last part of an absolute path.
+        where = f" {shlex.quote(f'data.data_dir={data}')}" if shown_path(data) != str(data) else ""
+        yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
+        if self.checkpoints.files():
+            yield f"evaluate it: python -m {name}.evaluate {run}{where}"
+            yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
+        system = shlex.quote(f"{'_'.join(self.config.submission.platform.split())}.json")
+        fields = shlex.join(self._system_fields())
+        yield f"pack it:     python -m submission.system -o {system} --set {fields}   (then fill in the other fields)"
+        yield f"             python -m submission.assemble {run} -o submission --system {system}"
+
+    def _system_fields(self) -> list[str]:
+        """Return the fields of the system description that the log states, as FIELD=VALUE."""
+        stated = self.config.submission
+        fields = {
+            "submitter": stated.org,
+            "division": stated.division,
+            "status": stated.status,
+            "system_name": stated.platform,
+            "number_of_nodes": self.all_ranks.nodes,
+        }
+        return [f"{name}={value}" for name, value in fields.items()]
+
+    def _say(self, text: str) -> None:
+        if self.dist.is_main:
+            print(f"{self.label}{text}", flush=True)
+
+
+def ranks_text(dist: Dist, evaluating: int) -> str:
+    """Return a description of the ranks and their devices."""
+    device = dist.device.type
+    if device == "cpu":
+        device += f" with {torch.get_num_threads()} thread(s)"
+    if dist.world_size == 1:
+        return f"one process on {device}"
+    ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
+    return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
+
+
+def own_folder(lease: Lease, ranks: Dist, wait: bool) -> Ending | None:
+    """Wait until rank 0 owns the folder; return how the run in it ended, if it has. A collective call."""
+    with STOP.interrupting():
+        # In turns, since a collective may not wait as long as another run lasts.
+        while not ranks.broadcast_object(ranks.is_main and lease.take(wait)):
+            time.sleep(LOOK_S)
+        ended: Ending | None = ranks.broadcast_object(read_ending(lease.folder) if ranks.is_main else None)
+    return ended
+
+
+def has_result(ended: Ending, config: RunConfig) -> bool:
+    """Tell whether a run has ended for good; one that missed its target goes on if it is given more epochs."""
+    return ended.final and not (ended.how == TARGET_NOT_MET and config.train.epochs > ended.epochs > 0)
+
+
+def seed_of(config: RunConfig) -> int | None:
+    """Return the seed that a configuration gives to its instance; None if it is drawn."""
+    seed = config.train.seed
+    return None if seed is None else seed + config.instances.first
+
+
+def check_seed(config: RunConfig, seed: int) -> None:
+    """Raise ConfigError if a configuration names another seed than that of the run it continues or evaluates."""
+    if seed_of(config) not in (None, seed):
+        raise ConfigError(
+            f"train.seed is {config.train.seed}, but the run has {seed - config.instances.first} and keeps it: leave "
+            "train.seed out"
+        )
+
+
+def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
+    for leaf in leaves(kind):
+        if not leaf.key.role.may_differ and leaf.of(before) != leaf.of(now):
+            raise CheckpointError(
+                f"{leaf.name} is {leaf.of(now)!r}, but {leaf.of(before)!r} in {where}; a resumed run keeps its "
+                "settings: restore it, or start a new run in another output_dir"
+            )

@@ -1,0 +1,163 @@
+"""The profile of a machine for job scripts: what its scheduler wants to know, and what its nodes have.
+
+Nothing is assumed about a machine without a profile. The values become lines of job scripts, so each is checked: a
+directive is one line that no shell expands, and only `setup` is shell code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from common.command import UsageError
+from common.config import PLACE, key, load, shown
+from common.named_configs import is_name
+
+EXAMPLES: Final = Path(__file__).parent / "sites"
+END_OF_JOB: Final = "END_OF_JOB"
+"""The line that ends a job in the script that submits it."""
+QUEUE: Final = ("account", "partition", "qos", "constraint")
+WORD: Final = re.compile(r"[\w.:@%+=,&|*()\[\]!-]*")
+OPTION_WORD: Final = r"[^\s\x00-\x1f\x7f`$;<>\"'\\#]+"
+OPTION: Final = re.compile(rf"-{OPTION_WORD}( {OPTION_WORD})?")
+COMMAND: Final = re.compile(r"[\w./][\w./=:,@%+ -]*")
+LOCAL_DISK: Final = re.compile(r"(/|\$[A-Za-z_])[\w./$+-]*")
+TIME: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
+RequestGpus = Literal["gpus-per-node", "gres", "none"]
+
+
+def seconds(time: str) -> int:
+    """Return HH:MM:SS in seconds; ValueError for another form."""
+    match = TIME.fullmatch(time)
+    if not match:
+        raise ValueError(f"{shown(time)}: expected HH:MM:SS, such as 00:30:00 in quotes")
+    hours, minutes, rest = map(int, match.groups())
+    return 3600 * hours + 60 * minutes + rest
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs of a node, and how a job asks for them."""
+
+    per_node: int = key(0, "of each node, and then also the default of ranks per node", PLACE)
+    request: RequestGpus = key(
+        "gpus-per-node",
+        "how Slurm is asked for them: --gpus-per-node=N, --gres=gpu:N, or none: nodes come with them",
+        PLACE,
+    )
+
+    def __post_init__(self) -> None:
+        if self.per_node < 0:
+            raise ValueError(f"per_node is {self.per_node}; expected 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class PackageJob:
+    """The job that makes package and report: one task without GPU, on a node that other jobs may share."""
+
+    account: str | None = key(None, "null: that of the runs; '': none", PLACE)
+    partition: str | None = key(None, "null: that of the runs; '': none", PLACE)
+    qos: str | None = key(None, "null: that of the runs; '': none", PLACE)
+    constraint: str | None = key(None, "null: that of the runs; '': none", PLACE)
+    options: tuple[str, ...] = key((), "its further options; those of the runs do not apply", PLACE)
+    time: str = key("00:30:00", "its time limit, HH:MM:SS", PLACE)
+
+    def __post_init__(self) -> None:
+        _check_directives(self)
+        seconds(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A machine as job scripts see it."""
+
+    note: str = key("", "printed at the top of the scripts, such as whether anybody has tried the profile", PLACE)
+    account: str | None = key(None, "project that pays (--account; PBS: -A)", PLACE)
+    partition: str | None = key(None, "partition (--partition; PBS: queue, -q)", PLACE)
+    qos: str | None = key(None, "quality of service (--qos; not for PBS)", PLACE)
+    constraint: str | None = key(None, "features of the nodes (--constraint; not for PBS)", PLACE)
+    options: tuple[str, ...] = key((), "further options of the jobs that train, each as after #SBATCH or #PBS", PLACE)
+    setup: tuple[str, ...] = key((), "lines of bash at the start of each job: modules, virtual environment", PLACE)
+    local_disk: str | None = key(
+        None,
+        "folder on each node's own disk, in which data are staged; $NAME is expanded on the node. null: no disk is "
+        "assumed, and what would be staged on it is read from shared storage",
+        PLACE,
+    )
+    launcher: str | None = key(
+        None,
+        "command that starts the ranks, with options; {ranks} and {ranks_per_node} are replaced. null: srun, "
+        "mpiexec -n {ranks}, or torchrun, as the scheduler needs",
+        PLACE,
+    )
+    cpus_per_task: int | None = key(None, "CPUs of each rank, as the scheduler counts them", PLACE)
+    gpus: Gpus = field(default_factory=Gpus)
+    package: PackageJob = field(default_factory=PackageJob)
+
+    def __post_init__(self) -> None:
+        _check_directives(self)
+        if "\n" in self.note:
+            raise ValueError("note has several lines; expected one")
+        for line in self.setup:
+            if "\n" in line or line.strip() == END_OF_JOB:
+                raise ValueError(f"setup has {shown(line)}; expected a list of single lines of bash")
+        if self.local_disk is not None and not LOCAL_DISK.fullmatch(self.local_disk):
+            raise ValueError(
+                f"local_disk is {shown(self.local_disk)}; expected an absolute path of letters, digits and . _ - + /, "
+                "with variables as $NAME, such as $TMPDIR or /scratch/$USER"
+            )
+        _check_launcher(self.launcher)
+        if self.cpus_per_task is not None and self.cpus_per_task < 1:
+            raise ValueError(f"cpus_per_task is {self.cpus_per_task}; expected at least 1")
+
+    @property
+    def package_job(self) -> PackageJob:
+        """The package job, with the account and queue of the runs where it has none of its own."""
+        inherited = {name: getattr(self, name) for name in QUEUE if getattr(self.package, name) is None}
+        return replace(self.package, **inherited)
+
+
+def read_site(given: str) -> Site:
+    """Return the profile in a YAML file, or the example of this name; UsageError if no example has it."""
+    if not is_name(given):
+        return load(Site, Path(given))
+    if given not in site_names():
+        near = difflib.get_close_matches(given, site_names(), 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(
+            f"--site {given}: no such example; {hint}expected {', '.join(site_names())}, or a file: ./{given} or "
+            "FILE.yaml"
+        )
+    return load(Site, EXAMPLES / f"{given}.yaml")
+
+
+def site_names() -> list[str]:
+    """Return the names of the examples."""
+    return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+
+
+def _check_directives(job: Site | PackageJob) -> None:
+    for name in QUEUE:
+        value = getattr(job, name)
+        if value is not None and not WORD.fullmatch(value):
+            raise ValueError(f"{name} is {shown(value)}; expected one word, without spaces, quotes, $, ; and the like")
+    for option in job.options:
+        if not OPTION.fullmatch(option):
+            raise ValueError(
+                f"options has {shown(option)}; expected one option on one line, such as --reservation=NAME or -C nvme: "
+                "no shell reads it, so it cannot have variables, quotes, backslashes, # ; < or >"
+            )
+
+
+def _check_launcher(launcher: str | None) -> None:
+    if launcher is None:
+        return
+    words = launcher.replace("{ranks}", "").replace("{ranks_per_node}", "")
+    if not COMMAND.fullmatch(words):
+        raise ValueError(
+            f"launcher is {shown(launcher)}; expected a command with options on one line, such as srun "
+            "--cpu-bind=cores or mpiexec -n {ranks} --ppn {ranks_per_node}, without quotes, variables or shell code"
+        )

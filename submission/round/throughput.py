@@ -1,0 +1,196 @@
+"""A throughput result on this machine: many instances in one job, their package, score, and advice what to prune."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from common.ending import TARGET_MET, Ending, read_ending
+from common.files import LOG_NAME, instance_folder, instance_folders
+from common.processes import usable_cores
+from compliance.benchmarks import reference_of
+from compliance.formats.words import clean
+from compliance.logs.run import Run, read_run
+from compliance.model.finding import FAIL, PASSING, listed
+from compliance.model.layout import WEAK
+from compliance.model.result_set import ResultSet
+from compliance.model.score import throughput
+from submission.round.finish import PackageInputs, RoundPackage
+from submission.round.make import check_same, provide_data, with_data, write_config
+from submission.round.plan import Series, Setup, resolve
+from submission.round.processes import ATTEMPTS, JobRunner, exclusive_lock
+from submission.round.runs import CONFIG
+from submission.round.state import StateError
+
+FOLDER: Final = "throughput"
+"""The folder of the instances, below that of their benchmark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """How many instances are wanted, M, and on how many ranks each, S."""
+
+    count: int
+    ranks: int
+
+
+class Sources(NamedTuple):
+    """What comes from outside. data: parent folder of the datasets; None: as the configurations say."""
+
+    data: Path | None
+    inputs: PackageInputs
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The instances of a benchmark that have ended for good, with their logs as read. met: those with a model."""
+
+    met: dict[Path, Run]
+    missed: dict[Path, Run]
+
+
+def make_throughput(
+    plan: Sequence[Series], wanted: Instances, output: Path, runner: JobRunner, sources: Sources
+) -> str:
+    """Train the instances of each benchmark in one job, package those that met the target, and show the score.
+
+    Returns the verdict on the package. Call it again to go on: instances that have their result stay as they are.
+    """
+    setups = [with_data(resolve(series), sources.data) for series in plan]
+    package = RoundPackage(output, setups, sources.inputs)
+    with exclusive_lock(output) as lock:
+        runner = replace(runner, lock=lock)
+        for setup in setups:
+            folder = output / setup.series.benchmark
+            _check_count(folder / FOLDER, wanted)
+            if (folder / CONFIG).exists():
+                check_same(folder / CONFIG, setup.text)
+            write_config(folder / CONFIG, setup.text)
+            provide_data(setup, runner)
+        trained = {setup.series.benchmark: _train(setup, wanted, output, runner) for setup in setups}
+        return _finish(package, trained, setups)
+
+
+def _check_count(folder: Path, wanted: Instances) -> None:
+    """Raise StateError if there are more instances already: leaving some out would be cherry-picking."""
+    there = max(instance_folders(folder), default=-1) + 1
+    if there > wanted.count:
+        raise StateError(
+            f"{folder} has {there} instances, but {wanted.count} are requested: their number can only grow; which of "
+            "them do not count is decided by pruning. For fewer choose another folder with -o"
+        )
+
+
+def _train(setup: Setup, wanted: Instances, output: Path, runner: JobRunner) -> Trained:
+    """Train the instances that have no result yet; return all that have."""
+    folder = output / setup.series.benchmark / FOLDER
+    at_once = min(runner.size, wanted.count)
+    ranks = at_once * wanted.ranks
+    threads = runner.threads or max(1, usable_cores() // ranks)
+    for _ in range(ATTEMPTS):
+        if all(ending and ending.final for ending in _endings(folder, wanted.count).values()):
+            break
+        runner.run(training(setup.series.benchmark, output, wanted, ranks), threads)
+    endings = _endings(folder, wanted.count)
+    for number, ending in endings.items():
+        if ending is None or not ending.final:
+            cause = ending.text if ending else "it was not started, or was killed"
+            print(clean(f"{instance_folder(folder, number)}: no result ({cause})"), file=sys.stderr)
+    logs = {number: instance_folder(folder, number) / LOG_NAME for number in endings}
+    read = {number: read_run(str(logs[number])) for number, ending in endings.items() if ending and ending.final}
+    met = {number for number, ending in endings.items() if ending and ending.how == TARGET_MET}
+    return Trained(
+        {logs[number]: run for number, run in read.items() if number in met},
+        {logs[number]: run for number, run in read.items() if number not in met},
+    )
+
+
+def training(benchmark: str, output: Path, wanted: Instances, ranks: int) -> list[str]:
+    """Return the command that trains all instances on this many ranks, or goes on with them."""
+    launcher = [sys.executable, "-m"]
+    if ranks > 1:
+        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
+    folder = output / benchmark
+    settings = {
+        "output_dir": folder / FOLDER,
+        "train.seed": "null",  # drawn for the first call, and kept
+        "instances.count": wanted.count,
+        "instances.ranks": wanted.ranks,
+    }
+    given = [f"{key}={value}" for key, value in settings.items()]
+    return [*launcher, f"{benchmark}.train", str(folder / CONFIG), *given, "--auto-resume"]
+
+
+def _endings(folder: Path, count: int) -> dict[int, Ending | None]:
+    return {number: read_ending(instance_folder(folder, number)) for number in range(count)}
+
+
+def _finish(package: RoundPackage, trained: Mapping[str, Trained], setups: Sequence[Setup]) -> str:
+    """Write and check the package, and print the scores; return its verdict, FAIL without a model."""
+    made = None
+    for benchmark, found in trained.items():
+        if found.met:
+            for log in found.missed:
+                print(clean(f"{log.parent}: missed the target: not a model, and not packaged (RUN11)"), file=sys.stderr)
+            made = package.pack(found.met, "weak")
+        else:
+            print(f"{benchmark}: no instance met the target: nothing to package", file=sys.stderr)
+    if made is None:
+        return FAIL
+    report = package.show(made)
+    for setup in setups:
+        reference = reference_of(setup.series.benchmark, setup.variant)
+        for results in report.sets:
+            if results.scaling == WEAK and results.benchmark == setup.series.benchmark and reference:
+                print("\n".join(score_lines(results, reference.runs)), flush=True)
+    return report.verdict if all(found.met for found in trained.values()) else FAIL
+
+
+# -- the score and what could be better ----------------------------------------------------------------------
+
+
+def score_lines(results: ResultSet, least: int) -> list[str]:
+    """Return the score of a throughput result, and which instances to prune for a better one."""
+    score = throughput(results.runs, results.system_scale, results.instance_scale)
+    if score.minutes is None or score.models_per_minute is None:
+        return [f"{results.name}: no score: none of the logs passes the check"]
+    scale = "less than 1" if score.instance_scale is None else score.instance_scale
+    valid = results.verdict in PASSING
+    return [
+        f"{results.name}: T = {score.system_scale}, S = {scale}, M' = {score.models}, TTTa = {score.minutes:.4g} min: "
+        f"{score.models_per_minute:.4g} models/min{'' if valid else f'; not a result: {results.verdict}'}",
+        f"advice: {advice(results, least)}",
+    ]
+
+
+def advice(results: ResultSet, least: int) -> str:
+    """Return which instances to prune. least: models that the rules ask for."""
+    accepted = [run for run in results.runs if run.verdict != FAIL]
+    runs = sorted((run for run in accepted if run.start_ms and run.stop_ms), key=lambda run: run.stop_ms or 0.0)
+    if len(runs) <= least:
+        return f"prune none: {len(runs)} models, of which the rules ask for at least {least}"
+    clocks = [(run.start_ms or 0.0, run.stop_ms or 0.0) for run in runs]
+    kept = best_count(clocks, least)
+    if kept == len(runs):
+        return "prune none: fewer models are not more models/min"
+    names = listed([run.path.rsplit("/", 1)[-1] for run in runs[kept:]], 8)
+    return (
+        f"move {names} to pruned_results: {kept} models are {rate(clocks[:kept]):.4g} models/min instead of "
+        f"{rate(clocks):.4g}"
+    )
+
+
+def best_count(clocks: Sequence[tuple[float, float]], least: int) -> int:
+    """Return how many of the instances, those that stop first, give most models per minute; of equals the most.
+
+    clocks: start and stop in ms, by their stop. least: that must be kept.
+    """
+    return max(range(min(least, len(clocks)), len(clocks) + 1), key=lambda count: (rate(clocks[:count]), count))
+
+
+def rate(clocks: Sequence[tuple[float, float]]) -> float:
+    """Return models per minute: from the first start to the last stop."""
+    return len(clocks) / ((max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000)

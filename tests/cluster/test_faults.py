@@ -1,0 +1,19 @@
+"""A rank that is killed ends the others, long before they give up waiting for it."""
+
+import pytest
+
+from tests.cluster.problem import events, kill_rank, until_trained
+
+LAUNCHERS = ["torchrun --nproc-per-node 2", "srun -N 2 -n 2 python", "mpirun.mpich -n 2 python"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda command: command.split()[0])
+def test_all_ranks_end_when_one_is_killed(cluster, problem, built, tmp_path, launcher):
+    variables = {"PYTHONPATH": f"{built / 'mpich'}:{cluster.environment()['PYTHONPATH']}"}
+    running = cluster.start(*launcher.split(), *problem.words(tmp_path, "train.epochs=400"), **variables)
+    until_trained(tmp_path)
+    kill_rank(tmp_path, 1)
+    done = running.wait(60)  # dist.timeout_s is 600
+    assert done.status != 0, str(done)
+    if not launcher.startswith("mpirun"):  # MPICH kills all ranks at once
+        assert [stop["metadata"]["status"] for stop in events(tmp_path, "run_stop")] == ["aborted"], str(done)

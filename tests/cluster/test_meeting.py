@@ -1,0 +1,48 @@
+"""Ranks meet where a node's host name means its loopback address, and where the port of the job is taken."""
+
+from tests.cluster.problem import curve
+from tests.cluster.scripts import until_ended
+
+TAKEN = """\
+#!/bin/bash
+# Another service on this node, on the port that the ranks of the step would try first.
+python - <<'END' &
+import os, socket, time
+from common.distributed.launch import find_place
+step = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
+meeting = find_place(os.environ | step | {"SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST"]}).meeting
+server = socket.create_server(("", meeting.ports[0]))
+print("taken:", meeting.ports[0], "on", socket.gethostname(), flush=True)
+time.sleep(600)
+END
+server=$!
+sleep 3
+srun --kill-on-bad-exit "$@"
+status=$?
+kill $server
+exit $status
+"""
+
+
+def test_ranks_meet_where_debian_gives_a_host_name_a_loopback_address(cluster, problem, tmp_path):
+    for node in cluster.nodes:
+        cluster.hosts(node, f"127.0.1.1 {node}")
+    try:
+        done = cluster.run("srun", "-N", "2", "-n", "2", "python", *problem.words(tmp_path, "dist.timeout_s=30"))
+    finally:
+        for node in cluster.nodes:
+            cluster.hosts(node)
+    assert "2 ranks on 2 node(s)" in done.text, str(done)
+    assert len(curve(tmp_path)) == 2
+
+
+def test_ranks_meet_though_the_port_of_the_job_is_taken(cluster, problem, tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text(TAKEN)
+    words = ["python", *problem.words(tmp_path, "dist.timeout_s=30")]
+    output = tmp_path / "output.txt"
+    job = cluster.slurm("sbatch", "--parsable", "-N", "2", "-n", "2", f"--output={output}", str(script), *words)
+    until_ended(cluster, job)
+    said = output.read_text()
+    assert "taken: " in said and "2 ranks on 2 node(s)" in said, said
+    assert len(curve(tmp_path)) == 2

@@ -1,0 +1,26 @@
+"""Data are staged on the nodes' own disks, and nothing is left there."""
+
+import pytest
+
+from tests.cluster.problem import curve
+
+
+@pytest.mark.parametrize("mode", ["none", "replicate", "shard", "memory"])
+def test_every_mode_leaves_nothing_on_three_nodes(cluster, problem, tmp_path, mode):
+    staging = ("train.epochs=1", f"staging.mode={mode}", "staging.stage_dir=/mnt/staged")
+    done = cluster.run("srun", "-N", "3", "-n", "3", "python", *problem.words(tmp_path, *staging))
+    assert f"staging: {mode}" in done.text, str(done)
+    assert len(curve(tmp_path)) == 1
+    assert cluster.left_on_nodes() == []
+
+
+def test_too_small_a_disk_on_one_node_is_found_before_anything_is_copied(cluster, problem, tmp_path):
+    assert cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt", node="nid002").status == 0
+    try:
+        staging = ("staging.mode=replicate", "staging.stage_dir=/mnt/staged")
+        done = cluster.run("srun", "-N", "3", "-n", "3", "python", *problem.words(tmp_path, *staging))
+    finally:
+        cluster.run("umount", "/mnt", node="nid002")
+    assert done.status == 1 and "node 1: /mnt/staged: " in done.text and "to be staged" in done.text, str(done)
+    assert not (tmp_path / "history.csv").exists()
+    assert cluster.left_on_nodes() == []

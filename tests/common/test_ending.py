@@ -1,0 +1,62 @@
+"""The record of how a run ended."""
+
+import json
+import os
+
+import pytest
+
+from common.ending import NAME, Ending, ending_of, forget_ending, read_ending, write_ending
+from common.stop import StopAsked
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "final"),
+    [("target_met", 0, True), ("target_not_met", 4, True), ("diverged", 1, True), ("stopped", 3, False),
+     ("failed", 1, False)],
+)  # fmt: skip
+def test_each_ending_has_an_exit_status_and_comes_back_from_its_file(tmp_path, how, status, final):
+    ending = Ending(how, "why" if not final else "", 7)
+    assert (ending.exit_status, ending.final) == (status, final)
+    write_ending(tmp_path, ending)
+    assert read_ending(tmp_path) == ending and json.loads((tmp_path / NAME).read_text())["how"] == how
+    forget_ending(tmp_path)
+    assert read_ending(tmp_path) is None and read_ending(tmp_path / "nowhere") is None
+
+
+def stop(**metadata):
+    return f':::MLLOG {{"key": "run_stop", "value": null, "metadata": {json.dumps(metadata)}}}\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (stop(status="success", epoch_num=3, ended="target_met"), Ending("target_met", epochs=3)),
+        (stop(status="success", epoch_num=3), Ending("target_met", epochs=3)),
+        (stop(status="aborted", ended="target_not_met"), Ending("target_not_met")),
+        (stop(status="aborted", ended="stopped", cause="SIGUSR1"), Ending("stopped", "SIGUSR1")),
+        (stop(status="aborted"), None),  # of another suite, or of an older version: it does not say why
+        (stop(status="aborted", ended="anything"), None),
+        (':::MLLOG {"key": "run_stop", "met', None),
+        ("x" * 100_000 + "\n" + stop(status="success"), Ending("target_met")),
+        ("", None),
+    ],
+)
+def test_the_log_tells_where_the_job_died_before_the_record(tmp_path, log, expected):
+    (tmp_path / "result_0.txt").write_text(log)
+    assert read_ending(tmp_path) == expected
+    for damaged in ("", "[" * 100_000, '{"how": ["x"]}', '{"how": "won"}'):
+        (tmp_path / NAME).write_text(damaged)
+        assert read_ending(tmp_path) == expected, damaged
+    (tmp_path / NAME).unlink()
+    os.mkfifo(tmp_path / NAME)
+    assert read_ending(tmp_path) == expected
+
+
+def test_exceptions_say_how_a_run_ends_and_logs_name_no_folders():
+    assert ending_of(StopAsked(10)) == Ending("stopped", "SIGUSR1")
+    assert ending_of(FloatingPointError("the loss is nan")).how == "diverged"
+    assert ending_of(RuntimeError("x")) == Ending("failed", "RuntimeError: x")
+    full = OSError(28, "No space left on device", "/home/me/run/history.csv")
+    assert ending_of(full).metadata == {"ended": "failed", "cause": "[Errno 28] No space left on device: 'history.csv'"}
+    with pytest.raises(ValueError, match="how is 'won'"):
+        Ending("won")

@@ -1,0 +1,67 @@
+"""Full disks, made for real: small file systems in memory, which only root may mount."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.distributed.dist import DistConfig, connect
+from common.files import whole_file
+from common.staging.stage import StagingConfig, StagingError, source_files, stage
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mount a file system with these options, as a function; return its folder."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mounted(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", folder]
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip("mounting is not allowed here")
+        return folder
+
+    yield mounted
+    subprocess.run(["umount", folder], check=False, capture_output=True)
+
+
+def write_text(part):
+    part.write_text("x" * 2_000_000)
+
+
+def save(part):
+    with part.open("wb") as file:
+        torch.save({"weights": torch.zeros(1_000_000)}, file)
+
+
+@pytest.mark.parametrize("write", [write_text, save])
+@pytest.mark.parametrize("options", ["size=1m", "size=9m,nr_inodes=1"])
+def test_a_file_that_does_not_fit_is_named(disk, options, write):
+    path = disk(options) / "a.pt"
+    expected = rf"No space left on device(: .* no free inodes.*)?: '{path}'"
+    with pytest.raises(OSError, match=expected) as raised, whole_file(path) as part:
+        write(part)
+    assert ("inodes" in str(raised.value)) == ("inodes" in options)
+    assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("inodes", "expected"),
+    [(12, "20 files to be staged, the file system has room for 7 more"), (25, "no free inodes")],
+)
+def test_staging_tells_a_lack_of_inodes_from_one_of_bytes(disk, tmp_path, inodes, expected):
+    names = {f"{folder}/{i}": i for folder in ("train", "validation") for i in range(10)}
+    for name in names:
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 100)
+    config = StagingConfig(mode="shard", stage_dir=disk(f"size=9m,nr_inodes={inodes}") / "staged", workers=1)
+    with connect(DistConfig(device="cpu")) as dist, pytest.raises(StagingError, match=expected):
+        source: Path = tmp_path / "source"
+        stage(source_files(source, names), source, config, dist, {})
+    assert bool(config.stage_dir.exists()) == (inodes == 25)  # what is finished serves the next call

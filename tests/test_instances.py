@@ -1,0 +1,304 @@
+"""Several trainings in one job: the same curves as alone, each byte staged once, and errors that end one of them."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import cosmoflow.train
+import submission.round.__main__
+from common import mllog
+from common.config import ConfigError, load
+from common.ending import Ending, read_ending
+from common.training.benchmark import TrainConfig
+from common.training.instances import InstancesConfig
+from common.training.job import check_instances, config_of, job_ending, order_text, ranks_of_each, throughput_text
+from submission.round.throughput import best_count
+from tests.cosmoflow.case import CASE
+
+ROOT = Path(__file__).parents[1]
+FOUR = ("instances.count=4", "instances.ranks=1")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "cosmoflow"
+    assert CASE.synthesize.main([str(folder), *CASE.made.split(), "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.fixture
+def config(data, tmp_path, monkeypatch):
+    """Return a configuration file in an empty working directory; with one thread, like the ranks of a launcher."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text(CASE.config.replace("DATA", str(data)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield str(path)
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def train(config):
+    """Train in this process; return the exit code."""
+    return lambda *arguments: cosmoflow.train.main([config, *arguments])
+
+
+@pytest.fixture
+def start(config):
+    """Start a job by a launcher."""
+
+    def started(launcher, *arguments):
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        command = [*launcher, "-m", "cosmoflow.train", config, *arguments]
+        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return started
+
+
+def torchrun(ranks):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+
+
+def mpirun(ranks):
+    pytest.importorskip("mpi4py")
+    command = Path(sys.executable).with_name("mpirun")
+    if not command.exists():
+        pytest.skip("no mpirun beside this Python")
+    return [str(command), "-n", str(ranks), sys.executable]
+
+
+def curve(folder):
+    with (Path(folder) / "history.csv").open() as file:
+        return [(row["loss"], row["quality"]) for row in csv.DictReader(file)]
+
+
+def endings(job):
+    return [ending and ending.how for ending in (read_ending(Path(job) / f"instance_{i}") for i in range(4))]
+
+
+def records(folder):
+    return [json.loads(line[line.index("{") :]) for line in (Path(folder) / "result_0.txt").open()]
+
+
+def staged_bytes(job):
+    """Return the bytes that staging has read, by the log of each instance."""
+    found = [record for i in range(4) for record in records(f"{job}/instance_{i}") if record["key"] == "staging_stop"]
+    return [record["metadata"]["staging_bytes_read"] for record in found]
+
+
+# -- in one process ------------------------------------------------------------------------------------------
+
+
+def test_an_instance_has_the_curve_that_it_has_alone(train, data, capsys):
+    staging = ("staging.mode=replicate", "staging.stage_dir=node")
+    assert train(*FOUR, "output_dir=job", "train.epochs=2", *staging) == 4
+    out = capsys.readouterr().out
+    assert "4 instances of 1 rank(s) each, 1 at a time" in out and "0 of 4 instances met the target" in out
+    assert train("instances.first=2", "output_dir=alone", "train.epochs=2") == 4
+    assert curve("job/instance_2") == curve("alone/instance_2") != curve("job/instance_1")
+    logs = [records(f"job/instance_{number}") for number in range(4)]
+    assert [[r["value"] for r in log if r["key"] == "seed"] for log in logs] == [[11], [12], [13], [14]]
+    named = [[r["metadata"]["instance"] for r in log if r["key"] == "submission_benchmark"] for log in logs]
+    assert named == [[0], [1], [2], [3]]
+    assert staged_bytes("job")[1:] == [0, 0, 0]
+    whole = sum(path.stat().st_size for path in data.rglob("*.tfrecord"))
+    assert whole <= staged_bytes("job")[0] <= 1.02 * whole
+    keys = [record["key"] for record in logs[3]]
+    assert keys.index("staging_stop") < keys.index("run_start") and keys.count("staging_start") == 1
+    assert not list(Path("node").rglob("*.tfrecord"))
+
+
+def test_one_instance_logs_as_before(train):
+    train("train.epochs=1")
+    found = records("run")
+    assert [r["metadata"].keys() for r in found if r["key"] == "submission_benchmark"] == [{"file", "lineno"}]
+    keys = [record["key"] for record in found]
+    assert keys[:2] == ["cache_clear", "init_start"] and keys.index("staging_start") == keys.index("run_start") - 2
+
+
+def test_an_error_ends_one_instance(train, monkeypatch, capsys):
+    """Then they go on: those that have a result stay as they are, to the byte."""
+    loss = cosmoflow.train.CosmoFlow.loss
+
+    def with_errors(problem, model, batch):
+        number = problem.config.instances.first
+        if number == 1:
+            raise OSError(2, "No such file", "train/lost.tfrecord")
+        return loss(problem, model, batch) * (float("nan") if number == 2 else 1.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cosmoflow.train.CosmoFlow, "loss", with_errors)
+        assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9") == 1
+    assert endings("job") == ["target_met", "failed", "diverged", "target_met"]
+    assert read_ending(Path("job")) == Ending("failed", "1 of 4 instances failed")
+    stops = [records(f"job/instance_{number}")[-1]["metadata"]["status"] for number in range(4)]
+    assert stops == ["success", "aborted", "aborted", "success"]
+    errors = capsys.readouterr().err
+    assert (
+        "instance 1: error:" in errors and "lost.tfrecord" in errors and "instance 2: error: the loss is nan" in errors
+    )
+    before = {path: path.read_bytes() for path in Path("job").glob("instance_[023]/*.*")}
+    assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9", "--resume") == 4
+    assert endings("job") == ["target_met", "target_met", "diverged", "target_met"]
+    assert "3 of 4 instances met the target, in" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_drawn_seed_is_kept_by_all(train, capsys):
+    assert train(*FOUR, "output_dir=job", "train.seed=null", "train.epochs=1", "train.target=0.9") == 0
+    seeds = [mllog.logged(Path(f"job/instance_{number}/result_0.txt"), "seed") for number in range(4)]
+    assert [seed - seeds[0] for seed in seeds] == [0, 1, 2, 3]
+    again = ("train.seed=null", "output_dir=job", "train.epochs=1", "train.target=0.9", "instances.ranks=1")
+    assert train(*again, "instances.count=5", "--auto-resume") == 0
+    assert mllog.logged(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
+    assert "1 instances of 1 rank(s) each, 1 at a time; 4 more have their result" in capsys.readouterr().out
+
+
+def test_what_cannot_be_is_said_in_one_line(train, capsys):
+    for arguments, message in (
+        (("instances.count=4",), "instances.ranks is null, all ranks divided by instances.count, but 1 rank(s) do not"),
+        (("instances.ranks=2",), "instances.ranks is 2, which does not divide the 1 rank(s) of the job; expected 1"),
+        ((*FOUR, "train.eval_ranks=1"), "train.eval_ranks is 1 and instances.count 4; expected 0"),
+        ((*FOUR, "--resume"), "nothing to resume: no instance has a log; start without --resume"),
+        ((*FOUR, "--resume", "job/instance_1"), "--resume job/instance_1 names one run, but instances.count is 4"),
+        (
+            (*FOUR, "staging.mode=memory", "submission.round='2.0'"),
+            "submission.round is '2.0', in which staging is part of each run's time",
+        ),
+    ):
+        assert train(*arguments) in (1, 2)
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and message in error and error.count("\n") == 1
+        assert not Path("run").exists()
+
+
+def test_instances_in_one_folder_are_alike(train, capsys):
+    few = (*FOUR, "output_dir=job", "train.epochs=1")
+    assert train(*few) == 4
+    before = {path: path.read_bytes() for path in Path("job").rglob("*.*") if path.is_file()}
+    for arguments, message in (
+        ((), "job/instance_0/result_0.txt: a log already exists; continue the instances by --resume"),
+        (("--resume", "schedule.base_lr=0.5"), "schedule.base_lr is 0.5, but 0.01 in job/instance_0/result_0.txt"),
+        (("--auto-resume", "train.seed=12"), "has seed 11, so that instance 0 has 11, but train.seed is 12"),
+    ):
+        capsys.readouterr()
+        assert train(*few, *arguments) in (1, 2)
+        assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+
+
+# -- what is asked for ---------------------------------------------------------------------------------------
+
+
+def asked(config, count, ranks=None):
+    base = load(cosmoflow.train.Config, Path(config))
+    return replace(base, instances=InstancesConfig(count=count, ranks=ranks), train=TrainConfig(seed=None))
+
+
+def test_the_ranks_of_an_instance(config):
+    assert [ranks_of_each(asked(config, *of), 8) for of in ((1,), (4,), (8,), (5, 2), (16, 1))] == [8, 2, 1, 2, 1]
+    for count, ranks, message in (
+        (3, None, "8 rank(s) do not divide into 3"),
+        (3, 3, "instances.ranks is 3, which does not divide the 8 rank(s) of the job; expected 1, 2, 4, 8, or null"),
+        (2, 2, "so that 4 of 8 ranks are never used; start 4 ranks"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            check_instances(asked(config, count, ranks), 8, None)
+        assert message in str(error.value)
+    assert order_text(5, 2, 8) == "5 instances of 2 rank(s) each, 4 at a time; the last 1 of them leave 6 rank(s) idle"
+    assert order_text(8, 2, 8) == "8 instances of 2 rank(s) each, 4 at a time"
+    alone = config_of(asked(config, 4, 2), 3, 40)
+    assert (alone.train.seed, alone.instances) == (40, InstancesConfig(first=3))
+
+
+def test_how_a_job_ends():
+    met, missed, stopped = Ending("target_met", "", 3), Ending("target_not_met"), Ending("stopped", "SIGTERM")
+    for found, how, status in (
+        ([met, met], "target_met", 0),
+        ([met, missed], "target_not_met", 4),
+        ([met, Ending("diverged")], "target_not_met", 4),
+        ([met, missed, Ending("failed")], "failed", 1),
+        ([Ending("failed"), stopped], "stopped", 3),
+        ([met, None], "stopped", 3),
+    ):
+        ending = job_ending(dict(enumerate(found)))
+        assert (ending.how, ending.exit_status) == (how, status)
+    clocks = [(0, 60_000), (30_000, 120_000)]
+    assert throughput_text(clocks, 3).endswith("in 2.00 min from the first start to the last stop: 1 models/min")
+
+
+def test_pruning_by_hand():
+    """Ten models in 10 min, but nine of them in 5: 1.8 instead of 1 per minute."""
+    clocks = [(0.0, 300_000.0)] * 9 + [(0.0, 600_000.0)]
+    assert best_count(clocks, 5) == 9
+    assert best_count(clocks, 10) == 10
+    assert best_count(clocks[:3], 5) == 3
+
+
+# -- by launchers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "size"), [(torchrun(2), 1), (torchrun(4), 2), ("mpirun", 2)])
+def test_curves_under_launchers(train, start, data, launcher, size):
+    """Four instances, two at a time; staged in shards. Alone, on as many ranks, instance 3 has the same curve."""
+    of_all, alone = (mpirun(4), mpirun(2)) if launcher == "mpirun" else (launcher, torchrun(size))
+    staging = ("staging.mode=shard", "staging.stage_dir=node")
+    job = start(of_all, "instances.count=4", f"instances.ranks={size}", "output_dir=job", "train.target=0.4", *staging)
+    out, err = job.communicate(timeout=300)
+    assert f"4 instances of {size} rank(s) each, 2 at a time" in out, err
+    one = start(alone, "instances.first=3", "output_dir=alone", "train.target=0.4")
+    _, err = one.communicate(timeout=300)
+    assert curve("job/instance_3") == curve("alone/instance_3"), err
+    whole = sum(path.stat().st_size for path in data.rglob("*.tfrecord"))
+    assert whole <= sum(staged_bytes("job")) <= 1.02 * whole
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_job(train, start, capsys):
+    """Resumed, all four have the curves of an undisturbed job, and those that were finished stay as they were."""
+    assert train(*FOUR, "output_dir=whole") == 4
+    slow = ("dist.device=cpu", "train.epochs=4", "output_dir=job")
+    job = start(torchrun(2), *FOUR, *slow)
+    begin = time.monotonic()
+    while endings("job").count("target_not_met") < 2 and time.monotonic() - begin < 120:
+        time.sleep(0.01)
+    os.kill(children(job.pid)[-1], signal.SIGKILL)
+    assert job.wait(timeout=120) != 0
+    ended = [number for number, how in enumerate(endings("job")) if how == "target_not_met"]
+    before = {path: path.read_bytes() for number in ended for path in Path(f"job/instance_{number}").glob("*.*")}
+    _, err = start(torchrun(2), *FOUR, *slow, "--resume").communicate(timeout=300)
+    assert endings("job") == ["target_not_met"] * 4, err
+    assert {path: path.read_bytes() for path in before} == before
+    assert [curve(f"job/instance_{i}") for i in range(4)] == [curve(f"whole/instance_{i}") for i in range(4)]
+
+
+@pytest.mark.slow
+def test_a_throughput_result(config, data, tmp_path, capfd):
+    """The score is that by hand; the second call trains nothing."""
+    Path(config).write_text("variant: mini\n" + Path(config).read_text() + "\n")
+    Path("round.yaml").write_text(f"cosmoflow: {{config: {config}, overrides: [train.target=0.9, train.epochs=3]}}")
+    arguments = ["--config", "round.yaml", "--throughput", "4", "--jobs", "2", "-o", "round", "--threads", "1"]
+    assert submission.round.__main__.main(arguments) == 1  # the problem of the test is not the mini problem
+    clocks = [mllog.clock(Path(f"round/cosmoflow/throughput/instance_{number}/result_0.txt")) for number in range(4)]
+    weak = Path("round/package/Example_University/results/test_n1/weak/cosmoflow")
+    assert sorted(path.name for path in weak.glob("*.txt")) == [f"result_{number}.txt" for number in range(4)]
+    minutes = (max(stop for _, stop in clocks) - min(begin for begin, _ in clocks)) / 60_000
+    out = capfd.readouterr().out
+    assert f"4 of 4 instances met the target, in {minutes:.2f} min from the first start to the last stop" in out
+    assert submission.round.__main__.main(arguments) == 1
+    assert "epoch" not in capfd.readouterr().out.partition("Round 3.0")[0]

@@ -1,0 +1,151 @@
+"""The folder of a run in the hands of schedulers: started, killed, resumed, given twice, out of space, signalled."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common.ending import Ending, read_ending
+from tests.cosmoflow.case import CASE
+from tests.test_train import curve, one_thread  # noqa: F401  (a fixture)
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "cosmoflow"
+    assert CASE.synthesize.main([str(folder), *CASE.made.split(), "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.fixture
+def start(tmp_path, data, monkeypatch):
+    """Start a training in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+    def started(*arguments, launcher=(sys.executable,)):
+        command = [*launcher, "-m", "cosmoflow.train", "small.yaml", *arguments]
+        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return started
+
+
+@pytest.fixture
+def run(start):
+    """Train in this process; return the exit status."""
+    return lambda *arguments: CASE.train.main(["small.yaml", *arguments])
+
+
+def wait_for(pattern, process):
+    while not list(Path().glob(pattern)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def ended(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def left():
+    return sorted(str(path) for pattern in ("**/*.tmp", "**/lease*", "**/*.part") for path in Path().glob(pattern))
+
+
+def test_auto_resume_begins_goes_on_and_says_how_the_run_ended(start, run, capsys):
+    assert run("output_dir=whole") == 4
+    first = start("output_dir=run", "--auto-resume")
+    wait_for("run/checkpoints/epoch-0001*", first)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert run("output_dir=run", "--auto-resume") == 4
+    assert curve("run") == curve("whole") and not left()
+    before = Path("run/result_0.txt").read_bytes()
+    capsys.readouterr()
+    assert run("output_dir=run", "--auto-resume") == 4
+    assert capsys.readouterr().out == "run: this run has ended: target not met\n"
+    assert Path("run/result_0.txt").read_bytes() == before
+    assert run("output_dir=run", "--auto-resume", "train.epochs=5") == 4 and len(curve("run")) == 5
+
+
+@pytest.mark.parametrize("damage", ["nothing", "all"])
+def test_auto_resume_starts_over_where_no_checkpoint_is_whole(run, damage, capsys):
+    """The run was killed before its first checkpoint, or the disk has damaged all of them."""
+    assert run("output_dir=run", f"checkpoint.every_epochs={int(damage == 'all')}", "train.epochs=1") == 4
+    for path in Path("run/checkpoints").glob("*"):
+        path.write_bytes(b"")
+    Path("run/ended.json").unlink()
+    Path("run/result_0.txt").write_text(Path("run/result_0.txt").read_text().rpartition(":::MLLOG")[0])
+    assert run("output_dir=run", "--auto-resume") == 4 and len(curve("run")) == 4
+    said = capsys.readouterr()
+    assert "no usable checkpoint; starting over" in said.out
+    assert ("half-written or damaged" in said.err) == (damage == "all")
+    assert len(list(Path("run").glob("result_0.txt.interrupted-*"))) == 1
+
+
+def test_a_second_training_leaves_the_folder_to_its_owner(start, run, capsys):
+    first = start("output_dir=run", "train.epochs=100000")
+    wait_for("run/checkpoints/epoch-0002*", first)
+    for flag in ("--resume", "--auto-resume", "train.seed=5"):
+        assert run("output_dir=run", flag) == 3
+        assert capsys.readouterr().err.startswith(f"run is in use by process {first.pid} on ")
+    assert not list(Path("run").glob("*.interrupted*")) and first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    assert ended(first)[0] == 3
+    log = Path("run/result_0.txt").read_text()
+    assert '"status": "aborted", "ended": "stopped", "cause": "SIGTERM"' in log
+    assert read_ending(Path("run")).how == "stopped" and not left()
+
+
+def test_a_signal_while_staging_stops_in_order(start, run):
+    staged = ["staging.mode=replicate", "staging.stage_dir=node", "staging.workers=1"]
+    process = start("output_dir=run", *staged, "train.epochs=100000")
+    wait_for("node/staging.jsonl", process)
+    process.send_signal(signal.SIGUSR1)
+    assert ended(process)[0] == 3 and read_ending(Path("run")).how == "stopped"
+    assert not [path for path in Path("node").rglob("*") if path.is_file()] and not left()
+    assert run("output_dir=run", *staged, "--auto-resume") == 4 and len(curve("run")) == 4
+
+
+@pytest.mark.slow
+def test_two_ranks_stop_as_one(start):
+    """Only one rank gets the signal, while both are still starting; both end with the status `to be continued`."""
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    process = start("output_dir=run", "train.epochs=100000", launcher=launcher)
+    wait_for("run/lease-1.json", process)
+    os.kill(json.loads(Path("run/lease-1.json").read_text())["pid"], signal.SIGUSR1)
+    _, out, err = ended(process)
+    assert read_ending(Path("run")) == Ending("stopped", "SIGUSR1", read_ending(Path("run")).epochs)
+    assert (out + err).count("stopped by SIGUSR1") == 1 and "exitcode  : 3" in err
+
+
+@pytest.mark.slow
+def test_an_error_on_several_ranks_is_one_message(start):
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    _, _, err = ended(start("output_dir=run", "data.train_samples=25", launcher=launcher))
+    assert err.count("the configuration asks for 25") == 1 and "Traceback" not in err.partition("torch/distributed")[0]
+    assert not Path("run").exists()
+
+
+def test_what_diverged_is_a_result_of_the_training(run, capsys):
+    assert run("output_dir=run", "schedule.base_lr=1e30") == 1
+    assert capsys.readouterr().err.startswith("error: the loss is nan at epoch 1")
+    ending = read_ending(Path("run"))
+    assert ending.how == "diverged" and ending.final
+    assert '"ended": "diverged"' in Path("run/result_0.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["kills.py --kills 20", "kill_rounds.py --kills 2"])
+def test_what_is_killed_at_random_moments_goes_on(script):
+    name, *arguments = script.split()
+    command = [sys.executable, str(ROOT / "bench" / name), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and " 0 faults" in done.stdout, done.stdout[-3000:] + done.stderr[-2000:]

@@ -178,12 +178,19 @@ class Dist:
         def watch(name: str) -> tuple[Any, Callable[[], None]]:
             return td.PrefixStore(f"alarm/{name}", store), lambda: None
 
-        job = Job(0, 1, store, store, lambda _: Dist(self.place, self.device), watch, lambda: None, None, expected)
+        job = Job(0, 1, store, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
         return Parts(job, size)
 
     def _check_divisor(self, size: int) -> None:
         if self.world_size % size:
             raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+
+    def first_failure(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
+
+        Where an error is recorded, or decides what is cleaned up, a lost connection is not the cause.
+        """
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         """End the communication; `connect` calls it at its end."""
@@ -219,6 +226,7 @@ class _Ranks(Dist):
         super().__init__(place, device)
         self._config, self._group, self._store = config, group, store
         self._unrecorded: Module | None = None
+        self._alarm: Alarm | None = None
         self._watch: _Watch | None = None
         self._parts: Parts[Dist] | None = None
 
@@ -329,9 +337,9 @@ class _Ranks(Dist):
             }
         return groups.get(mine)
 
-    def watched(self, watch: _Watch) -> Self:
-        """Return this Dist, which is that of all ranks, with the means to work in parts."""
-        self._watch = watch
+    def watched(self, alarm: Alarm, watch: _Watch | None = None) -> Self:
+        """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
+        self._alarm, self._watch = alarm, watch
         return self
 
     def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
@@ -344,12 +352,12 @@ class _Ranks(Dist):
         first = self.rank - self.rank % size
         place = settle(Place(self.place.launcher, self.rank - first, None), nodes[first : first + size])
 
-        def join(name: str) -> Dist:
+        def join(name: str, alarm: Alarm) -> Dist:
             if size == 1:
                 return Dist(place, self.device)
             own = td.PrefixStore(f"ranks/{name}", store)
             _begin_group(place.rank, size, own, self.device, self._config)
-            return _Ranks(place, self.device, self._config, store=own)
+            return _Ranks(place, self.device, self._config, store=own).watched(alarm)
 
         job = Job(
             self.rank,
@@ -359,11 +367,14 @@ class _Ranks(Dist):
             join,
             watch.of_part,
             _leave_group,
-            watch.alarm,
+            self._alarm,
             expected,
         )
         self._parts = Parts(job, size)
         return self._parts
+
+    def first_failure(self) -> contextlib.AbstractContextManager[None]:
+        return self._alarm.first_failure() if self._alarm else contextlib.nullcontext()
 
     def end(self) -> None:
         """Wait for all ranks at the end of the job, and end the communication."""
@@ -386,9 +397,8 @@ class _Ranks(Dist):
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """What watches over the ranks of a job. notes: the alarm's connection to the store, which listens at `port`."""
+    """What watches over parts of a job. notes: the alarm's connection to the store, which listens at `port`."""
 
-    alarm: Alarm
     notes: Any
     port: int
 
@@ -453,7 +463,7 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
     try:
         with alarm:
             ranks = _join(place, td.PrefixStore(prefix, store), world_size, config)
-            yield ranks.watched(_Watch(alarm, notes, store.port))
+            yield ranks.watched(alarm, _Watch(notes, store.port))
             ranks.end()
         ranks.close()
     except BaseException as error:

@@ -104,6 +104,20 @@ class Alarm:
         if self._first:
             raise Stopped(self._first)
 
+    @contextlib.contextmanager
+    def first_failure(self) -> Iterator[None]:
+        """Within the `with`, raise the failure of another rank instead of an error that follows from it here.
+
+        The others lose their connections to a failed rank, perhaps before their watchers have seen its note.
+        """
+        try:
+            yield
+        except Exception as error:
+            with contextlib.suppress(RuntimeError):  # the store ended with rank 0
+                if self._store.check(["failure"]):
+                    raise Stopped(_read(self._store.get("failure"))) from error
+            raise
+
     def report(self, error: BaseException) -> Ending:
         """Show the error and notify all ranks; return how the work ends when they have unwound, or after the grace.
 

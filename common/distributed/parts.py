@@ -65,7 +65,7 @@ class Job(Generic[D]):
     world_size: int
     store: Any
     notes: Any
-    connect: Callable[[str], D]
+    connect: Callable[[str, Alarm], D]
     watch: Callable[[str], tuple[Any, Callable[[], None]]]
     leave: Callable[[], None]
     alarm: Alarm | None
@@ -108,7 +108,7 @@ class Parts(Generic[D]):
         alarm.of_part(self._job.alarm, UNWIND_S, name)
         try:
             with alarm:
-                dist = self._job.connect(name)
+                dist = self._job.connect(name, alarm)
                 yield dist
                 dist.barrier()
         except BaseException as error:

@@ -154,8 +154,8 @@ def stage(
     samples: the number of samples that each folder must have, such as {"train": 2048}.
     Raises StagingError on all ranks: before copying for wrong counts, missing files, wrong sizes, too little space,
     foreign files in the stage_dir and another job that uses it; later for damaged files and disk errors. Finished files
-    are then kept, and the next call copies the others. What is not an Exception ends the job, such as a signal: then
-    all staged files are removed, unless `keep` is set.
+    are then kept, and the next call copies the others. What else ends the job, such as a signal or a lost rank, removes
+    all staged files, unless `keep` is set.
     """
     begin = time.perf_counter()
     files = dist.broadcast_object(files if dist.is_main else None)
@@ -168,10 +168,10 @@ def stage(
     plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes, config.shard_seed)
     try:
         names = _fill(workers, plan, storage, folder)
+        bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
     except BaseException as error:
-        folder.close(remove=not isinstance(error, Exception) and not config.keep)
+        folder.close(remove=not isinstance(error, StagingError) and not config.keep)
         raise
-    bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
     return Staged(
         config.mode,
         source,
@@ -181,7 +181,7 @@ def stage(
         seconds=time.perf_counter() - begin,
         root=folder.root,
         names=names,
-        _close=partial(folder.close, remove=dist.local_rank == 0 and not config.keep),
+        _close=partial(folder.close, remove=not config.keep),
     )
 
 

@@ -171,18 +171,16 @@ class StageDir:
         self._unfinished.clear()
 
     def close(self, remove: bool) -> None:
-        """Let other jobs use the folder, and remove what is of no use to them; may be called again.
+        """Let other jobs use the folder; the last of its job's processes removes what is of no use to them.
 
-        remove: first remove everything that staging has made there, by its record, and nothing else.
+        remove: remove everything that staging has made there, by its record, and nothing else. May be called again.
         """
         last = True
         if self._job.held:
-            if remove:
-                self._clear()
             last = self._job.is_last()
             if last:
                 self._read_record()
-                if not self._record:  # so that only folders are left
+                if remove or not self._record:  # without files only folders are left
                     self._clear()
             self._job.release(last)
         if last:

@@ -279,11 +279,6 @@ class InstancesJob:
             with parts.together(f"instance {instance.number}") as dist:
                 return Training(self.benchmark, config, dist, given, instance).train()
         except PartError as error:
-            folder = instance_folder(self.config.output_dir, instance.number)
-            recorded = read_ending(folder) if parts.is_main else None
-            # Perhaps as a lost connection: the cause is what another rank found.
-            if recorded and recorded.how == FAILED:
-                write_ending(folder, error.ending)
             return error.ending
 
     def _conclude(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:

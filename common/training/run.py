@@ -129,16 +129,17 @@ class Training:
         """Train as the owner of the folder; record and return how the run ended."""
         folder = self.folder
         try:
-            ended = own_folder(self.lease, self.all_ranks, self.given.wait)
-            if ended and self._is_over(ended):
-                self._say(f"{folder}: this run has ended: {ended.text}")
-                self._record(ended)  # it may have died before it could
-                return ended
-            if self.given.auto_resume:
-                self._go_on()
-            ending = self._ended()
-            self._record(ending)
-            return ending
+            with self.all_ranks.first_failure():
+                ended = own_folder(self.lease, self.all_ranks, self.given.wait)
+                if ended and self._is_over(ended):
+                    self._say(f"{folder}: this run has ended: {ended.text}")
+                    self._record(ended)  # it may have died before it could
+                    return ended
+                if self.given.auto_resume:
+                    self._go_on()
+                ending = self._ended()
+                self._record(ending)
+                return ending
         except BaseException as error:
             self._record_failure(error)
             raise
@@ -218,7 +219,7 @@ class Training:
             if not staging_timed and self.shared is None:
                 self._stage(log, problem, after_the_run)
             begin = time.perf_counter()
-            with log.run() as record:
+            with log.run() as record, self.all_ranks.first_failure():
                 if staging_timed and self.shared is None:
                     self._stage(log, problem, after_the_run)
                 outcome = fit(run)

@@ -14,6 +14,7 @@ from common.distributed import failure
 from common.distributed.dist import DistConfig, connect
 from common.distributed.launch import LaunchError
 from common.distributed.parts import PartError
+from common.ending import ending_of
 from common.training.batchnorm import average_statistics, share_statistics
 from common.training.step import average_gradients
 
@@ -245,11 +246,13 @@ def stick(dist, folder):
 def cleaning_up(dist, folder):
     try:
         dist.barrier()  # all ranks are inside before one fails
-        yield
-    finally:
+        with dist.first_failure():
+            yield
+    except BaseException as error:
         # As long as a log or checkpoint may take to be written: no launcher may kill this rank meanwhile.
         time.sleep(0.5)
-        (folder / f"unwound{dist.rank}").touch()
+        (folder / f"unwound{dist.rank}").write_text(ending_of(error).cause)
+        raise
 
 
 def two_nodes():
@@ -267,6 +270,9 @@ if __name__ == "__main__":
     if "impatient" in steps:
         failure.GRACE_S = 2
         steps.remove("impatient")
+    if "inattentive" in steps:  # rank 0 loses its connections before it hears why
+        failure.LOOK_EVERY_S = 5 if os.environ["RANK"] == "0" else failure.LOOK_EVERY_S
+        steps.remove("inattentive")
     with connect(DistConfig(timeout_s=120)) as dist:
         for step in steps:
             globals()[step](dist, Path(folder))

@@ -131,6 +131,13 @@ def test_sigterm_stops_all(environment, tmp_path):
     assert unwound(tmp_path) == ["unwound0", "unwound1"]
 
 
+def test_a_lost_connection_is_not_the_cause(environment, tmp_path):
+    codes, errors = by_hand(2, environment, tmp_path, "inattentive", "fail")
+    assert codes == [1, 1], errors
+    causes = [(tmp_path / name).read_text() for name in unwound(tmp_path)]
+    assert causes == ["rank 1: broken on purpose", "broken on purpose"]
+
+
 @pytest.mark.slow
 def test_killed_rank_stops_the_others(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "die")

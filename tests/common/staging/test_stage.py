@@ -19,7 +19,7 @@ from common.staging import lock, plan
 from common.staging import stage as staging
 from common.staging.shared_storage import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
-from common.staging.stage_dir import UnfinishedFile
+from common.staging.stage_dir import StageDir, UnfinishedFile
 
 SAMPLES = {"train": 12, "validation": 3}
 CPU = DistConfig(device="cpu", timeout_s=60)
@@ -208,6 +208,25 @@ def test_one_job_at_a_time_uses_a_folder(run, files, config):
     assert not config.stage_dir.exists()
     first = run(files, config)
     first.close()
+    assert not config.stage_dir.exists()
+
+
+def test_the_last_process_of_a_job_removes_what_all_have_staged(files, source, config):
+    first, second = (StageDir(config.stage_dir, source, checksum=True, inflate=False) for _ in range(2))
+    first.make()
+    first.claim()
+    for folder in (first, second):
+        folder.open()
+
+    def write(folder, file):
+        (piece,) = plan.pieces(file)
+        folder.write(piece, memoryview((source / file.name).read_bytes()))
+
+    write(first, files[0])
+    second.close(remove=True)  # a stop signal reaches one process before the other
+    write(first, files[1])
+    assert len(contents(config.stage_dir)) == 2
+    first.close(remove=True)
     assert not config.stage_dir.exists()
 
 

@@ -19,6 +19,8 @@ CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # The version with which the tests compile kernels: that of torch 2.11. A CUDA build of torch keeps its own.
 TRITON := 3.6.0
 PY := $(VENV)/bin/python
+# Several files of tests at once; a file's tests share what it has made. More processes would need much memory.
+PYTEST := $(PY) -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 # Every top-level folder with an __init__.py.
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
@@ -37,10 +39,10 @@ demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train eac
 	$(PY) -m submission.round --config mini --runs 1 $(if $(QUICK),--benchmarks cosmoflow) -o runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: lint ## lint, then all tests with coverage
-	$(PY) -m pytest $(addprefix --cov=,$(PACKAGES)) --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+	$(PYTEST) $(addprefix --cov=,$(PACKAGES)) --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev-installed ## tests that are not marked slow, without coverage
-	$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-cluster: $(VENV)/.dev-installed ## tests on a real Slurm of several nodes, Open MPI and MPICH; needs root on Debian, and installs them
 	PYTHON="$(PY)" tests/cluster/install.sh "$(VENV)/cluster"

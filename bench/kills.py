@@ -148,7 +148,7 @@ class Trainings:
         self.killed = number == signal.SIGKILL
         self.where[f"{number.name}, {where}"] += 1
         ending = read_ending(run)
-        before = process.returncode == -number and not run.exists()  # the interpreter was still starting
+        before = process.returncode == -number and where == "starting"  # Python itself, which catches no signal yet
         if number == signal.SIGKILL or before:
             return 1
         # What SIGKILL has left in the stage_dir is removed by the next one that stages there.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +36,8 @@ class Ending:
 
     how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number: what the training did,
     not the machine, so it counts as a run that missed its target; `stopped`, to be continued; `failed`, by an error.
-    cause: the signal or the error. epochs: those that were evaluated.
+    cause: the signal or the error. epochs: those that were evaluated; of a
+    job, in all its instances.
     """
 
     how: How
@@ -110,16 +112,23 @@ def read_ending(folder: Path) -> Ending | None:
 
 def logged_ending(log: Path) -> Ending | None:
     """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
-    stops = [line.partition(b"{") for line in _end_of(log).splitlines() if b'"key": "run_stop"' in line]
-    if not stops:
-        return None
-    metadata = _json(b"{" + stops[-1][2]).get("metadata")
-    if not isinstance(metadata, dict):
-        return None
+    lines = _end_of(log).splitlines()
+    metadata = _last_metadata(lines, b"run_stop")
     if metadata.get("status") == "success":
         return Ending(TARGET_MET, epochs=_number(metadata.get("epoch_num")))
     how: Any = metadata.get("ended")
-    return Ending(how, str(metadata.get("cause", ""))) if how in get_args(How) else None
+    if how not in get_args(How):
+        return None
+    return Ending(how, str(metadata.get("cause", "")), _number(_last_metadata(lines, b"eval_stop").get("epoch_num")))
+
+
+def _last_metadata(lines: Sequence[bytes], key: bytes) -> dict[str, Any]:
+    """Return the metadata of the last record of a key; none if there is no such record, or if it is damaged."""
+    for line in reversed(lines):
+        if b'"key": "' + key + b'"' in line:
+            metadata = _json(b"{" + line.partition(b"{")[2]).get("metadata")
+            return metadata if isinstance(metadata, dict) else {}
+    return {}
 
 
 def _end_of(path: Path) -> bytes:

@@ -228,7 +228,7 @@ def open_log(
 
 
 def set_aside(path: Path) -> bool:
-    """Keep the log of a run that starts over under a name that checkers ignore; tell whether it exists."""
+    """Keep a file or folder of a run that starts over under a name that checkers ignore; tell whether it exists."""
     if not path.exists():
         return False
     path.rename(_unused_name(path))

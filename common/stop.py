@@ -87,6 +87,13 @@ class Stop:
         """Return a context in which a signal is only remembered; only a second Ctrl-C raises StopAsked."""
         return self._raising(False)
 
+    def defer(self) -> None:
+        """Only remember a signal from here to the end of the `interrupting` around it.
+
+        For work that is done, but whose clean-up the caller has yet to register.
+        """
+        self._raises = False
+
     @contextlib.contextmanager
     def _raising(self, raises: bool) -> Iterator[None]:
         former, self._raises = self._raises, raises

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,14 +86,19 @@ def test_the_table_has_members_and_ensemble(case, members, two_ranks, capsys):  
     assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two
 
 
-def test_a_member_three_times_is_that_member(case, members, capsys):  # noqa: F811  # fixtures
-    case.evaluate.main(["job/instance_1"] * 3 + ["-o", "same.json", members])
-    found = json.loads(Path("same.json").read_text())
-    assert found["ensemble"] == pytest.approx(found["best"], rel=1e-6) and found["spread_ddof_0"] < 1e-12
+def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):  # noqa: F811  # fixtures
+    shutil.copytree("job/instance_1", "twin")
+    newest, twin = (f"{folder}/checkpoints/epoch-0001-step-0000000.pt" for folder in ("job/instance_1", "twin"))
+    for runs, message in (
+        (("job", "job/instance_1"), f"{newest}: given twice"),
+        (("job/instance_1", f"./job/../{newest}"), "given twice"),
+        (("job/instance_1", "job/instance_2", "twin"), f"{newest} and {twin}: both runs have the seed 12"),
+    ):
+        assert case.evaluate.main([*runs, members]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
     assert case.evaluate.main(["job/instance_1", members]) == 1
-    assert (
-        capsys.readouterr().out.splitlines()[-1].startswith("job/instance_1/checkpoints/epoch-0001-step-0000000.pt: ")
-    )
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{newest}: ")
 
 
 def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, two_ranks, capsys):  # noqa: F811

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,17 +141,20 @@ def test_an_error_ends_one_instance(train, monkeypatch, capsys):
         patch.setattr(cosmoflow.train.CosmoFlow, "loss", with_errors)
         assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9") == 1
     assert endings("job") == ["target_met", "failed", "diverged", "target_met"]
-    assert read_ending(Path("job")) == Ending("failed", "1 of 4 instances failed")
+    assert read_ending(Path("job")) == Ending("failed", "1 of 4 instances failed", 2)
     stops = [records(f"job/instance_{number}")[-1]["metadata"]["status"] for number in range(4)]
     assert stops == ["success", "aborted", "aborted", "success"]
-    errors = capsys.readouterr().err
+    said, errors = capsys.readouterr()
+    assert "continue those without a result: the same command with --resume, or with --auto-resume" in said
+    assert "evaluate them: python -m cosmoflow.evaluate job/instance_0 job/instance_3 " in said  # with a checkpoint
     assert (
         "instance 1: error:" in errors and "lost.tfrecord" in errors and "instance 2: error: the loss is nan" in errors
     )
     before = {path: path.read_bytes() for path in Path("job").glob("instance_[023]/*.*")}
     assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.target=0.9", "--resume") == 4
     assert endings("job") == ["target_met", "target_met", "diverged", "target_met"]
-    assert "3 of 4 instances met the target, in" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 of 4 instances met the target, in" in said and "continue those" not in said
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -161,7 +165,7 @@ def test_a_drawn_seed_is_kept_by_all(train, capsys):
     again = ("train.seed=null", "output_dir=job", "train.epochs=1", "train.target=0.9", "instances.ranks=1")
     assert train(*again, "instances.count=5", "--auto-resume") == 0
     assert mllog.logged(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
-    assert "1 instances of 1 rank(s) each, 1 at a time; 4 more have their result" in capsys.readouterr().out
+    assert "1 instance of 1 rank(s) each, 1 at a time; already finished: 4" in capsys.readouterr().out
 
 
 def test_what_cannot_be_is_said_in_one_line(train, capsys):
@@ -195,6 +199,65 @@ def test_instances_in_one_folder_are_alike(train, capsys):
         assert train(*few, *arguments) in (1, 2)
         assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_two_folders_with_one_seed_are_refused(train, capsys):
+    train(*FOUR, "output_dir=job", "train.epochs=1")
+    shutil.copytree("job/instance_0", "job/instance_7")
+    assert train(*FOUR, "output_dir=job", "train.epochs=1", "train.seed=null", "--auto-resume") == 2
+    assert "job/instance_7/result_0.txt has seed 11, so that instance 0 has 4, but" in capsys.readouterr().err
+
+
+def test_a_single_run_and_instances_do_not_share_a_folder(train, capsys):
+    few = "train.epochs=1"
+    assert train("output_dir=run", few) == 4 and train("output_dir=job", few, "instances.first=2") == 4
+    before = {path: path.read_bytes() for path in Path().rglob("*/*.*") if path.is_file()}
+    for arguments, message in (
+        ((*FOUR, "output_dir=run"), "run/result_0.txt: the log of a single run; instances cannot be trained in the"),
+        (("instances.first=2", "output_dir=run"), "run/result_0.txt: the log of a single run; instances cannot be"),
+        (("output_dir=job",), "job/instance_2/result_0.txt: the log of an instance of a job; a single run cannot be"),
+    ):
+        for flag in ((), ("--auto-resume",)):
+            capsys.readouterr()
+            assert train(*arguments, few, *flag) == 1
+            error = capsys.readouterr().err
+            assert message in error and error.count("\n") == 1
+    assert {path: path.read_bytes() for path in Path().rglob("*/*.*") if path.is_file()} == before
+
+
+# -- how the job itself ends ---------------------------------------------------------------------------------
+
+
+def record(folder):
+    return json.loads((Path(folder) / "ended.json").read_text())
+
+
+def stop_this_process(*_):
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def test_a_job_that_cannot_stage_its_data_has_failed(train):
+    staging = ("staging.mode=replicate", "staging.stage_dir=node", "train.epochs=1")
+    Path("node").touch()
+    assert train(*FOUR, "output_dir=job", *staging) == 1
+    ended = record("job")
+    assert ended["how"] == "failed" and "staging.stage_dir node: File exists" in ended["cause"]
+    Path("node").unlink()
+    assert train(*FOUR, "output_dir=job", *staging) == 4
+    assert record("job") == {"how": "target_not_met", "cause": "4 of 4 instances missed the target", "epochs": 4}
+    assert train(*FOUR, "output_dir=job", *staging) == 1  # a log exists
+    assert record("job")["how"] == "target_not_met"
+    assert train(*FOUR, "output_dir=wrong", "data.train_samples=25") == 1 and not Path("wrong").exists()
+
+
+@pytest.mark.parametrize("moment", ["stage", "read_from"])
+def test_a_stop_signal_while_staging_is_recorded(train, monkeypatch, moment):
+    """Also when all data are staged, but the job does not know it yet: they are removed."""
+    staging = ("staging.mode=replicate", "staging.stage_dir=node", "train.epochs=1")
+    with monkeypatch.context() as patch:
+        patch.setattr(cosmoflow.train.CosmoFlow, moment, stop_this_process)
+        assert train(*FOUR, "output_dir=job", *staging) == 3
+    assert record("job")["how"] == "stopped" and not [path for path in Path("node").rglob("*") if path.is_file()]
 
 
 # -- what is asked for ---------------------------------------------------------------------------------------
@@ -233,6 +296,7 @@ def test_how_a_job_ends():
     ):
         ending = job_ending(dict(enumerate(found)))
         assert (ending.how, ending.exit_status) == (how, status)
+        assert ending.epochs == 3 * found.count(met)
     clocks = [(0, 60_000), (30_000, 120_000)]
     assert throughput_text(clocks, 3).endswith("in 2.00 min from the first start to the last stop: 1 models/min")
 
@@ -279,6 +343,7 @@ def test_a_killed_rank_ends_the_job(train, start, capsys):
         time.sleep(0.01)
     os.kill(children(job.pid)[-1], signal.SIGKILL)
     assert job.wait(timeout=120) != 0
+    assert record("job")["how"] == "failed"
     ended = [number for number, how in enumerate(endings("job")) if how == "target_not_met"]
     before = {path: path.read_bytes() for number in ended for path in Path(f"job/instance_{number}").glob("*.*")}
     _, err = start(torchrun(2), *FOUR, *slow, "--resume").communicate(timeout=300)

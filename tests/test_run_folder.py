@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.ending import Ending, read_ending
+from common.staging.stage_dir import StageDir
 from tests.cosmoflow.case import CASE
 from tests.test_train import curve, one_thread  # noqa: F401  (a fixture)
 
@@ -85,7 +86,10 @@ def test_auto_resume_starts_over_where_no_checkpoint_is_whole(run, damage, capsy
     Path("run/result_0.txt").write_text(Path("run/result_0.txt").read_text().rpartition(":::MLLOG")[0])
     assert run("output_dir=run", "--auto-resume") == 4 and len(curve("run")) == 4
     said = capsys.readouterr()
-    assert "no usable checkpoint; starting over" in said.out
+    assert "no usable checkpoint; starting over, with result_0.txt" in said.out
+    kept = Path("run/checkpoints.interrupted-1")
+    assert kept.exists() == ("result_0.txt and checkpoints of the first start set aside" in said.out)
+    assert kept.exists() == (damage == "all") and all(path.stat().st_size for path in Path("run/checkpoints").glob("*"))
     assert ("half-written or damaged" in said.err) == (damage == "all")
     assert len(list(Path("run").glob("result_0.txt.interrupted-*"))) == 1
 
@@ -112,6 +116,36 @@ def test_a_signal_while_staging_stops_in_order(start, run):
     assert ended(process)[0] == 3 and read_ending(Path("run")).how == "stopped"
     assert not [path for path in Path("node").rglob("*") if path.is_file()] and not left()
     assert run("output_dir=run", *staged, "--auto-resume") == 4 and len(curve("run")) == 4
+
+
+@pytest.mark.parametrize("staging_round", ["2.0", "3.0"])
+def test_a_signal_when_all_is_staged_leaves_no_files(run, monkeypatch, staging_round):
+    """The data are staged, but the training does not know it yet."""
+    monkeypatch.setattr(CASE.train.CosmoFlow, "read_from", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    staged = ["staging.mode=replicate", "staging.stage_dir=node"]
+    assert run("output_dir=run", *staged, f"submission.round='{staging_round}'") == 3
+    assert read_ending(Path("run")).how == "stopped"
+    assert not [path for path in Path("node").rglob("*") if path.is_file()] and not left()
+
+
+def test_an_error_after_the_target_was_met_keeps_the_result(run, monkeypatch, capsys):
+    """Such as one in removing what was staged."""
+
+    def fails(*_, **__):
+        raise OSError(5, "Input/output error", "node")
+
+    monkeypatch.setattr(StageDir, "close", fails)
+    staged = ["staging.mode=replicate", "staging.stage_dir=node"]
+    assert run("output_dir=run", *staged, f"train.target={CASE.met}") == 1
+    assert "Input/output error" in capsys.readouterr().err
+    assert json.loads(Path("run/ended.json").read_text()) == {"how": "target_met", "cause": "", "epochs": 1}
+
+
+def test_a_run_that_died_before_its_record_goes_on_with_more_epochs(run):
+    """Its log alone says how it ended, and after how many epochs."""
+    assert run("output_dir=run", "train.epochs=1") == 4
+    Path("run/ended.json").unlink()
+    assert run("output_dir=run", "train.epochs=2", "--auto-resume") == 4 and len(curve("run")) == 2
 
 
 @pytest.mark.slow

@@ -43,6 +43,7 @@ from common.staging.copy import StagingWorkers, copy, relay
 from common.staging.plan import SourceFile, StagingError, StagingPlan, chunks, make_plan, samples_by_folder, size_of
 from common.staging.shared_storage import SharedStorage
 from common.staging.stage_dir import MARKER, StageDir
+from common.stop import STOP
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage"]
 
@@ -169,6 +170,7 @@ def stage(
     try:
         names = _fill(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
+        STOP.defer()  # the caller has yet to take note of what is to be removed
     except BaseException as error:
         folder.close(remove=not isinstance(error, StagingError) and not config.keep)
         raise

@@ -121,6 +121,21 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
                 )
 
 
+def check_distinct(members: Sequence[Member]) -> None:
+    """Raise UsageError, naming both, for two members that are one run, or whose runs had one seed."""
+    by_seed: dict[int, Member] = {}
+    for member in members:
+        other = by_seed.setdefault(member.seed, member)
+        if other is member:
+            continue
+        if other.checkpoint.resolve() == member.checkpoint.resolve():
+            raise UsageError(f"{member.checkpoint}: given twice; name each run once")
+        raise UsageError(
+            f"{other.checkpoint} and {member.checkpoint}: both runs have the seed {member.seed}; the members of an "
+            "ensemble have different seeds: leave one of the two out, or train it with another train.seed"
+        )
+
+
 def validation_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> list[Part]:
     """Return this rank's batches of the validation set, each for all members."""
     everyone = tuple(range(len(members)))

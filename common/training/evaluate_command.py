@@ -49,6 +49,7 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
         members.append(Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]))
         warnings.append(loaded.warn)
     ensemble.check_alike(benchmark, members)
+    ensemble.check_distinct(members)
     with connect(members[0].config.dist) as dist:
         if dist.is_main:
             for warn in warnings:

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import gc
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,18 +33,16 @@ from common.ending import (
     TARGET_MET,
     TARGET_NOT_MET,
     Ending,
-    forget_ending,
     read_ending,
-    write_ending,
 )
-from common.files import LOG_NAME, instance_folder, instance_folders
-from common.lease import Lease
+from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
 from common.reference import MINI
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark, RunConfig
-from common.training.checkpoint import NoCheckpointError
+from common.training.checkpoint import NoCheckpointError, complete
 from common.training.division import check_samples
+from common.training.folder import OwnedFolder, check_kind
 from common.training.run import (
     STAGING_TIMED,
     TRAINING_ERRORS,
@@ -51,8 +50,8 @@ from common.training.run import (
     Shared,
     Training,
     check_unchanged,
+    evaluate_command,
     has_result,
-    own_folder,
     ranks_text,
 )
 
@@ -113,7 +112,7 @@ def check_instances(config: RunConfig, ranks: int, resume: str | None) -> None:
 def order_text(count: int, size: int, ranks: int) -> str:
     """Return how the instances follow each other on the ranks."""
     parts = ranks // size
-    text = f"{count} instances of {size} rank(s) each, {min(parts, count)} at a time"
+    text = f"{count} instance{'' if count == 1 else 's'} of {size} rank(s) each, {min(parts, count)} at a time"
     left = count % parts
     return text + (f"; the last {left} of them leave {(parts - left) * size} rank(s) idle" if left else "")
 
@@ -125,19 +124,23 @@ def config_of(config: RunConfig, number: int, base: int) -> RunConfig:
 
 
 def job_ending(endings: Mapping[int, Ending | None]) -> Ending:
-    """Return how a job ended by how its instances did; None: not started, because the job was stopped."""
+    """Return how a job ended by how its instances did; None: not started, because the job was stopped.
+
+    Its epochs are those of all instances together.
+    """
     hows = [ending.how if ending else STOPPED for ending in endings.values()]
+    epochs = sum(ending.epochs for ending in endings.values() if ending)
 
     def told(*wanted: str) -> str:
         return f"{sum(how in wanted for how in hows)} of {len(hows)} instances"
 
     if STOPPED in hows:
-        return Ending(STOPPED, f"{told(STOPPED)} to be continued")
+        return Ending(STOPPED, f"{told(STOPPED)} to be continued", epochs)
     if FAILED in hows:
-        return Ending(FAILED, f"{told(FAILED)} failed")
+        return Ending(FAILED, f"{told(FAILED)} failed", epochs)
     if hows.count(TARGET_MET) < len(hows):
-        return Ending(TARGET_NOT_MET, f"{told(TARGET_NOT_MET, DIVERGED)} missed the target")
-    return Ending(TARGET_MET)
+        return Ending(TARGET_NOT_MET, f"{told(TARGET_NOT_MET, DIVERGED)} missed the target", epochs)
+    return Ending(TARGET_MET, epochs=epochs)
 
 
 # -- what is there -------------------------------------------------------------------------------------------
@@ -155,10 +158,12 @@ class Plan:
 def make_plan(benchmark: Benchmark, config: RunConfig, given: argparse.Namespace) -> Plan:
     """Return what is left to do in output_dir; only on rank 0.
 
-    Raises LogError for a new job where there are logs, NoCheckpointError for one to be resumed where there are none,
-    ConfigError and CheckpointError for instances with other seeds or settings.
+    Raises LogError for a new job where there are logs, and for any job where there is a single run, NoCheckpointError
+    for one to be resumed where there are no logs, ConfigError and CheckpointError for instances with other seeds or
+    settings.
     """
     first, folder = config.instances.first, config.output_dir
+    check_kind(folder, instances=True)
     numbers = range(first, first + config.instances.count)
     logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items()}
     logs = {number: log for number, log in logs.items() if log.exists()}
@@ -206,45 +211,50 @@ class InstancesJob:
     def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist, given: argparse.Namespace) -> None:
         self.benchmark, self.config, self.dist, self.given = benchmark, config, dist, given
         self.size = ranks_of_each(config, dist.world_size)
-        self.lease = Lease(config.output_dir)
+        self.owned = OwnedFolder(config.output_dir, dist)
         dist.same(to_dict(config, shown_path), "the configuration")
 
     def run(self) -> int:
-        """Train the instances that have no result yet; return the exit status."""
-        main, folder = self.dist.is_main, self.config.output_dir
-        with contextlib.ExitStack() as at_the_end:
-            at_the_end.callback(self.lease.release)
-            own_folder(self.lease, self.dist, self.given.wait)
-            with STOP.interrupting():
-                plan = make_plan(self.benchmark, self.config, self.given) if main else None
-                plan = self.dist.broadcast_object(plan)
-                assert plan is not None
-                self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {self._order(plan)}")
-                shared = self._start(plan) if plan.todo else None
-            if shared is None:
-                ending = job_ending(plan.ended)
-                self._conclude(plan, plan.ended)
-                return ending.exit_status
-            at_the_end.callback(shared.staged.close)
-            if main:
-                forget_ending(folder)
-            parts = self.dist.parts(self.size, TRAINING_ERRORS)
-            self._train(parts, plan, shared)
-            parts.meet("trained")
-            if main:
-                endings = {**plan.ended, **{number: _told(parts, number) for number in plan.todo}}
-                parts.tell("status", str(self._conclude(plan, endings).exit_status))
-            parts.meet("judged")
-            return int(parts.told("status") or 1)
+        """Train the instances that have no result yet; record how the job ended, and return the exit status."""
+        try:
+            with self.dist.first_failure(), contextlib.ExitStack() as after_the_job:
+                return self._run(after_the_job)
+        except BaseException as error:
+            self.owned.record_failure(error)
+            raise
+        finally:
+            self.owned.lease.release()
+
+    def _run(self, after_the_job: contextlib.ExitStack) -> int:
+        main = self.dist.is_main
+        self.owned.own(self.given.wait)
+        with STOP.interrupting():
+            plan = make_plan(self.benchmark, self.config, self.given) if main else None
+            plan = self.dist.broadcast_object(plan)
+            assert plan is not None
+            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {self._order(plan)}")
+            shared = self._start(plan, after_the_job) if plan.todo else None
+        if shared is None:
+            return self._conclude(plan, plan.ended).exit_status
+        parts = self.dist.parts(self.size, TRAINING_ERRORS)
+        self._train(parts, plan, shared)
+        parts.meet("trained")
+        if main:
+            endings = {**plan.ended, **{number: _told(parts, number) for number in plan.todo}}
+            parts.tell("status", str(self._conclude(plan, endings).exit_status))
+        parts.meet("judged")
+        return int(parts.told("status") or 1)
 
     def _order(self, plan: Plan) -> str:
         if not plan.todo:
             return f"all {self.config.instances.count} instances have their result"
-        found = f"; {len(plan.ended)} more have their result" if plan.ended else ""
+        found = f"; already finished: {len(plan.ended)}" if plan.ended else ""
         return order_text(len(plan.todo), self.size, self.dist.world_size) + found
 
-    def _start(self, plan: Plan) -> Shared:
-        """Make and stage the data, for all instances. A collective call."""
+    def _start(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
+        """Make and stage the data, for all instances; they are removed after the job. A collective call."""
+        if self.given.auto_resume:
+            self.owned.go_on()
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
         if self.dist.is_main and config.variant == MINI:
@@ -254,8 +264,10 @@ class InstancesJob:
         problem = self.benchmark.problem(config, self.dist, plan.base)
         check_samples(self.benchmark, config, problem)
         self._say(problem.describe())
+        self.owned.go_on()
         begin_ms = _now_ms()
         staged = problem.stage()
+        after_the_job.callback(staged.close)
         return Shared(staged, staged.facts(), begin_ms, _now_ms())
 
     def _train(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
@@ -284,9 +296,9 @@ class InstancesJob:
     def _conclude(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
         """Record and show how the job ended."""
         ending = job_ending(endings)
+        self.owned.record(ending)
+        self.owned.result = ending if ending.final else None
         if self.dist.is_main:
-            self.lease.check()
-            write_ending(self.config.output_dir, ending)
             for line in self._summary(plan, endings):
                 self._say(line)
         return ending
@@ -305,8 +317,21 @@ class InstancesJob:
             yield f"{number:8}  {plan.base + number:10}  {epochs:>6}  {minutes:>7}  {how}"
         met = [clocks[number] for number, ending in endings.items() if ending and ending.how == TARGET_MET]
         yield throughput_text([clock for clock in met if clock], len(endings))
+        for line in self._next_steps(endings):
+            yield as_called(line)
+
+    def _next_steps(self, endings: Mapping[int, Ending | None]) -> Iterator[str]:
+        """Yield what to do next with the instances."""
+        folder = self.config.output_dir
+        if not all(ending and ending.final for ending in endings.values()):
+            yield "continue those without a result: the same command with --resume, or with --auto-resume"
         mini = " --allow-mini" if self.config.variant == MINI else ""
-        yield as_called(f"check them:  python -m compliance.check{mini} {folder}/instance_*/{LOG_NAME}")
+        yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
+        found = list(instance_folders(folder).values())
+        runs = [path for path in found if complete(path / CHECKPOINTS)]
+        if runs:
+            named = [folder] if runs == found else runs
+            yield f"evaluate them: {evaluate_command(self.benchmark.name, self.config, named)}"
 
     def _say(self, text: str) -> None:
         if self.dist.is_main:

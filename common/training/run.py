@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,17 +23,8 @@ from common.config import ConfigError, leaves, to_dict
 from common.datasets.prepare_command import variant_and_digest
 from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
-from common.ending import (
-    STOPPED,
-    TARGET_NOT_MET,
-    Ending,
-    ending_of,
-    forget_ending,
-    read_ending,
-    write_ending,
-)
+from common.ending import TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
-from common.lease import LOOK_S, InUseError, Lease
 from common.mllog import ResultLog
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Target
@@ -44,6 +35,7 @@ from common.training.benchmark import Benchmark, Problem, RunConfig
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, Outcome, fit
 from common.training.precision import Precision
 from common.training.progress import Progress, duration
@@ -105,9 +97,8 @@ class Training:
                 f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
                 "there; choose a multiple of the ranks per node, or staging.mode=none"
             )
-        self.lease, self.goes_on = Lease(self.folder), False
-        self.result: Ending | None = None
-        folder, guard = self.folder / CHECKPOINTS, self.lease.check
+        self.owned = OwnedFolder(self.folder, all_ranks)
+        folder, guard = self.folder / CHECKPOINTS, self.owned.lease.check
         self.checkpoints = Checkpoints(folder, benchmark.name, config.checkpoint, self.dist, guard)
 
     def run(self) -> int:
@@ -116,7 +107,7 @@ class Training:
 
     def _serve(self) -> int:
         assert self.link is not None
-        ended = own_folder(self.lease, self.all_ranks, self.given.wait)
+        ended = self.owned.own(self.given.wait)
         if ended and self._is_over(ended):
             return 0
         self.all_ranks.barrier()  # rank 0 has made the data
@@ -127,49 +118,28 @@ class Training:
 
     def train(self) -> Ending:
         """Train as the owner of the folder; record and return how the run ended."""
-        folder = self.folder
         try:
             with self.all_ranks.first_failure():
-                ended = own_folder(self.lease, self.all_ranks, self.given.wait)
+                ended = self.owned.own(self.given.wait)
+                if self.dist.is_main:
+                    check_kind(self.config.output_dir, self.instance is not None)
                 if ended and self._is_over(ended):
-                    self._say(f"{folder}: this run has ended: {ended.text}")
-                    self._record(ended)  # it may have died before it could
+                    self._say(f"{self.folder}: this run has ended: {ended.text}")
+                    self.owned.record(ended)  # it may have died before it could
                     return ended
                 if self.given.auto_resume:
-                    self._go_on()
+                    self.owned.go_on()
                 ending = self._ended()
-                self._record(ending)
+                self.owned.record(ending)
                 return ending
         except BaseException as error:
-            self._record_failure(error)
+            self.owned.record_failure(error)
             raise
         finally:
-            self.lease.release()
+            self.owned.lease.release()
 
     def _is_over(self, ended: Ending) -> bool:
         return self.given.auto_resume and has_result(ended, self.config)
-
-    def _go_on(self) -> None:
-        """Remove the record of how the run ended: from now on this training writes it."""
-        if self.dist.is_main:
-            forget_ending(self.folder)
-        self.goes_on = True
-
-    def _record(self, ending: Ending) -> None:
-        if self.dist.is_main:
-            self.lease.check()
-            write_ending(self.folder, ending)
-
-    def _record_failure(self, error: BaseException) -> None:
-        """Record how a run ended by an exception; a call that changed nothing leaves the record as it is.
-
-        A run that has its result keeps it, whatever fails afterwards, such as removing the staged data.
-        """
-        ending = self.result or ending_of(error)
-        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.folder) is None
-        if (self.goes_on or stopped_early) and not isinstance(error, InUseError):
-            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
-                self._record(ending)
 
     def _ended(self) -> Ending:
         """Train; return how the run ended."""
@@ -181,7 +151,7 @@ class Training:
                     self.benchmark.make_mini(self.config.data.data_dir)
             self.all_ranks.barrier()
         keep_bytes = saved.state["log_bytes"] if saved else None
-        log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.lease.check)
+        log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
             return self._train(log, saved)
         finally:
@@ -197,20 +167,24 @@ class Training:
         else:
             saved = self.checkpoints.load(Path(given.resume) if given.resume else None)
         if saved is None:
-            log = self.folder / LOG_NAME
-            if self.dist.is_main and mllog.set_aside(log):
-                self._say(
-                    f"{log.parent}: no usable checkpoint; starting over, with the log of the first start set aside"
-                )
+            if self.dist.is_main:
+                self._set_aside()
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         check_seed(self.config, saved.state["seed"])
         return saved
 
+    def _set_aside(self) -> None:
+        """Keep log and checkpoints of a run that starts over, damaged ones among them, apart from the new ones."""
+        found = [path for path in (self.folder / LOG_NAME, self.checkpoints.folder) if mllog.set_aside(path)]
+        if found:
+            names = " and ".join(path.name for path in found)
+            self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
+
     def _train(self, log: ResultLog, saved: Saved | None) -> Ending:
         with STOP.interrupting():
             run = self._prepared(log, saved)
-        self._go_on()
+        self.owned.go_on()
         problem = run.problem
         if self.shared:
             problem.read_from(self.shared.staged)
@@ -224,7 +198,7 @@ class Training:
                     self._stage(log, problem, after_the_run)
                 outcome = fit(run)
                 record.end(outcome.ending)
-            self.result = outcome.ending if outcome.ending.final else None
+            self.owned.result = outcome.ending if outcome.ending.final else None
         if not outcome.stopped_by:
             self._conclude(outcome, run.target, problem.reference.variant == MINI, time.perf_counter() - begin)
         return outcome.ending
@@ -330,13 +304,10 @@ class Training:
 
     def _next_steps(self, mini: bool) -> Iterator[str]:
         """Yield the commands for the next steps with the run."""
-        folder, name, data = self.folder, self.benchmark.name, self.config.data.data_dir
-        run = shlex.quote(str(folder))
-        # A checkpoint has only the last part of an absolute path.
-        where = f" {shlex.quote(f'data.data_dir={data}')}" if shown_path(data) != str(data) else ""
+        name, run = self.benchmark.name, shlex.quote(str(self.folder))
         yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
         if self.checkpoints.files():
-            yield f"evaluate it: python -m {name}.evaluate {run}{where}"
+            yield f"evaluate it: {evaluate_command(name, self.config, [self.folder])}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
         system = shlex.quote(f"{'_'.join(self.config.submission.platform.split())}.json")
         fields = shlex.join(self._system_fields())
@@ -371,14 +342,12 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
     return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
 
 
-def own_folder(lease: Lease, ranks: Dist, wait: bool) -> Ending | None:
-    """Wait until rank 0 owns the folder; return how the run in it ended, if it has. A collective call."""
-    with STOP.interrupting():
-        # In turns, since a collective may not wait as long as another run lasts.
-        while not ranks.broadcast_object(ranks.is_main and lease.take(wait)):
-            time.sleep(LOOK_S)
-        ended: Ending | None = ranks.broadcast_object(read_ending(lease.folder) if ranks.is_main else None)
-    return ended
+def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path]) -> str:
+    """Return the command that evaluates runs of a configuration."""
+    data = config.data.data_dir
+    # A checkpoint has only the last part of an absolute path.
+    where = [f"data.data_dir={data}"] if shown_path(data) != str(data) else []
+    return f"python -m {benchmark}.evaluate {shlex.join([*map(str, runs), *where])}"
 
 
 def has_result(ended: Ending, config: RunConfig) -> bool:

@@ -23,8 +23,15 @@ def test_each_ending_has_an_exit_status_and_comes_back_from_its_file(tmp_path, h
     assert read_ending(tmp_path) is None and read_ending(tmp_path / "nowhere") is None
 
 
+def record(key, **metadata):
+    return f':::MLLOG {{"key": "{key}", "value": null, "metadata": {json.dumps(metadata)}}}\n'
+
+
 def stop(**metadata):
-    return f':::MLLOG {{"key": "run_stop", "value": null, "metadata": {json.dumps(metadata)}}}\n'
+    return record("run_stop", **metadata)
+
+
+EVALUATED = record("eval_stop", epoch_num=6) + record("eval_stop", epoch_num=7) + record("eval_start", epoch_num=8)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,7 @@ def stop(**metadata):
         (stop(status="success", epoch_num=3, ended="target_met"), Ending("target_met", epochs=3)),
         (stop(status="success", epoch_num=3), Ending("target_met", epochs=3)),
         (stop(status="aborted", ended="target_not_met"), Ending("target_not_met")),
+        (EVALUATED + stop(status="aborted", ended="target_not_met"), Ending("target_not_met", epochs=7)),
         (stop(status="aborted", ended="stopped", cause="SIGUSR1"), Ending("stopped", "SIGUSR1")),
         (stop(status="aborted"), None),  # of another suite, or of an older version: it does not say why
         (stop(status="aborted", ended="anything"), None),

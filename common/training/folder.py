@@ -1,0 +1,70 @@
+"""The folder of a run, or of a job of instances: its owner, and the record of how the training in it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from common.distributed.dist import Dist
+from common.ending import STOPPED, Ending, ending_of, forget_ending, read_ending, write_ending
+from common.files import LOG_NAME, instance_folders
+from common.lease import LOOK_S, InUseError, Lease
+from common.mllog import LogError
+from common.stop import STOP
+
+
+class OwnedFolder:
+    """A folder that rank 0 owns while the ranks train. result: how the training ended, once it has its result."""
+
+    def __init__(self, path: Path, ranks: Dist) -> None:
+        self.path, self.ranks, self.lease = path, ranks, Lease(path)
+        self.result: Ending | None = None
+        self._goes_on = False
+
+    def own(self, wait: bool) -> Ending | None:
+        """Wait until rank 0 owns the folder; return how the training in it ended, if it has. A collective call."""
+        main = self.ranks.is_main
+        with STOP.interrupting():
+            # In turns, since a collective may not wait as long as another run lasts.
+            while not self.ranks.broadcast_object(main and self.lease.take(wait)):
+                time.sleep(LOOK_S)
+            ended: Ending | None = self.ranks.broadcast_object(read_ending(self.path) if main else None)
+        return ended
+
+    def go_on(self) -> None:
+        """Remove the record of how the training ended: from now on this one writes it."""
+        if self.ranks.is_main:
+            forget_ending(self.path)
+        self._goes_on = True
+
+    def record(self, ending: Ending) -> None:
+        """Record how the training ended."""
+        if self.ranks.is_main:
+            self.lease.check()
+            write_ending(self.path, ending)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Record how the training ended by an exception; a call that changed nothing leaves the record as it is.
+
+        A training that has its result keeps it, whatever fails afterwards, such as removing the staged data.
+        """
+        ending = self.result or ending_of(error)
+        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
+        if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
+            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
+                self.record(ending)
+
+
+def check_kind(output_dir: Path, instances: bool) -> None:
+    """Raise LogError if a single run and instances would share a folder: each kind records there how it ended.
+
+    instances: whether instances are to be trained.
+    """
+    logs = [output_dir] if instances else instance_folders(output_dir).values()
+    for log in (folder / LOG_NAME for folder in logs):
+        if log.exists():
+            here, other = ("a single run", "instances") if instances else ("an instance of a job", "a single run")
+            raise LogError(
+                f"{log}: the log of {here}; {other} cannot be trained in the same output_dir: choose another output_dir"
+            )

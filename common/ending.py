@@ -36,8 +36,7 @@ class Ending:
 
     how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number: what the training did,
     not the machine, so it counts as a run that missed its target; `stopped`, to be continued; `failed`, by an error.
-    cause: the signal or the error. epochs: those that were evaluated; of a
-    job, in all its instances.
+    cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances.
     """
 
     how: How

@@ -2,27 +2,31 @@
 
 The owner holds the file lease-N.json and touches it every 30 s. Who finds it takes over only if the owner's process is
 gone on the same machine, or its last heartbeat is 5 minutes old by the clock of the file system: it creates
-lease-N+1.json, which only one can do, and removes the older one. An owner looks for its file before it writes anything;
-if it is gone, or has a successor, the owner has lost the folder and ends without a word in it.
+lease-N+1.json, which only one can do, and removes the older one. Two can create files with different numbers if one of
+them looked before, and the other after an owner left. So each looks again after it has created its file, and withdraws
+it if there is that of another living process: at least one of the two sees the other. An owner looks for its file
+before it writes anything; if it is gone, the owner has lost the folder and ends without a word in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import secrets
 import socket
+import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from common.ending import STOPPED, Ending, EndingError
-from common.files import CHECKPOINTS, UNFINISHED, open_regular
+from common.files import CHECKPOINTS, UNFINISHED, naming, open_regular
 
 HEARTBEAT_S: Final = 30.0
 STALE_S: Final = 300.0
@@ -32,6 +36,8 @@ LOOK_S: Final = 2.0
 """How often one that waits looks."""
 NAME: Final = re.compile(r"lease-(\d+)\.json")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+MOST_PID: Final = 1 << 31
+NO_FOLDER: Final = {errno.EEXIST: "not a folder", errno.ENOTDIR: "below a file"}
 JOB_VARIABLES: Final = ("SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID", "COBALT_JOBID")
 
 
@@ -47,11 +53,12 @@ class LeaseLostError(InUseError):
 
 
 class _Held(NamedTuple):
-    """A lease that was found. owner: its content, empty if it is damaged."""
+    """A lease that was found. owner: its content, empty if it is damaged. touched: its last heartbeat."""
 
     path: Path
     number: int
     owner: Mapping[str, Any]
+    touched: float
 
 
 class Lease:
@@ -69,15 +76,24 @@ class Lease:
     def take(self, wait: bool) -> bool:
         """Try to become the owner; return whether that worked. Then what a killed owner left half-written is removed.
 
-        Raises InUseError where it is useless to try again later. wait: never. Without it only a job that was queued
-        again may wait, for what is left of its earlier start, whose process cannot be seen from another machine.
+        Raises InUseError where it is useless to try again later, OSError where no run can be. wait: never InUseError.
+        Without it only a job that was queued again may wait, for what is left of its earlier start, whose process
+        cannot be seen from another machine.
         """
-        held = self._owner_before()
+        try:
+            held = self._owner_before()
+        except OSError as error:
+            reason = NO_FOLDER.get(error.errno or 0, error.strerror)
+            raise OSError(
+                f"{self.folder} cannot be used for a run ({error.filename}: {reason}); set output_dir to a folder that "
+                "can be written, or to a new one"
+            ) from error
         if held:
             if not self._may_wait(held, wait):
                 raise InUseError(
                     f"{self.folder} is in use by {_named(held)}; wait for it (--wait), or choose another output_dir. "
                     f"It counts as dead {STALE_S / 60:.0f} minutes after its last sign of life"
+                    + ("" if held.owner else f"; if no training is active there, remove {held.path}")
                 )
             return False
         self._beat.start()
@@ -104,14 +120,14 @@ class Lease:
         if self._path is None:
             return
         try:
-            if self._path.read_bytes() == self._content and not _successor(self._path).exists():
+            if self._path.read_bytes() == self._content:
                 return
         except FileNotFoundError:
             pass
         except OSError:  # a file system that does not answer for a while says nothing about the owner
             return
-        held = _newest(self.folder)
-        by = f" by {_named(held)}" if held else ""
+        found = _all(self.folder)
+        by = f" by {_named(found[-1])}" if found else ""
         raise LeaseLostError(
             f"{self.folder} was taken over{by}, because this training showed no sign of life for "
             f"{STALE_S / 60:.0f} minutes; nothing more is written there"
@@ -132,20 +148,24 @@ class Lease:
     def _owner_before(self) -> _Held | None:
         """Become the owner unless another one is alive, which is returned."""
         while True:
+            _make(self.folder)
             # Suppressed: another process was faster, with its lease, with its clean-up, or with removing the folder.
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError, FileNotFoundError):
-                held = _newest(self.folder)
-                with _draft(self.folder, self._content) as draft:
-                    if held and not _dead(held, draft):
-                        return held
-                    path = self.folder / f"lease-{held.number + 1 if held else 1}.json"
-                    _link(draft, path)
-                self._path = path
-                for older in _all(self.folder):
-                    if older.number < _number(path):
-                        older.path.unlink(missing_ok=True)
-                return None
+            with suppress(FileExistsError, FileNotFoundError), _draft(self.folder, self._content) as draft:
+                now, found = draft.stat().st_mtime, _all(self.folder)
+                if alive := _alive(found, now):
+                    return alive
+                path = self.folder / f"lease-{found[-1].number + 1 if found else 1}.json"
+                _link(draft, path)
+                try:
+                    others = [one for one in _all(self.folder) if one.path != path]
+                    if not _alive(others, now):
+                        for other in others:
+                            other.path.unlink(missing_ok=True)
+                        self._path = path
+                        return None
+                finally:
+                    if not self.held:
+                        path.unlink(missing_ok=True)
 
     def _keep(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
@@ -155,17 +175,24 @@ class Lease:
                     os.utime(path)
 
 
+def _make(folder: Path) -> None:
+    """Make the folder unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        # Otherwise it was a folder, which its last owner has removed just now.
+        if os.path.lexists(error.filename) and not os.path.isdir(error.filename):
+            raise
+
+
 @contextlib.contextmanager
 def _draft(folder: Path, content: bytes) -> Iterator[Path]:
     """Yield a file with the content, which is removed at the end; its time is the clock of the file system."""
     draft = folder / f"lease.{secrets.token_hex(8)}.tmp"
     try:
-        draft.write_bytes(content)
+        with naming(draft):
+            draft.write_bytes(content)
         yield draft
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(draft)  # a full disk does not say which file it was
-        raise
     finally:
         draft.unlink(missing_ok=True)
 
@@ -174,8 +201,11 @@ def _link(draft: Path, path: Path) -> None:
     """Give the draft a second name; FileExistsError if another was faster."""
     try:
         os.link(draft, path)  # on NFS as well, only one can
-    except (FileExistsError, FileNotFoundError):
+    except FileNotFoundError:
         raise
+    except FileExistsError:
+        if not os.path.samefile(draft, path):  # NFS may have lost its first answer, and have asked again
+            raise
     except OSError:  # a file system without links
         with path.open("xb") as file:
             file.write(draft.read_bytes())
@@ -215,49 +245,63 @@ def _began(pid: int) -> str:
     return ""
 
 
-def _dead(held: _Held, draft: Path) -> bool:
-    """Tell whether an owner is gone. draft: a file that was written just now.
+def _alive(found: Sequence[_Held], now: float) -> _Held | None:
+    """Return the newest of the leases whose owner is not gone. now: by the clock of the file system."""
+    return next((held for held in reversed(found) if not _dead(held, now)), None)
 
-    FileNotFoundError if the lease was given up, or the draft removed, just now: look again.
-    """
+
+def _dead(held: _Held, now: float) -> bool:
     owner = held.owner
     if owner.get("machine") and owner["machine"] == _machine():
-        return _began(int(owner["pid"])) != str(owner.get("began"))
-    return draft.stat().st_mtime - held.path.stat().st_mtime > STALE_S
+        began = _began(owner["pid"])
+        if began or not _hidden(owner["pid"]):
+            return began != str(owner.get("began"))
+    return now - held.touched > STALE_S
+
+
+def _hidden(pid: int) -> bool:
+    """Tell whether another user has such a process, which /proc may not show (hidepid, proc(5))."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return False
 
 
 def _same_job(held: _Held | None, me: Mapping[str, Any]) -> bool:
     return bool(held and me["job"] and held.owner.get("job") == me["job"])
 
 
-def _named(held: _Held | None) -> str:
-    owner = held.owner if held else {}
+def _named(held: _Held) -> str:
+    owner = held.owner
+    if not owner:
+        return f"an unknown process, since {held.path} is damaged or cannot be read"
     job = f" of job {owner['job']}" if owner.get("job") else ""
-    return f"process {owner.get('pid', '?')}{job} on {owner.get('host', 'another machine')}, since {owner.get('since')}"
-
-
-def _newest(folder: Path) -> _Held | None:
-    return max(_all(folder), key=lambda held: held.number, default=None)
+    return f"process {owner['pid']}{job} on {owner.get('host', 'another machine')}, since {owner.get('since')}"
 
 
 def _all(folder: Path) -> list[_Held]:
-    return [
-        _Held(path, _number(path), _owner(path)) for path in folder.glob("lease-*.json") if NAME.fullmatch(path.name)
-    ]
+    """Return the leases in the folder, the newest last."""
+    found = []
+    for path in folder.glob("lease-*.json"):
+        if match := NAME.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # given up just now
+                found.append(_Held(path, int(match[1]), *_read(path)))
+    return sorted(found, key=lambda held: held.number)
 
 
-def _owner(path: Path) -> Mapping[str, Any]:
-    with suppress(OSError, ValueError, RecursionError), open(open_regular(path), "rb") as file:
-        found = json.loads(file.read(MOST_BYTES))
-        if isinstance(found, dict) and str(found.get("pid")).isdecimal():
-            return found
-    return {}
-
-
-def _number(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
-    return int(match[1]) if match else 0
-
-
-def _successor(path: Path) -> Path:
-    return path.with_name(f"lease-{_number(path) + 1}.json")
+def _read(path: Path) -> tuple[Mapping[str, Any], float]:
+    """Return the content of a lease, nothing if it is not one, and when it was last touched; a link is not followed."""
+    status = path.lstat()
+    try:
+        if stat.S_ISREG(status.st_mode):
+            with open(open_regular(path), "rb") as file:
+                status = os.fstat(file.fileno())  # of the file that is read, if another has its name by now
+                found = json.loads(file.read(MOST_BYTES))
+            if isinstance(found, dict) and type(found.get("pid")) is int and 0 < found["pid"] < MOST_PID:
+                return found, status.st_mtime
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError):
+        pass
+    return {}, status.st_mtime

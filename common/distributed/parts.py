@@ -35,8 +35,12 @@ PULSE_S: Final = 1.0
 """How often a rank shows that it lives, and looks whether another was asked to stop."""
 LOST_S: Final = 60.0
 """A rank without a sign of life for so long counts as lost."""
-STOPPING_LOST_S: Final = 10.0
-"""The same after a signal: a launcher that lost a rank sends one, and soon kills the others."""
+STOPPING_LOST_S: Final = 15.0
+"""The same after SIGTERM, which a launcher sends that lost a rank, and kills the others 30 s later (torchrun; KillWait
+of Slurm): so time is left for them to unwind, which may take GRACE_S. Not less, because a rank that writes its
+checkpoint may let no other thread run meanwhile. Other signals come early, and nothing kills soon after them."""
+MOST_FAILURES: Final = 3
+"""Of calls to the store in a row. A store that is slow may time out once; one that has ended fails each time."""
 LONGEST_WAIT_S: Final = 0.5
 """Between two looks of a rank that waits for others."""
 UNWIND_S: Final = 30.0
@@ -159,28 +163,41 @@ class Parts(Generic[D]):
 
     def _beat(self) -> None:
         """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""
-        notes, seen = self._job.notes, dict.fromkeys(range(self._job.world_size), (0, time.monotonic()))
-        with contextlib.suppress(RuntimeError):  # the store ended with rank 0: the alarm of the job finds that
-            while not self._ended.wait(PULSE_S):
-                notes.add(f"alive/{self._job.rank}", 1)
-                if STOP.number:
-                    notes.set("stop", str(int(STOP.number)))
-                elif notes.check(["stop"]):
-                    _stop_here(notes.get("stop").decode())
-                if self._job.rank == 0 and (lost := _lost(notes, seen)) is not None and self._job.alarm:
-                    cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
-                    self._job.alarm.trip(Ending(FAILED, cause))
+        seen, failures = dict.fromkeys(range(self._job.world_size), (0, 0)), 0
+        while failures < MOST_FAILURES and not self._ended.wait(PULSE_S):
+            try:
+                if self._show_life(seen):
                     return
+                failures = 0
+            except RuntimeError:  # if the store ended with rank 0, the alarm of the job finds that
+                failures += 1
+
+    def _show_life(self, seen: dict[int, tuple[int, int]]) -> bool:
+        """Do it once; return whether this ended the job. seen: as in `_lost`."""
+        notes = self._job.notes
+        notes.add(f"alive/{self._job.rank}", 1)
+        if STOP.number:
+            notes.set("stop", str(int(STOP.number)))
+        elif notes.check(["stop"]):
+            _stop_here(notes.get("stop").decode())
+        if self._job.rank or (lost := _lost(notes, seen)) is None or not self._job.alarm:
+            return False
+        cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
+        self._job.alarm.trip(Ending(FAILED, cause))
+        return True
 
 
-def _lost(notes: Any, seen: dict[int, tuple[int, float]]) -> int | None:
-    """Return a rank whose count has not changed for too long. seen: the last count of each rank, and since when."""
-    now, limit = time.monotonic(), STOPPING_LOST_S if STOP.number else LOST_S
-    for rank, (before, since) in seen.items():
+def _lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:
+    """Return a rank whose count has not changed for too long; called every PULSE_S.
+
+    seen: the last count of each rank, and how many calls found it unchanged. Calls and not seconds, so that a job
+    that was suspended as a whole has lost no rank.
+    """
+    most = (STOPPING_LOST_S if STOP.number == signal.SIGTERM else LOST_S) / PULSE_S
+    for rank, (before, unchanged) in seen.items():
         count = notes.add(f"alive/{rank}", 0)
-        if count != before:
-            seen[rank] = (count, now)
-        elif now - since > limit:
+        seen[rank] = (count, 0 if count != before else unchanged + 1)
+        if seen[rank][1] > most:
             return rank
     return None
 

@@ -51,6 +51,8 @@ def meet(place: Place, timeout: timedelta) -> tuple[td.TCPStore, int]:
     job = f"{place.meeting.job or 'job'}, {place.world_size} ranks, meeting {number}"
     if place.rank == 0:
         listener = _listen(place.meeting.ports)
+        if not place.meeting.job:
+            _check_no_twin(listener, place.meeting.ports, job)
         return _open_store(listener, job, place.world_size, timeout), place.world_size
     return _find_store(place, place.meeting, job, timeout), place.world_size
 
@@ -114,6 +116,17 @@ def _listen(ports: Sequence[int]) -> socket.socket:
         f"rank 0 cannot listen on {socket.gethostname()}: the ports {_listed(ports)} are in use or not permitted; "
         f"set MASTER_ADDR to this host and MASTER_PORT to a free port above 1023, the same on all ranks"
     )
+
+
+def _check_no_twin(listener: socket.socket, ports: Sequence[int], job: str) -> None:
+    """Raise LaunchError if another job meets at an earlier port, whose ranks nothing tells from those of this one."""
+    for port in ports[: ports.index(listener.getsockname()[1])]:
+        if _ask("localhost", port, job).store:
+            listener.close()
+            raise LaunchError(
+                f"another job with as many ranks meets on {socket.gethostname()}, port {port}, at this moment, and the "
+                f"ranks of both may mix: stop both, and set another MASTER_PORT for each"
+            )
 
 
 def _open_store(listener: socket.socket, job: str, size: int, timeout: timedelta) -> td.TCPStore:

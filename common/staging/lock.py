@@ -22,6 +22,8 @@ from common.staging.plan import StagingError
 FOLDER: Final = ".mlperf-hpc-staging"
 """In stage_dir."""
 LOCK: Final = "lock"
+NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Of a file system that has none."""
 LONGEST: Final = 200
 """Characters of a command that an error shows."""
 
@@ -57,7 +59,7 @@ class StageLock:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            return error.errno != errno.EWOULDBLOCK
+            return error.errno in NO_LOCKS
         return True
 
     def release(self, last: bool) -> None:
@@ -97,4 +99,8 @@ class StageLock:
                 raise StagingError(
                     f"staging.stage_dir {self.root} is in use by process {who}: one job at a time may stage there; "
                     "wait until that has ended, or choose another folder"
+                ) from error
+            if error.errno not in NO_LOCKS:
+                raise StagingError(
+                    f"staging.stage_dir {self.root} cannot be locked: {error.strerror}; choose another folder"
                 ) from error

@@ -1,5 +1,6 @@
 """The owner of a run's folder: processes that really hold it, die, and are taken over."""
 
+import errno
 import json
 import os
 import signal
@@ -120,3 +121,111 @@ def test_of_many_that_take_over_at_once_one_wins(tmp_path):
     assert sorted(ended) == [0, 1, 1, 1, 1, 1]
     dead.release()
     assert not list(tmp_path.glob("lease-*"))
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_an_owner_that_gives_up_during_a_takeover_is_followed_by_one(tmp_path, monkeypatch, number):
+    """One has seen its old lease, another the empty folder: they create different files."""
+    old, link = tmp_path / f"lease-{number}.json", lease._link
+    old.touch()
+    os.utime(old, (1, 1))
+    first, second = Lease(tmp_path), Lease(tmp_path)
+
+    def after_the_old_one_left(draft, path):
+        def after_the_first(second_draft, second_path):
+            monkeypatch.setattr(lease, "_link", link)
+            link(draft, path)
+            link(second_draft, second_path)
+
+        old.unlink()
+        monkeypatch.setattr(lease, "_link", after_the_first)
+        with pytest.raises(InUseError):
+            second.take(wait=False)
+
+    monkeypatch.setattr(lease, "_link", after_the_old_one_left)
+    assert first.take(wait=False) and not second.held
+    first.check()
+    assert [path.name for path in tmp_path.iterdir()] == [f"lease-{number + 1}.json"]
+    first.release()
+
+
+DAMAGED = {
+    "empty": Path.touch,
+    "of another kind": lambda path: path.write_text('{"pid": "9"}'),
+    "a pipe": os.mkfifo,
+    "a dangling link": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_lease_is_named_and_counts_as_dead_after_a_while(tmp_path, damage):
+    path = tmp_path / "lease-1.json"
+    damage(path)
+    with pytest.raises(InUseError) as error:
+        Lease(tmp_path).take(wait=False)
+    assert f"in use by an unknown process, since {path} is damaged or cannot be read; wait" in str(error.value)
+    assert str(error.value).endswith(
+        f"5 minutes after its last sign of life; if no training is active there, remove {path}"
+    )
+    os.utime(path, (1, 1), follow_symlinks=False)
+    second = Lease(tmp_path)
+    assert second.take(wait=False) and not os.path.lexists(path)
+    second.release()
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name, reason in {"file": "not a folder", "link/run": "link: not a folder", "file/run": "below a file"}.items():
+        with pytest.raises(OSError, match=rf"^{tmp_path}/{name} cannot be .*{reason}\); set output_dir to a folder"):
+            Lease(tmp_path / name).take(wait=False)
+
+    def refuse(path, _):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(OSError, match=rf"^{tmp_path} cannot be used for a run \(.*: Read-only file system\); set"):
+        Lease(tmp_path).take(wait=False)
+
+
+def test_a_folder_that_is_removed_just_now_is_made_again(tmp_path, monkeypatch):
+    mkdir = Path.mkdir
+
+    def too_late(path, **_):
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+        raise FileExistsError(errno.EEXIST, "File exists", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", too_late)
+    owner = Lease(tmp_path / "run")
+    assert owner.take(wait=False)
+    owner.release()
+
+
+def test_a_lease_whose_answer_nfs_has_lost_is_held(tmp_path, monkeypatch):
+    link = os.link
+
+    def ask_twice(*names):
+        link(*names)
+        link(*names)
+
+    monkeypatch.setattr(os, "link", ask_twice)
+    owner = Lease(tmp_path)
+    assert owner.take(wait=False)
+    owner.check()
+    owner.release()
+    assert not tmp_path.exists()
+
+
+def test_an_owner_whom_proc_hides_is_alive_as_long_as_its_heart_beats(holder, tmp_path, monkeypatch):
+    def hidden(pid, _):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    began = lease._began
+    monkeypatch.setattr(lease, "_began", lambda pid: "" if pid == holder.pid else began(pid))
+    monkeypatch.setattr(os, "kill", hidden)
+    with pytest.raises(InUseError, match=f"process {holder.pid} "):
+        Lease(tmp_path / "run").take(wait=False)
+    os.utime(tmp_path / "run/lease-1.json", (1, 1))
+    second = Lease(tmp_path / "run")
+    assert second.take(wait=False)
+    second.release()

@@ -161,6 +161,12 @@ def test_a_rank_comes_twice():
     assert "rank 1 has met the others already" in " ".join(map(str, results))
 
 
+def test_two_jobs_at_the_same_port(monkeypatch):
+    monkeypatch.setattr(rendezvous, "PATIENCE_S", 2.0)  # the first one may not have opened its door yet
+    results = " ".join(map(str, meet([0, 0], free_ports(2), timeout_s=1.5)))
+    assert "another job with as many ranks meets on" in results and "set another MASTER_PORT for each" in results
+
+
 def test_rank_0_on_another_of_the_hosts():
     """`srun --distribution=arbitrary` gives no order; a host that is missing does not matter."""
     talk(meet([0, 1], free_ports(2), hosts=("no-such-host.invalid", "127.0.0.1")))

@@ -211,6 +211,20 @@ def test_one_job_at_a_time_uses_a_folder(run, files, config):
     assert not config.stage_dir.exists()
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_only_a_file_system_without_locks_needs_none(run, files, config, number, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    if number == errno.ENOLCK:
+        run(files, config).close()
+    else:
+        with pytest.raises(StagingError, match=rf"{config.stage_dir} cannot be locked: Input/output error; choose"):
+            run(files, config)
+        assert not contents(config.stage_dir)
+
+
 def test_the_last_process_of_a_job_removes_what_all_have_staged(files, source, config):
     first, second = (StageDir(config.stage_dir, source, checksum=True, inflate=False) for _ in range(2))
     first.make()

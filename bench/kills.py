@@ -75,10 +75,11 @@ class Trainings:
         run, ranks = self.folder / f"run-{number}", 2 if number % 3 == 2 else 1
         while (ending := read_ending(run)) is None or not ending.final:
             spared = most <= 0 or self.random.random() < SPARED
+            found = self._left(run, staged=False)
             process = self._start(run, ranks)
             self.killed = False
             if not spared:
-                most -= self._kill(process, run, ranks)
+                most -= self._kill(process, run, ranks, found)
             try:
                 output, _ = process.communicate(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
@@ -129,46 +130,52 @@ class Trainings:
             start_new_session=True,
         )
 
-    def _kill(self, process: subprocess.Popen[str], run: Path, ranks: int) -> int:
-        """Send a signal at a random moment, and check how the training ends; return 1, or 0 if it was over before."""
+    def _kill(self, process: subprocess.Popen[str], run: Path, ranks: int, found: list[str]) -> int:
+        """Send a signal at a random moment, and check how the training ends; return 1, or 0 if it was over before.
+
+        found: what a killed predecessor has left in the folder.
+        """
         number = self.random.choice(SIGNALS)
         clean = not self._stage(run).exists()
         if aim := self.random.choice(AIMS):
-            while process.poll() is None and self._moment(run) != aim:
+            while process.poll() is None and self._moment(run, found) != aim:
                 time.sleep(0.001)
         else:
             time.sleep(self.random.uniform(0, self.seconds[ranks]))
         victims = [process.pid] if ranks == 1 else _children(process.pid)
         if process.poll() is not None or not victims:
             return 0
-        where = self._moment(run)
+        where = self._moment(run, found)
         os.kill(self.random.choice(victims), number)
         output, _ = process.communicate(timeout=PATIENCE_S)
         self.kills += 1
         self.killed = number == signal.SIGKILL
         self.where[f"{number.name}, {where}"] += 1
+        if number == signal.SIGKILL:
+            return 1
         ending = read_ending(run)
-        before = process.returncode == -number and where == "starting"  # Python itself, which catches no signal yet
-        if number == signal.SIGKILL or before:
-            return 1
-        # What SIGKILL has left in the stage_dir is removed by the next one that stages there.
-        if left := self._left(run, staged=clean):
+        # What SIGKILL has left in the stage_dir is removed by the next one that stages there, and in the folder by its
+        # next owner.
+        left = self._left(run, staged=clean)
+        if left and not (where == "starting" and left == found):
             self._fault(run, f"{number.name}, {where}: left over: {left}", output)
-        early = ending is None and process.returncode == EXIT_STATUS[STOPPED] and not run.exists()
-        if early or (ranks > 1 and where == "starting"):  # before the folder had an owner, there is nothing to record
-            return 1
-        if ending is None or not (ending.final or ending.how == "stopped"):
+        if where == "starting":  # before the folder had this owner, there is nothing to record
+            expected = {EXIT_STATUS[STOPPED], -number}  # Python itself catches no signal yet
+        elif ending is None or not (ending.final or ending.how == "stopped"):
             self._fault(run, f"{number.name}, {where}: recorded as {ending and ending.text}", output)
-        elif ranks == 1 and process.returncode != ending.exit_status:
-            self._fault(run, f"{number.name}, {where}: {ending.how}, but exit status {process.returncode}", output)
+            return 1
+        else:
+            expected = {ending.exit_status}
+        if ranks == 1 and process.returncode not in expected:
+            self._fault(run, f"{number.name}, {where}: {ending and ending.how}, status {process.returncode}", output)
         return 1
 
-    def _moment(self, run: Path) -> str:
-        """Return what the training is doing, by its files."""
+    def _moment(self, run: Path, found: list[str]) -> str:
+        """Return what the training is doing, by its files other than those that a killed predecessor has left."""
+        if {str(path.relative_to(self.folder)) for path in run.glob("lease-*")} <= set(found):
+            return "starting"
         if list(run.glob("checkpoints/*.tmp")):
             return "writing a checkpoint"
-        if not list(run.glob("lease-*")):
-            return "starting"
         if read_ending(run) is not None:
             return "cleaning up"
         if list(self._stage(run).glob("**/*.part")):

@@ -113,7 +113,11 @@ def logged_ending(log: Path) -> Ending | None:
     stops = [line.partition(b"{") for line in _end_of(log).splitlines() if b'"key": "run_stop"' in line]
     if not stops:
         return None
-    metadata = _json(b"{" + stops[-1][2]).get("metadata")
+    return stated_ending(_json(b"{" + stops[-1][2]).get("metadata"))
+
+
+def stated_ending(metadata: Any) -> Ending | None:
+    """Return how a run ended by the metadata of its run_stop; None if they do not tell."""
     if not isinstance(metadata, dict):
         return None
     if metadata.get("status") == "success":

@@ -158,7 +158,7 @@ def make_plan(benchmark: Benchmark, config: RunConfig, given: argparse.Namespace
     Raises LogError for a new job where there are logs, NoCheckpointError for one to be resumed where there are none,
     ConfigError and CheckpointError for instances with other seeds or settings.
     """
-    first, folder = config.instances.first, config.output_dir
+    first, folder = config.instances.number, config.output_dir
     numbers = range(first, first + config.instances.count)
     logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items()}
     logs = {number: log for number, log in logs.items() if log.exists()}

@@ -89,7 +89,7 @@ outcome() {
       echo "its checkpoints are kept: fix the cause, then give it again" >&2
       return 1
       ;;
-    # Without a record: the status of the training itself, which had not begun, or was waiting for its earlier start;
+    # Without a record: the status of the training itself, which had not started, or was waiting for its earlier start;
     # killed by SIGINT, SIGUSR1 or SIGTERM; by timeout.
     stopped:* | :3:none | :3:this | :124:* | :130:* | :138:* | :143:*)
       echo "$1: stopped" >&2

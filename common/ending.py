@@ -112,13 +112,18 @@ def read_ending(folder: Path) -> Ending | None:
 def logged_ending(log: Path) -> Ending | None:
     """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
     lines = _end_of(log).splitlines()
-    metadata = _last_metadata(lines, b"run_stop")
+    evaluated = _number(_last_metadata(lines, b"eval_stop").get("epoch_num"))
+    return stated_ending(_last_metadata(lines, b"run_stop"), evaluated)
+
+
+def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
+    """Return how a run ended by the metadata of its run_stop; None if they do not tell. evaluated: the last epoch."""
+    if not isinstance(metadata, dict):
+        return None
     if metadata.get("status") == "success":
         return Ending(TARGET_MET, epochs=_number(metadata.get("epoch_num")))
     how: Any = metadata.get("ended")
-    if how not in get_args(How):
-        return None
-    return Ending(how, str(metadata.get("cause", "")), _number(_last_metadata(lines, b"eval_stop").get("epoch_num")))
+    return Ending(how, str(metadata.get("cause", "")), evaluated) if how in get_args(How) else None
 
 
 def _last_metadata(lines: Sequence[bytes], key: bytes) -> dict[str, Any]:

@@ -127,12 +127,18 @@ def test_one_instance_logs_as_before(train):
     assert keys[:2] == ["cache_clear", "init_start"] and keys.index("staging_start") == keys.index("run_start") - 2
 
 
+def test_instance_0_alone_is_an_instance_like_the_others(train):
+    train("train.epochs=1", "instances.first=0", "output_dir=alone")
+    found = records("alone/instance_0")
+    assert [r["metadata"]["instance"] for r in found if r["key"] == "submission_benchmark"] == [0]
+
+
 def test_an_error_ends_one_instance(train, monkeypatch, capsys):
     """Then they go on: those that have a result stay as they are, to the byte."""
     loss = cosmoflow.train.CosmoFlow.loss
 
     def with_errors(problem, model, batch):
-        number = problem.config.instances.first
+        number = problem.config.instances.number
         if number == 1:
             raise OSError(2, "No such file", "train/lost.tfrecord")
         return loss(problem, model, batch) * (float("nan") if number == 2 else 1.0)

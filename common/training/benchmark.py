@@ -302,7 +302,7 @@ class SampleProblem(ABC, Generic[B]):
         if not instances.bags:
             return ""
         return (
-            f"; bagging: {instances.bagging}, instance {instances.first} draws {len(np.unique(self.drawn)):,} of "
+            f"; bagging: {instances.bagging}, instance {instances.number} draws {len(np.unique(self.drawn)):,} of "
             f"{there:,} training samples, some several times, which is not an MLPerf result"
         )
 

@@ -48,7 +48,7 @@ class Member:
     @property
     def instance(self) -> int:
         """The number of the instance."""
-        return self.config.instances.first
+        return self.config.instances.number
 
 
 class Part(NamedTuple):

@@ -22,10 +22,10 @@ class InstancesConfig:
         1, "number of instances: networks trained side by side, each with its own seed, log and folder", PLACE
     )
     ranks: int | None = key(None, "ranks of an instance; null: all ranks, divided by count", PLACE, unit="ranks")
-    first: int = key(
-        0,
+    first: int | None = key(
+        None,
         "number of the first instance, which is trained with the seed train.seed + first; with count=1 it is trained "
-        "alone",
+        "alone, in its folder instance_FIRST; null: 0, and with count=1 a run that is not an instance",
         PROBLEM,
     )
     bagging: Bagging = key(
@@ -40,10 +40,15 @@ class InstancesConfig:
             raise ValueError(f"count is {self.count}; expected at least 1")
         if self.ranks is not None and self.ranks < 1:
             raise ValueError(f"ranks is {self.ranks}; expected at least 1, or null for all ranks divided by count")
-        if self.first < 0:
+        if self.number < 0:
             raise ValueError(f"first is {self.first}; expected 0 or more, the number of an instance")
         if self.bagging not in KINDS:
             raise ValueError(f"bagging is {self.bagging!r}; expected one of {', '.join(KINDS)}")
+
+    @property
+    def number(self) -> int:
+        """The number of the first instance."""
+        return self.first or 0
 
     @property
     def bags(self) -> bool:
@@ -55,7 +60,7 @@ class InstancesConfig:
 
         seed: of this instance, that is of instance 0 plus the number of this one.
         """
-        return draw(self.bagging, seed - self.first, self.first, samples)
+        return draw(self.bagging, seed - self.number, self.number, samples)
 
     def logged(self) -> dict[str, Any]:
         """Return what a log states of the instances: how their samples were drawn, if they were."""

@@ -162,7 +162,7 @@ def make_plan(benchmark: Benchmark, config: RunConfig, given: argparse.Namespace
     for one to be resumed where there are no logs, ConfigError and CheckpointError for instances with other seeds or
     settings.
     """
-    first, folder = config.instances.first, config.output_dir
+    first, folder = config.instances.number, config.output_dir
     check_kind(folder, instances=True)
     numbers = range(first, first + config.instances.count)
     logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items()}

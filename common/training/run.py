@@ -244,7 +244,7 @@ class Training:
     def _seed(self, saved: Saved | None) -> int:
         """Return the seed of the run, the same on all ranks; drawn from the system's randomness if none is given."""
         seed = saved.state["seed"] if saved else seed_of(self.config)
-        drawn = mllog.draw_seed() + self.config.instances.first if seed is None else seed
+        drawn = mllog.draw_seed() + self.config.instances.number if seed is None else seed
         return int(self.dist.broadcast_object(drawn))
 
     def _facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
@@ -358,14 +358,14 @@ def has_result(ended: Ending, config: RunConfig) -> bool:
 def seed_of(config: RunConfig) -> int | None:
     """Return the seed that a configuration gives to its instance; None if it is drawn."""
     seed = config.train.seed
-    return None if seed is None else seed + config.instances.first
+    return None if seed is None else seed + config.instances.number
 
 
 def check_seed(config: RunConfig, seed: int) -> None:
     """Raise ConfigError if a configuration names another seed than that of the run it continues or evaluates."""
     if seed_of(config) not in (None, seed):
         raise ConfigError(
-            f"train.seed is {config.train.seed}, but the run has {seed - config.instances.first} and keeps it: leave "
+            f"train.seed is {config.train.seed}, but the run has {seed - config.instances.number} and keeps it: leave "
             "train.seed out"
         )
 

@@ -51,7 +51,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
             if config.instances.count > 1:
                 return InstancesJob(benchmark, config, dist, given).run()
             number = config.instances.first
-            return Training(benchmark, config, dist, given, Instance(number) if number else None).run()
+            return Training(benchmark, config, dist, given, None if number is None else Instance(number)).run()
 
     with STOP.listening():
         return run_stoppable(train, TRAINING_ERRORS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
+from common.ending import Ending, stated_ending
 from common.reference import FULL, MINI, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import is_number
@@ -101,7 +102,7 @@ class Run:
     path: of the log. round, benchmark, division: by which it is judged; benchmark is None if it is not a known one.
     submission: value of each submission_* key, as logged first. lines: where they, settings and provenance stand.
     start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
-    finished: there is a run_stop. status: of the last one.
+    finished: there is a run_stop. status, ending: of the last one; ending is None if it states none.
     staging_ms: time between staging_start and staging_stop records, in milliseconds; staging_outside_ms: the part of
     it that does not lie between run_start and run_stop, which round 3.0 allows: the score does not contain it.
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
@@ -137,6 +138,7 @@ class Run:
     staging_outside_ms: float = 0.0
     finished: bool = False
     status: Any = None
+    ending: Ending | None = None
     convergence: Any = None
     converged: bool = False
     official_convergence: float | None = None
@@ -241,7 +243,9 @@ def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = 
     run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]]
     run.seed_count = len(log["seed"])
     run.finished = bool(log["run_stop"])
-    run.status = log["run_stop"][-1].meta("status") if run.finished else None
+    if run.finished:
+        stop = log["run_stop"][-1]
+        run.status, run.ending = stop.meta("status"), stated_ending(stop.metadata)
     run.software = _software(log.value(PROVENANCE))
     if run.software:
         run.lines[PROVENANCE] = log.records[PROVENANCE][0].line

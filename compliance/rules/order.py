@@ -99,7 +99,11 @@ class Staging(LogRule):
     why = "Up to round 2.0 the time to copy data to the nodes is part of the score; later it is reported separately."
     fix = "Log staging_start and staging_stop around the copy; up to round 2.0 after run_start."
     differs = "strict also requires a stop for each start, none after run_stop, and warns of staging during training"
-    good = (lambda log: log().stage(after="run_start"), lambda log: log(round_="3.0").stage(after="init_start"))
+    good = (
+        lambda log: log().stage(after="run_start"),
+        lambda log: log(round_="3.0").stage(after="init_start"),
+        lambda log: log(round_="3.0").stage(after="epoch_stop").add("run_resumed", None, before="eval_start"),
+    )
     bad = (
         lambda log: log().stage(after="run_start").drop("staging_stop"),
         lambda log: log().stage(after="run_start").drop("staging_start"),
@@ -134,7 +138,8 @@ class Staging(LogRule):
             message = "staging pair is open: staging_start has no staging_stop"
             yield self.found(log.path, open_since.line, message, "a staging_stop", "staging_stop")
         training = log.first("epoch_start")
-        late = next((stop for stop in stops if training and stop.order > training.order), None)
+        again = {record.order - 1 for record in log["run_resumed"]}  # a run that goes on stages its data again
+        late = next((one for one in stops if training and one.order > training.order and one.order not in again), None)
         if training and late:
             message = f"staging goes on while training does (since line {training.line}): its time is training time"
             yield self.found(log.path, late.line, message, "staging before the first epoch", late.key, WARNING)

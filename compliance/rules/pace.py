@@ -21,6 +21,8 @@ FOLLOWS_SHARE: Final = 0.4
 """Of the usual time from epoch to epoch; in the 1,545 published logs it takes at least 0.7 of that of a slow one."""
 NO_TIME_SHARE: Final = 0.02
 """Of the time of a slow epoch: nothing was trained; an error, but for an epoch that goes on after a resumption."""
+NOISE_MS: Final = 1000
+"""Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
 FEWEST: Final = 3
 """Epochs, of which one can be unlike the others."""
 
@@ -41,6 +43,7 @@ class EpochTakesTime(LogRule):
         lambda log: (
             log(benchmark="deepcam", epochs=12).steps().shorten(12, 4_000).meta("eval_accuracy", "step_num", 1102, -1)
         ),
+        lambda log: log(epochs=9).times(lambda time_ms: time_ms // 200).shorten(3, 100),
     )
     bad = (
         lambda log: log().move("eval_start", after="epoch_start").move("epoch_stop", after="epoch_start"),
@@ -65,7 +68,7 @@ class EpochTakesTime(LogRule):
         lengths = [(stops[first].time_ms - start.time_ms) / (last - first + 1) for first, last, start in whole]
         usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
         for block, length in zip(whole, lengths, strict=True):
-            if length < usual * (SHORTEST_SHARE if block is blocks[-1] else FOLLOWS_SHARE):
+            if length < _least(usual, SHORTEST_SHARE if block is blocks[-1] else FOLLOWS_SHARE):
                 which = f"the block of epochs {show(block.first)} to {show(block.last)}"
                 expected = f"about {usual / 1000:.1f} s, as in other blocks"
                 message = f"{which} takes {length / 1000:.1f} s per epoch"
@@ -78,8 +81,8 @@ class EpochTakesTime(LogRule):
             return  # the usual case
         advance, lengths = course.advance_ms, course.training_ms
         usual = sorted(advance.values())[len(advance) // 2] if advance else 0
-        soon = [number for number in advance if advance[number] < FOLLOWS_SHARE * max(usual, lengths.get(number, 0))]
-        same = [number for number in advance if advance[number] < SHORTEST_SHARE * course.usual_ms]
+        soon = [one for one in advance if advance[one] < _least(max(usual, lengths.get(one, 0)), FOLLOWS_SHARE)]
+        same = [one for one in advance if advance[one] < _least(course.usual_ms, SHORTEST_SHARE)]
         if soon or same:
             number = (same or soon)[0]
             start = course.started[number]
@@ -105,11 +108,11 @@ class EpochTakesTime(LogRule):
     def _short(self, log: Log, course: Course, share: float) -> Iterator[Finding]:
         """Yield the shortest epoch, if it ends or is evaluated before this share of the time of a slow one."""
         slow, times = course.usual_ms, course.training_ms
-        if min(times.values()) >= share * slow:
+        if min(times.values()) >= _least(slow, share):
             return  # the usual case
-        suspects = [number for number, time_ms in times.items() if time_ms < share * slow]
+        suspects = [number for number, time_ms in times.items() if time_ms < _least(slow, share)]
         parts = _parts(course, suspects)
-        short = [number for number in suspects if times[number] < share * slow * parts[number]]
+        short = [number for number in suspects if times[number] < _least(slow * parts[number], share)]
         if short:
             number = min(short, key=lambda one: times[one] / parts[one])
             start = course.started[number]
@@ -120,6 +123,11 @@ class EpochTakesTime(LogRule):
             expected = f"about {slow / 1000:.1f} s, the time of other epochs"
             nothing = times[number] < NO_TIME_SHARE * slow * parts[number] and not log["run_resumed"]
             yield self.found(log.path, end.line, message, expected, end.key, ERROR if nothing else WARNING)
+
+
+def _least(usual_ms: float, share: float) -> float:
+    """Return the shortest time that is not too short: this share of the usual time, or NOISE_MS less than it."""
+    return min(share * usual_ms, usual_ms - NOISE_MS)
 
 
 def _parts(course: Course, numbers: Iterable[float]) -> dict[float, float]:

@@ -13,7 +13,6 @@ from typing import Final
 from tqdm import tqdm
 
 from common.command import UsageError
-from common.ending import logged_ending
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.inflate import GZIP
@@ -118,7 +117,7 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             "use --unfinished to submit it as a failed run"
         )
     for log in runs:
-        ending = logged_ending(log.path)
+        ending = log.run.ending
         if ending and not ending.final and not unfinished:
             raise AssemblyError(
                 f"{log.path}: {ending.text}, by its own record, which is not a result: continue the run with --resume, "

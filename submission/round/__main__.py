@@ -20,7 +20,7 @@ from submission.round.finish import PackageInputs
 from submission.round.make import make_round
 from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
 from submission.round.processes import ATTEMPTS, JobRunner
-from submission.round.throughput import Instances, Sources, make_throughput
+from submission.round.throughput import Sources, ThroughputRun, make_throughput
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.
@@ -34,6 +34,8 @@ Train all time-to-train runs of a round, each with its own seed, and build a che
   python -m submission.round --config closed --emit slurm --site perlmutter --nodes 16 > submit.sh
   python -m submission.round --config mini --benchmarks cosmoflow --throughput 16 --jobs 2
                                                                   a throughput result: 16 instances, two at a time
+  python -m submission.round --config closed --emit slurm --nodes 16 --throughput 4 > submit.sh
+                                                                  on a cluster: 4 at a time, on 4 nodes each
 
 Call it again to resume: finished runs are never repeated, and a run that missed its target counts as finished.
 A run that crashed is restarted with the same seed, up to {ATTEMPTS} attempts per call; the output of failed attempts
@@ -54,7 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _emit(given) if given.emit else _round(given, arguments), (ValueError, OSError))
+
+    def run() -> int:
+        if given.throughput and given.runs:
+            raise UsageError("--throughput is one result of all instances: leave out --runs")
+        if given.instance_ranks and not given.throughput:
+            raise UsageError("--instance-ranks needs --throughput M")
+        return _emit(given) if given.emit else _round(given, arguments)
+
+    return run_command(run, (ValueError, OSError))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=[], help="only these")
     what.add_argument("--runs", type=positive, help="runs per benchmark (default: as many as the rules require)")
     what.add_argument(
-        "--throughput", type=positive, metavar="M", help="train M instances as one throughput result, instead of runs"
+        "--throughput",
+        type=positive,
+        metavar="M",
+        help="train M instances as one throughput result, instead of runs; with --emit slurm all at once, each on "
+        "nodes of its own",
     )
     what.add_argument(
         "--instance-ranks", type=positive, metavar="S", help="ranks of each instance (default: 1; with --emit, all / M)"
@@ -97,7 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
     cluster.add_argument("--gpus-per-node", type=count, help="default: as in the site profile, or 0")
     cluster.add_argument("--time", default="04:00:00", metavar="HH:MM:SS", help="limit per job (default: 04:00:00)")
-    cluster.add_argument("--instances", type=positive, metavar="M", help="one throughput run of M instances instead")
     cluster.add_argument("--container", metavar="FILE", help="image.sif (Apptainer), or image.sqsh (enroot, on Slurm)")
     return parser
 
@@ -110,20 +123,16 @@ def _plan(given: argparse.Namespace) -> list[Series]:
 
 
 def _emit(given: argparse.Namespace) -> int:
-    if given.throughput:
-        raise UsageError("--throughput is for runs on this machine; with --emit, use --instances")
     if given.data:
         raise UsageError(
             "--data is for runs on this machine; with --emit, set data.data_dir in the overrides of round.yaml"
         )
     cluster = _cluster(given)
-    if given.instances and given.runs:
-        raise UsageError("--instances is one throughput run: leave out --runs")
-    if given.instance_ranks and not given.instances:
-        raise UsageError("--instance-ranks needs --instances M")
-    instances = divide(cluster, given.instances, given.instance_ranks) if given.instances else None
+    wanted = divide(cluster, given.throughput, given.instance_ranks) if given.throughput else None
     inputs = PackageInputs(given.system, given.sources)
-    print(emit(_plan(given), cluster, given.output, inputs, instances), end="")
+    print(emit(_plan(given), cluster, given.output, inputs, wanted), end="")
+    if cluster.site.lack:
+        print(f"warning: --site {given.site}: {cluster.site.lack}", file=sys.stderr)
     return 0
 
 
@@ -142,24 +151,19 @@ def _cluster(given: argparse.Namespace) -> Cluster:
 
 
 def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
-    for name in ("site", "instances"):
-        if getattr(given, name):
-            raise UsageError(f"--{name} is for --emit: it describes jobs on a cluster")
+    if given.site:
+        raise UsageError("--site is for --emit: it describes jobs on a cluster")
     if given.system and not given.system.is_file():
         raise UsageError(f"--system {given.system}: no such file")
     if given.sources and not given.sources.is_dir():
         raise UsageError(f"--sources {given.sources}: no such folder")
     inputs = PackageInputs(given.system, given.sources)
-    if given.throughput and given.runs:
-        raise UsageError("--throughput is one result of all instances: leave out --runs")
-    if given.instance_ranks and not given.throughput:
-        raise UsageError("--instance-ranks needs --throughput M, or with --emit --instances M")
     plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
     # Batch systems end jobs with SIGTERM: active runs must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runner = JobRunner(given.jobs, given.threads)
     if given.throughput:
-        wanted = Instances(given.throughput, given.instance_ranks or 1)
+        wanted = ThroughputRun(given.throughput, given.instance_ranks or 1)
         verdict = make_throughput(plan, wanted, given.output, runner, Sources(given.data, inputs))
         return 1 if verdict == FAIL else 0
     verdict = make_round(plan, given.output, runner, given.data, inputs)

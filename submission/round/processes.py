@@ -19,6 +19,7 @@ from typing import Final
 from common.ending import read_ending
 from common.processes import usable_cores
 from compliance.model.layout import RESULT_NAME
+from submission.round.plan import WRONG_USE
 
 OUTPUT: Final = "output"
 """The file with what a run printed; named so that no checker takes it for a log."""
@@ -66,6 +67,11 @@ class Ended:
     last: bool
 
     @property
+    def refused(self) -> bool:
+        """Whether the command was called with wrong arguments, which another attempt does not change."""
+        return self.exit_status == WRONG_USE and not self.finished
+
+    @property
     def cause(self) -> str:
         """How the run ended by its own record, else by the exit status."""
         if ending := read_ending(self.kept):
@@ -103,8 +109,9 @@ class JobRunner:
         """Run the jobs in order; yield each attempt as it ends.
 
         finished: tells whether a job whose process has ended has its result. If not, its output is set aside and
-        the job is restarted; after the last attempt no further job of its benchmark is started. tick: called several
-        times a second. Closing the iterator, or an exception, ends the active processes.
+        the job is restarted, unless it was called with wrong arguments; after the last attempt no further job of its
+        benchmark is started. tick: called several times a second. Closing the iterator, or an exception, ends the
+        active processes.
         """
         waiting = deque((job, 1) for job in jobs)
         active: list[_Active] = []
@@ -160,7 +167,7 @@ class JobRunner:
 
     def _ended(self, one: _Active, finished: bool) -> Ended:
         seconds = time.monotonic() - one.begin
-        last = finished or one.attempt == self.attempts
+        last = finished or one.attempt == self.attempts or one.process.returncode == WRONG_USE
         kept = one.job.folder if finished else set_aside(one.job.folder)
         return Ended(one.job, one.process.returncode, seconds, one.attempt, finished, kept, last)
 

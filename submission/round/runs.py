@@ -135,7 +135,8 @@ class _Display:
         """Print how an attempt ended; after a crash also the last lines of its output."""
         if not ended.finished:
             again = f"given up after {ended.attempt} attempts" if ended.last else "restarting"
-            self._say(f"{ended.job.name} crashed ({ended.cause}), {again}; its output: {ended.kept / OUTPUT}")
+            how = "was refused (wrong use), not restarted" if ended.refused else f"crashed ({ended.cause}), {again}"
+            self._say(f"{ended.job.name} {how}; its output: {ended.kept / OUTPUT}")
             for line in last_lines(ended.kept / OUTPUT):
                 self._say(f"  | {clean(line)}")
             return

@@ -20,7 +20,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.make import check_same, provide_data, with_data, write_config
-from submission.round.plan import Series, Setup, resolve
+from submission.round.plan import WRONG_USE, Series, Setup, resolve
 from submission.round.processes import ATTEMPTS, JobRunner, exclusive_lock
 from submission.round.runs import CONFIG
 from submission.round.state import StateError
@@ -30,8 +30,8 @@ FOLDER: Final = "throughput"
 
 
 @dataclass(frozen=True, slots=True)
-class Instances:
-    """How many instances are wanted, M, and on how many ranks each, S."""
+class ThroughputRun:
+    """A throughput run that is wanted: how many instances, M, and on how many ranks each, S."""
 
     count: int
     ranks: int
@@ -53,7 +53,7 @@ class Trained:
 
 
 def make_throughput(
-    plan: Sequence[Series], wanted: Instances, output: Path, runner: JobRunner, sources: Sources
+    plan: Sequence[Series], wanted: ThroughputRun, output: Path, runner: JobRunner, sources: Sources
 ) -> str:
     """Train the instances of each benchmark in one job, package those that met the target, and show the score.
 
@@ -74,7 +74,7 @@ def make_throughput(
         return _finish(package, trained, setups)
 
 
-def _check_count(folder: Path, wanted: Instances) -> None:
+def _check_count(folder: Path, wanted: ThroughputRun) -> None:
     """Raise StateError if there are more instances already: leaving some out would be cherry-picking."""
     there = max(instance_folders(folder), default=-1) + 1
     if there > wanted.count:
@@ -84,7 +84,7 @@ def _check_count(folder: Path, wanted: Instances) -> None:
         )
 
 
-def _train(setup: Setup, wanted: Instances, output: Path, runner: JobRunner) -> Trained:
+def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> Trained:
     """Train the instances that have no result yet; return all that have."""
     folder = output / setup.series.benchmark / FOLDER
     at_once = min(runner.size, wanted.count)
@@ -93,7 +93,8 @@ def _train(setup: Setup, wanted: Instances, output: Path, runner: JobRunner) -> 
     for _ in range(ATTEMPTS):
         if all(ending and ending.final for ending in _endings(folder, wanted.count).values()):
             break
-        runner.run(training(setup.series.benchmark, output, wanted, ranks), threads)
+        if runner.run(training(setup.series.benchmark, output, wanted, ranks), threads) == WRONG_USE:
+            break
     endings = _endings(folder, wanted.count)
     for number, ending in endings.items():
         if ending is None or not ending.final:
@@ -108,7 +109,7 @@ def _train(setup: Setup, wanted: Instances, output: Path, runner: JobRunner) -> 
     )
 
 
-def training(benchmark: str, output: Path, wanted: Instances, ranks: int) -> list[str]:
+def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> list[str]:
     """Return the command that trains all instances on this many ranks, or goes on with them."""
     launcher = [sys.executable, "-m"]
     if ranks > 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 from common.command import UsageError
-from submission.round.emit.site import PackageJob, Site, seconds
+from submission.round.emit.site import QUEUE, PackageJob, Site, seconds
 
 GRACE_S: Final = 300
 """Time between the signal to save and stop and the time limit: enough for an evaluation and a checkpoint."""
@@ -38,6 +38,12 @@ class Cluster:
     scheduler: ClassVar[str] = ""
     submit: ClassVar[str] = ""
     """The command that submits a job and prints its number; "": the script itself does the work."""
+    cancel: ClassVar[str] = ""
+    """The command that cancels jobs by their numbers."""
+    directive: ClassVar[str] = ""
+    """How a line begins in which a job asks for resources."""
+    queue: ClassVar[dict[str, str]] = {}
+    """The options for the keys of a site profile that name a queue, up to their values."""
     after_all: ClassVar[str] = ""
     """Its option for a job that starts when the others have ended."""
     start: ClassVar[str] = ""
@@ -86,6 +92,17 @@ class Cluster:
         """Return the same lines of the job that makes package and report."""
         raise NotImplementedError
 
+    def _lines(self, options: list[str], job: Site | PackageJob) -> str:
+        """Return the lines with these options, and those for the queue and the options of the job."""
+        queue = [f"{option}{value}" for name, option in self.queue.items() if (value := getattr(job, name))]
+        return "".join(f"{self.directive} {option}\n" for option in (*options, *queue, *job.options))
+
+    def _timed(self, launcher: str) -> str:
+        """Return the launcher with a signal before the time limit, for one that the scheduler does not signal."""
+        # torchrun passes on SIGTERM; SIGUSR1 would end it, and not its ranks.
+        signal = "TERM" if "torchrun" in launcher else "USR1"
+        return f"timeout --foreground --signal={signal} {self.seconds - GRACE_S} {launcher}"
+
     def _launcher(self, default: str) -> str:
         command = self.site.launcher or default
         return command.replace("{ranks}", str(self.ranks)).replace("{ranks_per_node}", str(self.ranks_per_node))
@@ -112,6 +129,9 @@ class Slurm(Cluster):
 
     scheduler = "slurm"
     submit = "sbatch --parsable"
+    cancel = "scancel"
+    directive = "#SBATCH"
+    queue = {name: f"--{name}=" for name in QUEUE}  # noqa: RUF012  (ClassVar of Cluster)
     after_all = "--dependency="
     index = "index=$SLURM_ARRAY_TASK_ID\n"
     images = (".sif", ".sqsh")
@@ -141,6 +161,8 @@ again() {{
             command += " --kill-on-bad-exit=0 --wait=60"
             # srun does not take it from the job since Slurm 22.05.
             command += f" --cpus-per-task={self.site.cpus_per_task}" if self.site.cpus_per_task else ""
+        else:
+            command = self._timed(command)  # Slurm signals the steps of srun only
         return f"{command}{step} {self._pyxis(self._disk) if self._is_pyxis else self._contained(self._disk)}python -m"
 
     @property
@@ -158,14 +180,14 @@ again() {{
             option = {"gpus-per-node": "--gpus-per-node=", "gres": "--gres=gpu:"}[self.site.gpus.request]
             lines.append(f"{option}{self.gpus_per_node}")
         lines += [f"--array=0-{job.runs - 1}"] if job.runs else []
-        lines += [f"--signal=USR1@{GRACE_S}", "--requeue", "--open-mode=append"]
-        return self._lines([*lines, *self._queue(self.site), *self.site.options])
+        lines += [f"--signal=USR1@{GRACE_S}"] if self.starts_by_srun else []
+        return self._lines([*lines, "--requeue", "--open-mode=append"], self.site)
 
     def package_directives(self, folder: str) -> str:
         """Return the same lines of the job that makes package and report."""
         job = self.site.package_job
         lines = ["--job-name=mlperf-package", f"--output={folder}/slurm-%x-%j.txt", f"--time={job.time}"]
-        return self._lines([*lines, "--nodes=1", "--ntasks=1", *self._queue(job), *job.options])
+        return self._lines([*lines, "--nodes=1", "--ntasks=1"], job)
 
     @property
     def _is_pyxis(self) -> bool:
@@ -176,21 +198,15 @@ again() {{
         image = shlex.quote(self.container)
         return f'--container-image={image} --container-mounts="{mounts}" --container-workdir="$PWD" '
 
-    @staticmethod
-    def _queue(job: Site | PackageJob) -> list[str]:
-        given = {name: getattr(job, name) for name in ("account", "partition", "qos", "constraint")}
-        return [f"--{name}={value}" for name, value in given.items() if value]
-
-    @staticmethod
-    def _lines(options: list[str]) -> str:
-        return "".join(f"#SBATCH {option}\n" for option in options)
-
 
 class Pbs(Cluster):
     """Jobs of PBS: an array for each benchmark."""
 
     scheduler = "pbs"
     submit = "qsub"
+    cancel = "qdel"
+    directive = "#PBS"
+    queue = {"account": "-A ", "partition": "-q "}  # noqa: RUF012  (ClassVar of Cluster)
     after_all = "-W depend="
     start = 'cd "$PBS_O_WORKDIR"\n'
     index = "index=${PBS_ARRAY_INDEX:-0}\n"
@@ -204,8 +220,7 @@ class Pbs(Cluster):
 
     def launch(self, step: str = "") -> str:
         """Return the prefix of a module that runs on all ranks. step: options of srun for a part of them."""
-        limit = f"timeout --foreground --signal=USR1 {self.seconds - GRACE_S}"
-        return f"{limit} {self._launcher('mpiexec -n {ranks}')} {self._contained(self._disk)}python -m"
+        return f"{self._timed(self._launcher('mpiexec -n {ranks}'))} {self._contained(self._disk)}python -m"
 
     def directives(self, job: Job) -> str:
         """Return the lines of a job that trains in which it asks for resources."""
@@ -215,25 +230,16 @@ class Pbs(Cluster):
         lines = [*self._common(job.name, job.folder, self.time), f"-l {select}", "-l place=scatter:excl"]
         # PBS refuses an array of one job.
         lines += [f"-J 0-{job.runs - 1}"] if job.runs > 1 else []
-        return self._lines([*lines, *self._queue(self.site), *self.site.options])
+        return self._lines(lines, self.site)
 
     def package_directives(self, folder: str) -> str:
         """Return the same lines of the job that makes package and report."""
         job = self.site.package_job
-        lines = [*self._common("mlperf-package", folder, job.time), "-l select=1:ncpus=1"]
-        return self._lines([*lines, *self._queue(job), *job.options])
+        return self._lines([*self._common("mlperf-package", folder, job.time), "-l select=1:ncpus=1"], job)
 
     @staticmethod
     def _common(name: str, folder: str, time: str) -> list[str]:
         return [f"-N {name}", f"-o {folder}/", "-j oe", f"-l walltime={time}"]
-
-    @staticmethod
-    def _queue(job: Site | PackageJob) -> list[str]:
-        return [f"{option} {value}" for option, value in (("-A", job.account), ("-q", job.partition)) if value]
-
-    @staticmethod
-    def _lines(options: list[str]) -> str:
-        return "".join(f"#PBS {option}\n" for option in options)
 
 
 class Plain(Cluster):

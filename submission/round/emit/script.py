@@ -10,7 +10,6 @@ import random
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,43 +24,39 @@ from submission.round.emit.site import END_OF_JOB
 from submission.round.finish import PackageInputs
 from submission.round.plan import Series
 from submission.round.state import LARGEST_SEED
+from submission.round.throughput import ThroughputRun
 
 STAGE_DIR: Final = "staging.stage_dir="
 
 
-@dataclass(frozen=True, slots=True)
-class Instances:
-    """The instances of a throughput run, which train at the same time. nodes: of each."""
+def divide(cluster: Cluster, count: int, ranks: int | None) -> ThroughputRun:
+    """Return a run of `count` instances of `ranks` ranks each (None: equal shares), each on nodes of its own.
 
-    count: int
-    nodes: int
-
-
-def divide(cluster: Cluster, count: int, ranks: int | None) -> Instances:
-    """Return `count` instances of `ranks` ranks each (None: equal shares); UsageError if they do not fill the nodes."""
+    Raises UsageError if they do not fill the nodes.
+    """
     if not isinstance(cluster, Slurm) or not cluster.starts_by_srun:
-        raise UsageError("--instances needs --emit slurm and srun; elsewhere set instances.count by --set")
+        raise UsageError("--throughput with --emit needs slurm and srun; elsewhere set instances.count by --set")
     nodes = (ranks or cluster.ranks // count) // cluster.ranks_per_node
     if nodes * count != cluster.nodes or (ranks or 0) % cluster.ranks_per_node:
         raise UsageError(
-            f"--instances {count}: {cluster.nodes} nodes of {cluster.ranks_per_node} ranks do not divide into {count} "
+            f"--throughput {count}: {cluster.nodes} nodes of {cluster.ranks_per_node} ranks do not divide into {count} "
             f"instances{f' of {ranks} ranks' if ranks else ''} on nodes of their own; expected whole nodes for each "
             "(smaller instances: instances.count by --set)"
         )
-    return Instances(count, nodes)
+    return ThroughputRun(count, nodes * cluster.ranks_per_node)
 
 
 def emit(
-    plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs, instances: Instances | None = None
+    plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs, wanted: ThroughputRun | None = None
 ) -> str:
     """Return a shell script that trains all runs, then writes package and report, in the folder `output`.
 
-    instances: of the one throughput run of each benchmark; None: the runs of the plan. Draws the seeds.
+    wanted: the one throughput run of each benchmark; None: the runs of the plan. Draws the seeds.
     Raises UsageError if the folder's name has characters that schedulers do not accept.
     """
     if not re.fullmatch(r"[\w./@+-]+", str(output)):
         raise UsageError(f"-o {output}: expected a name of letters, digits and . _ - / @ + only, for the scheduler")
-    return _Script(plan, cluster, output, inputs, instances).text()
+    return _Script(plan, cluster, output, inputs, wanted).text()
 
 
 class _Script:
@@ -73,21 +68,22 @@ class _Script:
         cluster: Cluster,
         output: Path,
         inputs: PackageInputs,
-        instances: Instances | None,
+        wanted: ThroughputRun | None,
     ) -> None:
-        self.plan, self.cluster, self.inputs, self.instances = plan, cluster, inputs, instances
+        self.plan, self.cluster, self.inputs, self.wanted = plan, cluster, inputs, wanted
         self.out = str(output)
         self.mini = any(map(_is_mini, plan))
 
     def text(self) -> str:
         """Return the script."""
         cluster = self.cluster
-        use = text.THROUGHPUT if self.instances else text.JOBS if cluster.submit else text.LOOP
+        use = text.THROUGHPUT if self.wanted else text.JOBS if cluster.submit else text.LOOP
         script = _filled(text.HEAD, scheduler=cluster.scheduler, use=use)
         script += f"# Site profile: {cluster.site.note}\n" if cluster.site.note else ""
+        script += f"# {cluster.site.lack}\n" if cluster.site.lack else ""
         script += text.FROM_SHARED if any(map(self._lacks_disk, self.plan)) else ""
         if cluster.submit:
-            script += text.START + _filled(text.SUBMIT, command=cluster.submit)
+            script += text.START + _filled(text.SUBMIT, command=cluster.submit, cancel=cluster.cancel)
             script += self._suite() if self.mini else ""
         else:
             script += self._start() + self._suite() + _endings() + text.OUTCOME.replace("@record@", RECORD)
@@ -102,8 +98,8 @@ class _Script:
 
     def _training(self) -> list[str]:
         """Return the parts that train the runs of each benchmark, or submit them."""
-        count = self.instances.count if self.instances else 0
-        runs = [1 if self.instances else series.runs for series in self.plan]
+        count = self.wanted.count if self.wanted else 0
+        runs = [1 if self.wanted else series.runs for series in self.plan]
         drawn = iter(random.SystemRandom().sample(range(1, LARGEST_SEED - count), sum(runs)))
         seeds = [[next(drawn) for _ in range(number)] for number in runs]
         return [self._series(series, numbers) for series, numbers in zip(self.plan, seeds, strict=True)]
@@ -112,8 +108,8 @@ class _Script:
         values = {"benchmark": series.benchmark, "settings": self._settings(series), "out": self.out}
         name, folder = f"mlperf-{series.benchmark}", f"{self.out}/{series.benchmark}"
         first = series is self.plan[0]
-        if self.instances:
-            body = f"seed={seeds[0]}\n" + (self._described() if first else "") + self._instances(self.instances, values)
+        if self.wanted:
+            body = f"seed={seeds[0]}\n" + (self._described() if first else "") + self._instances(self.wanted, values)
             return self._job(self.cluster.directives(Job(name, folder)), body)
         numbers = f"seeds=({' '.join(map(str, seeds))})\n"
         body = _filled(text.RUN, **values) + (self._described() if first else "")
@@ -124,10 +120,10 @@ class _Script:
         # Ctrl-C ends the training and the script: without the trap it would continue with the next run.
         return f"{numbers}for index in \"${{!seeds[@]}}\"; do (\ntrap 'exit 130' INT TERM\n{body}); done\n"
 
-    def _instances(self, instances: Instances, values: dict[str, str]) -> str:
-        ranks = instances.nodes * self.cluster.ranks_per_node
-        launch = self.cluster.launch(_filled(text.STEP, nodes=str(instances.nodes), ranks=str(ranks)))
-        return _filled(text.INSTANCES, launch=launch, count=str(instances.count), **values)
+    def _instances(self, wanted: ThroughputRun, values: dict[str, str]) -> str:
+        nodes = wanted.ranks // self.cluster.ranks_per_node
+        launch = self.cluster.launch(_filled(text.STEP, nodes=str(nodes), ranks=str(wanted.ranks)))
+        return _filled(text.INSTANCES, launch=launch, count=str(wanted.count), **values)
 
     def _job(self, directives: str, body: str) -> str:
         """Return the part of the script that submits a job that trains."""
@@ -137,10 +133,10 @@ class _Script:
 
     def _package(self) -> str:
         """Return the part of the script that packages the runs with a result, or submits the job that does."""
-        folders = "throughput/instance_*" if self.instances else "run_*"
+        folders = "throughput/instance_*" if self.wanted else "run_*"
         runs = " ".join(f"{self.out}/{series.benchmark}/{folders}" for series in self.plan)
         options = f" --sources {shlex.quote(str(self.inputs.sources))}" if self.inputs.sources else ""
-        options += f" --scaling {WEAK}" if self.instances else ""
+        options += f" --scaling {WEAK}" if self.wanted else ""
         body = f"system={shlex.quote(str(self.inputs.system))}\n" if self.inputs.system else "system=$(describe)\n"
         mini = " --allow-mini" if self.mini else ""
         body += _filled(text.PACKAGE, runs=runs, options=options, mini=mini, out=self.out)

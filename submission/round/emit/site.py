@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from common.command import UsageError
-from common.config import PLACE, key, load, shown
+from common.config import PLACE, ConfigError, key, load, shown
 from common.named_configs import is_name
 
 EXAMPLES: Final = Path(__file__).parent / "sites"
@@ -76,6 +79,7 @@ class Site:
 
     note: str = key("", "printed at the top of the scripts, such as whether anybody has tried the profile", PLACE)
     account: str | None = key(None, "project that pays (--account; PBS: -A)", PLACE)
+    needs_account: bool = key(False, "whether the machine refuses jobs without an account", PLACE)
     partition: str | None = key(None, "partition (--partition; PBS: queue, -q)", PLACE)
     qos: str | None = key(None, "quality of service (--qos; not for PBS)", PLACE)
     constraint: str | None = key(None, "features of the nodes (--constraint; not for PBS)", PLACE)
@@ -114,6 +118,13 @@ class Site:
             raise ValueError(f"cpus_per_task is {self.cpus_per_task}; expected at least 1")
 
     @property
+    def lack(self) -> str:
+        """What the profile lacks so that jobs can be submitted; "" if nothing."""
+        if self.account or not self.needs_account:
+            return ""
+        return "account is not set, and the machine refuses jobs without one: set it in your copy of the profile"
+
+    @property
     def package_job(self) -> PackageJob:
         """The package job, with the account and queue of the runs where it has none of its own."""
         inherited = {name: getattr(self, name) for name in QUEUE if getattr(self.package, name) is None}
@@ -121,9 +132,15 @@ class Site:
 
 
 def read_site(given: str) -> Site:
-    """Return the profile in a YAML file, or the example of this name; UsageError if no example has it."""
+    """Return the profile in a YAML file, or the example of this name.
+
+    Raises UsageError if no example has it, ConfigError for a file with errors.
+    """
     if not is_name(given):
-        return load(Site, Path(given))
+        site = load(Site, Path(given))
+        if problem := _setup_problem(site.setup):
+            raise ConfigError(f"{given}: setup: {problem}")
+        return site
     if given not in site_names():
         near = difflib.get_close_matches(given, site_names(), 1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -137,6 +154,20 @@ def read_site(given: str) -> Site:
 def site_names() -> list[str]:
     """Return the names of the examples."""
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+
+
+def _setup_problem(lines: Sequence[str]) -> str:
+    """Return what bash says of the syntax of the lines, with the line, "" if nothing, or if there is no bash."""
+    bash = shutil.which("bash")
+    if bash is None:
+        return ""
+    done = subprocess.run([bash, "-nc", "\n".join(lines)], capture_output=True, text=True, check=False)
+    said = done.stderr.partition("\n")[0]  # also a warning, such as of a here-document without its end
+    match = re.search(r"line (\d+):? (.*)", said)
+    if not match:
+        return said
+    number = min(int(match[1]), len(lines))
+    return f"line {number}, {shown(lines[number - 1])}: {match[2]}; expected lines that bash can read"
 
 
 def _check_directives(job: Site | PackageJob) -> None:

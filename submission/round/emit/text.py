@@ -45,7 +45,14 @@ SUBMIT: Final = """\
 jobs=()
 submit() {
   local id
-  id=$(@command@ "$@")
+  if ! id=$(@command@ "$@"); then
+    echo "a job was not submitted: see the message above" >&2
+    if [ "${#jobs[@]}" -gt 0 ]; then
+      echo "submitted before it, without the job that packages: ${jobs[*]}. Cancel: @cancel@ ${jobs[*]@Q}" >&2
+      echo "or let them end; then call this script again, which trains what is missing and packages all" >&2
+    fi
+    exit 1
+  fi
   jobs+=("${id%%;*}")
 }
 """
@@ -62,39 +69,49 @@ has_result() { case $(how "$1") in @final@) ;; *) return 1 ;; esac; }
 """
 OUTCOME: Final = """\
 stamp() { stat --format='%i %y' "$1/@record@" 2>/dev/null || true; }
+job=${SLURM_JOB_ID:-${PBS_JOBID:-none}}
 stopped=
 # Say what became of a run. Return 0: it has its result; 1: an error; 2: wrong use; 3: continue it later. Set `stopped`
 # if a signal has stopped it. Arguments: its folder, the status of the launcher, and the stamp from before the start.
 outcome() {
-  local ending=
+  local ending= owner=none
   # The record of an earlier attempt is still there if this one ended before it owned the folder.
   if [ "$(stamp "$1")" != "$3" ]; then ending=$(how "$1"); fi
-  case $ending:$2 in
+  # A training has a lease for its folder while it writes there; one that was killed leaves it behind.
+  if grep -qsF "\\"job\\": \\"$job\\"" "$1"/lease-*.json; then
+    owner=this
+  elif compgen -G "$1/lease-*.json" >/dev/null; then
+    owner=another
+  fi
+  case $ending:$2:$owner in
     failed:*)
       echo "$1: failed: $(sed -n 's/.*"cause": "\\(.*\\)", "epochs".*/\\1/p' "$1/@record@")" >&2
       echo "its checkpoints are kept: fix the cause, then give it again" >&2
       return 1
       ;;
-    stopped:* | :124 | :130 | :138 | :143)  # without a record: killed by SIGINT, SIGUSR1 or SIGTERM, or by timeout
+    # Without a record: the status of the training itself, which had not started, or was waiting for its earlier start;
+    # killed by SIGINT, SIGUSR1 or SIGTERM; by timeout.
+    stopped:* | :3:none | :3:this | :124:* | :130:* | :138:* | :143:*)
       echo "$1: stopped" >&2
       stopped=yes
       return 3
       ;;
-    :2)
+    :2:*)
       echo "$1: not started: see the message above" >&2
       return 2
       ;;
-    :3)
-      if compgen -G "$1/lease-*.json" >/dev/null; then
-        echo "$1: another job is training it: see the message above" >&2
-      else
-        echo "$1: stopped before it started" >&2
-        stopped=yes
-      fi
+    :*:this)
+      echo "$1: killed (exit status $2): its checkpoints are kept, give it again" >&2
+      return 3
+      ;;
+    :*:another)
+      echo "$1: another job trains it, or was killed (exit status $2): see the message above" >&2
+      echo "if none trains it, give it again: its checkpoints are kept" >&2
       return 3
       ;;
     :*)
-      echo "$1: killed, or not started (exit status $2): its checkpoints are kept, give it again" >&2
+      echo "$1: not started, or ended before it could record how (exit status $2): see the message above" >&2
+      echo "when the cause is fixed, give it again" >&2
       return $(($2 > 128 ? 3 : 1))
       ;;
     *) echo "$1: $ending" ;;
@@ -129,14 +146,11 @@ for ((i = 0; i < @count@; i++)); do
     echo "$run/instance_$i: $(how "$run/instance_$i")"
     continue
   fi
-  # The training adds instance_I to output_dir and I to the seed; but instance 0 alone is a run without instances.
-  folder=$run
-  if [ "$i" -eq 0 ]; then folder=$run/instance_0; fi
   stamps[i]=$(stamp "$run/instance_$i")
-  # Each launcher stages the data by itself, to its own nodes.
+  # The training adds instance_I to output_dir and I to the seed. Each launcher stages the data to its own nodes.
   @launch@ \\
     @benchmark@.train @settings@ \\
-    output_dir="$folder" train.seed="$seed" instances.first="$i" instances.count=1 --auto-resume &
+    output_dir="$run" train.seed="$seed" instances.first="$i" instances.count=1 --auto-resume &
   processes[i]=$!
 done
 code=0

@@ -24,6 +24,9 @@ from common.ending import Ending, write_ending
 from compliance.samples.log import SampleLog
 
 folder, seed, story = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if story == "refused":
+    print("error: no such key")
+    sys.exit(2)
 if story == "crash once":
     story = "good" if (folder.parent / "attempts").exists() else "crash"
 log = SampleLog("cosmoflow", variant="mini", run=seed % 1000, epochs=3).set("seed", seed)
@@ -112,6 +115,14 @@ def test_a_run_that_always_crashes_is_given_up_and_other_benchmarks_continue(fol
     assert list(runs.finished) == [] and len(list((folder / "cosmoflow/attempts").iterdir())) == 2
     assert not (folder / "cosmoflow/run_1").exists() and (folder / "deepcam/attempts").exists()
     assert len(make(folder, {"cosmoflow": 2, "deepcam": 1}).finished) == 3
+
+
+def test_a_run_that_is_called_in_a_wrong_way_is_not_restarted(folder, capsys):
+    make(folder, {"cosmoflow": 2}, "refused")
+    kept = folder / "cosmoflow/attempts"
+    said = f"cosmoflow/run_0 was refused (wrong use), not restarted; its output: {kept}/run_0-1/output\n"
+    assert f"{said}  | error: no such key\n" in capsys.readouterr().out
+    assert [path.name for path in kept.iterdir()] == ["run_0-1"] and not (folder / "cosmoflow/run_1").exists()
 
 
 def test_concurrent_runs_share_the_cores(folder):

@@ -31,13 +31,14 @@ case "$*" in
 *) exit ;;
 esac
 plan=next first=""
+job=${SLURM_JOB_ID:-}
 for word in "$@"; do
   case $word in
   output_dir=*) run=${word#output_dir=} ;;
   instances.first=*) first=${word#*=} ;;
   esac
 done
-if [ -n "$first" ]; then plan=next_$first; [ "$first" -eq 0 ] || run=$run/instance_$first; fi
+if [ -n "$first" ]; then plan=next_$first run=$run/instance_$first; fi
 mkdir -p "$run"
 read -r how status <"$plan"
 sed -i 1d "$plan"
@@ -45,6 +46,7 @@ case $how in
 none) rm -f "$run/ended.json" ;;
 old) ;;
 owned) rm -f "$run/ended.json"; touch "$run/lease-1.json" ;;
+mine) rm -f "$run/ended.json"; echo "{\\"pid\\": 1, \\"job\\": \\"$job\\", \\"since\\": 0}" >"$run/lease-2.json" ;;
 *) echo "{\\"how\\": \\"$how\\", \\"cause\\": \\"no space left on \\\\\\"disk\\\\\\"\\", \\"epochs\\": 3}" >"$run/part"
    mv "$run/part" "$run/ended.json" ;;
 esac
@@ -139,12 +141,16 @@ def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
         ("stopped 1", 3, True, "stopped"),
         ("stopped 143", 3, True, "stopped"),
         ("none 138", 3, True, "stopped"),  # killed by SIGUSR1 before it could write
-        ("none 3", 3, True, "stopped before it started"),
-        ("none 137", 3, False, "give it again"),  # out of memory, perhaps: it would be again
+        ("none 3", 3, True, "stopped"),
+        ("none 137", 3, False, "not started, or ended before it could record how (exit status 137)"),
         ("none 1", 1, False, "give it again"),
         ("none 0", 1, False, "give it again"),
         ("none 2", 2, False, "see the message above"),
-        ("owned 3", 3, False, "another job is training it"),
+        ("owned 3", 3, False, "another job trains it, or was killed (exit status 3)"),
+        ("owned 1", 3, False, "another job trains it, or was killed (exit status 1)"),  # by torchrun
+        ("mine 3", 3, True, "stopped"),  # while it waited for its earlier start, which was killed
+        ("mine 137", 3, False, "killed (exit status 137)"),  # out of memory, perhaps: it would be again
+        ("mine 1", 3, False, "killed (exit status 1)"),
     ],
 )
 def test_a_run_ends_as_its_record_says(cluster, capfd, ending, status, requeued, said):
@@ -160,9 +166,29 @@ def test_the_record_of_an_earlier_attempt_requeues_nothing(cluster, capsys, stat
     job = slurm_job(capsys)
     assert trained(job, "stopped 3", **IDS) == 3 and len(calls("scontrol")) == 1
     Path("runs/round/cosmoflow/run_1/lease-1.json").touch()  # of another job
-    assert trained(job, f"old {status}", **IDS) == (3 if status == "3" else 1)
+    assert trained(job, f"old {status}", **IDS) == 3
     assert len(calls("scontrol")) == 1
     assert trained(job, "stopped 3", **IDS, SLURM_RESTART_COUNT="20") == 3 and len(calls("scontrol")) == 1
+
+
+def test_a_refused_job_leaves_no_other_job_unmentioned(cluster, capfd):
+    script = emitted(capfd, "--emit", "slurm", "--benchmarks", "cosmoflow", "deepcam", "oc20")
+    sbatch = Path(shutil.which("sbatch"))
+    sbatch.write_text(sbatch.read_text() + '[ "$n" -lt 3 ] || { echo "Invalid account" >&2; exit 1; }\n')
+    assert bash(script) == 1 and len(calls("sbatch")) == 3
+    said = capfd.readouterr().err
+    assert "Invalid account\na job was not submitted" in said
+    assert "submitted before it, without the job that packages: 1 2. Cancel: scancel '1' '2'" in said
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
+def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(cluster, capsys, scheduler):
+    for launcher, signal in (("torchrun --no-python --nproc-per-node {ranks}", "TERM"), ("mpirun -n {ranks}", "USR1")):
+        Path("site.yaml").write_text(f"launcher: {launcher}")
+        more = ("--benchmarks", "oc20", "--site", "site.yaml", "--time", "01:00:00")
+        script = emitted(capsys, "--emit", scheduler, *more)
+        assert f"\ntimeout --foreground --signal={signal} 3300 {launcher.format(ranks=1)} python -m" in script
+        assert "#SBATCH --signal" not in script
 
 
 def test_only_runs_with_a_result_are_packaged(cluster, capsys):
@@ -229,7 +255,7 @@ def test_seeds_are_distinct(capsys):
 
 def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
     job = slurm_job(
-        capsys, "--nodes", "6", "--ranks-per-node", "2", "--instances", "3", "--instance-ranks", "4", "-o", "runs/weak"
+        capsys, "--nodes", "6", "--ranks-per-node", "2", "--throughput", "3", "--instance-ranks", "4", "-o", "runs/weak"
     )
     assert "--array" not in job and "#SBATCH --nodes=6\n" in job
     ids = {"SLURM_JOB_ID": "9"}
@@ -240,10 +266,9 @@ def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
     assert [re.search(r"(--nodes=\d+ --ntasks=\d+) --relative=(\d)", line).groups() for line in started] == [
         ("--nodes=2 --ntasks=4", str(first)) for first in (0, 2, 4)
     ]
-    folder = "output_dir=runs/weak/cosmoflow/throughput"
     for number, line in enumerate(started):
         assert f"instances.first={number} instances.count=1 --auto-resume" in line
-        assert f"{folder}/instance_0 " in line if number == 0 else f"{folder} " in line
+        assert "output_dir=runs/weak/cosmoflow/throughput " in line
     assert len({re.search(r"train.seed=\d+", line)[0] for line in started}) == 1  # the training adds the number
     Path("next_1").write_text("target_not_met 4\n")
     Path("next_2").write_text("target_met 0\n")
@@ -261,7 +286,7 @@ def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
 def test_examples_are_marked_and_make_scripts(cluster, capsys, name):
     assert "UNVERIFIED" in read_site(name).note and read_site(name).account is None
     script = emitted(capsys, "--emit", "slurm", "--site", name, "--nodes", "2")
-    assert bash(script) == 0 and "UNVERIFIED" in script
+    assert bash(script) == 0 and "UNVERIFIED" in script and "\n# account is not set" in script
     gpus = read_site(name).gpus.per_node
     assert f"#SBATCH --ntasks-per-node={gpus}\n" in Path("job_1.sh").read_text()
     with pytest.raises(SystemExit):
@@ -319,6 +344,13 @@ def test_a_profile_is_in_the_jobs_of_pbs(cluster, capsys):
     assert "#PBS -q cpu\n" in package and "#PBS -l select=1:ncpus=1\n" in package and "excl" not in package
 
 
+def test_a_profile_without_the_account_that_its_machine_needs(cluster, capsys):
+    for line, warned in (("", True), ("account: abc123\n", False)):
+        Path("site.yaml").write_text(f"needs_account: true\n{line}")
+        assert main(["--config", "closed", "--emit", "slurm", "--site", "./site.yaml"]) == 0
+        assert ("warning: --site ./site.yaml: account is not set" in capsys.readouterr().err) == warned
+
+
 def test_without_a_profile_nothing_is_assumed(cluster, capsys):
     job = slurm_job(capsys)
     assert trained(job, "target_met 0", **IDS) == 0
@@ -344,6 +376,9 @@ def test_without_a_profile_nothing_is_assumed(cluster, capsys):
         ("options: --mem=0", "options: expected a list"),
         ('setup: ["a\\nb"]', "expected a list of single lines"),
         ("setup: [END_OF_JOB]", "expected a list of single lines"),
+        ("setup: [umask 022, if true]", 'setup: line 2, "if true": syntax error'),
+        ("setup: [umask 022, echo ), umask 022]", 'setup: line 2, "echo )": syntax error'),
+        ("setup: [cat <<END]", "delimited by end-of-file"),
         ("local_disk: scratch", "expected an absolute path"),
         ("local_disk: $(hostname)", "such as $TMPDIR or /scratch/$USER"),
         ("launcher: srun $(id)", "without quotes, variables or shell code"),
@@ -379,10 +414,10 @@ def test_the_guide_lists_the_keys_of_a_profile():
         (["--emit", "slurm", "--site", "none.yaml"], "cannot be read"),
         (["--emit", "plain", "--nodes", "2"], "for one machine"),
         (["--emit", "plain", "-o", "my runs; rm"], "expected a name of letters"),
-        (["--emit", "pbs", "--instances", "2"], "needs --emit slurm"),
-        (["--emit", "slurm", "--instances", "2", "--nodes", "3"], "do not divide into 2 instances"),
-        (["--emit", "slurm", "--instances", "2", "--nodes", "2", "--runs", "1"], "leave out --runs"),
-        (["--emit", "slurm", "--instance-ranks", "2"], "needs --instances"),
+        (["--emit", "pbs", "--throughput", "2"], "needs slurm and srun"),
+        (["--emit", "slurm", "--throughput", "2", "--nodes", "3"], "do not divide into 2 instances"),
+        (["--emit", "slurm", "--throughput", "2", "--nodes", "2", "--runs", "1"], "leave out --runs"),
+        (["--emit", "slurm", "--instance-ranks", "2"], "needs --throughput"),
         (["--site", "perlmutter"], "--site is for --emit"),
     ],
 )

@@ -157,15 +157,14 @@ class Trainings:
         # What SIGKILL has left in the stage_dir is removed by the next one that stages there, and in the folder by its
         # next owner.
         left = self._left(run, staged=clean)
-        if left and not (where == "starting" and left == found):
+        if left and not (where == "starting or ended" and left == found):
             self._fault(run, f"{number.name}, {where}: left over: {left}", output)
-        if where == "starting":  # before the folder had this owner, there is nothing to record
-            expected = {EXIT_STATUS[STOPPED], -number}  # Python itself catches no signal yet
+        expected = {ending.exit_status} if ending else set()
+        if where == "starting or ended":  # before the folder had this owner, there is nothing to record; or just after
+            expected |= {EXIT_STATUS[STOPPED], -number}  # Python itself catches no signal yet
         elif ending is None or not (ending.final or ending.how == "stopped"):
             self._fault(run, f"{number.name}, {where}: recorded as {ending and ending.text}", output)
             return 1
-        else:
-            expected = {ending.exit_status}
         if ranks == 1 and process.returncode not in expected:
             self._fault(run, f"{number.name}, {where}: {ending and ending.how}, status {process.returncode}", output)
         return 1
@@ -173,7 +172,7 @@ class Trainings:
     def _moment(self, run: Path, found: list[str]) -> str:
         """Return what the training is doing, by its files other than those that a killed predecessor has left."""
         if {str(path.relative_to(self.folder)) for path in run.glob("lease-*")} <= set(found):
-            return "starting"
+            return "starting or ended"
         if list(run.glob("checkpoints/*.tmp")):
             return "writing a checkpoint"
         if read_ending(run) is not None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+# Not the width of the terminal from which the tests were started: a test that is about it sets it.
+os.environ.pop("COLUMNS", None)
 BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -199,9 +199,11 @@ def test_a_signal_ends_staging_soon_and_removes_what_is_there(run, files, config
     assert not (config.stage_dir / lock.FOLDER).exists()
 
 
-def test_one_job_at_a_time_uses_a_folder(run, files, config):
+def test_one_job_at_a_time_uses_a_folder(run, files, config, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train.py", "mini"])
     first = run(files, config)
-    with pytest.raises(StagingError, match=rf"{config.stage_dir} is in use by process {os.getpid()} \(.*pytest"):
+    named = rf"{config.stage_dir} is in use by process {os.getpid()} \(train.py mini\)"
+    with pytest.raises(StagingError, match=named):
         run(files, config)
     assert len(contents(config.stage_dir)) == len(files)
     first.close()

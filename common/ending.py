@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,9 +110,12 @@ def read_ending(folder: Path) -> Ending | None:
 
 def logged_ending(log: Path) -> Ending | None:
     """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
-    lines = _end_of(log).splitlines()
-    evaluated = _number(_last_metadata(lines, b"eval_stop").get("epoch_num"))
-    return stated_ending(_last_metadata(lines, b"run_stop"), evaluated)
+    return stated_ending(_last_metadata(log, b"run_stop"), logged_epochs(log))
+
+
+def logged_epochs(log: Path) -> int:
+    """Return the last epoch that was evaluated by a log; 0 if it has none, or does not exist."""
+    return _number(_last_metadata(log, b"eval_stop").get("epoch_num"))
 
 
 def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
@@ -126,9 +128,9 @@ def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
     return Ending(how, str(metadata.get("cause", "")), evaluated) if how in get_args(How) else None
 
 
-def _last_metadata(lines: Sequence[bytes], key: bytes) -> dict[str, Any]:
+def _last_metadata(log: Path, key: bytes) -> dict[str, Any]:
     """Return the metadata of the last record of a key; none if there is no such record, or if it is damaged."""
-    for line in reversed(lines):
+    for line in reversed(_end_of(log).splitlines()):
         if b'"key": "' + key + b'"' in line:
             metadata = _json(b"{" + line.partition(b"{")[2]).get("metadata")
             return metadata if isinstance(metadata, dict) else {}

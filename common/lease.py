@@ -127,11 +127,13 @@ class Lease:
         except OSError:  # a file system that does not answer for a while says nothing about the owner
             return
         found = _all(self.folder)
-        by = f" by {_named(found[-1])}" if found else ""
-        raise LeaseLostError(
-            f"{self.folder} was taken over{by}, because this training showed no sign of life for "
-            f"{STALE_S / 60:.0f} minutes; nothing more is written there"
-        )
+        how = f"{self.folder} is no longer owned by this training: {self._path.name} was removed"
+        if found:
+            how = (
+                f"{self.folder} was taken over by {_named(found[-1])}, because this training showed no sign of life "
+                f"for {STALE_S / 60:.0f} minutes"
+            )
+        raise LeaseLostError(f"{how}; nothing more is written there")
 
     def release(self) -> None:
         """Give the folder up; an empty one is removed."""

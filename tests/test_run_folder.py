@@ -73,6 +73,9 @@ def test_auto_resume_begins_goes_on_and_says_how_the_run_ended(start, run, capsy
     assert run("output_dir=run", "--auto-resume") == 4
     assert capsys.readouterr().out == "run: this run has ended: target not met\n"
     assert Path("run/result_0.txt").read_bytes() == before
+    record = Path("run/ended.json").read_bytes()
+    assert run("output_dir=run", "--auto-resume", "train.epochs=5", "model.fc1=32") == 1
+    assert Path("run/ended.json").read_bytes() == record, "a call that changed nothing left another record"
     assert run("output_dir=run", "--auto-resume", "train.epochs=5") == 4 and len(curve("run")) == 5
 
 
@@ -158,6 +161,20 @@ def test_two_ranks_stop_as_one(start):
     _, out, err = ended(process)
     assert read_ending(Path("run")) == Ending("stopped", "SIGUSR1", read_ending(Path("run")).epochs)
     assert (out + err).count("stopped by SIGUSR1") == 1 and "exitcode  : 3" in err
+
+
+@pytest.mark.slow
+def test_a_signal_to_a_rank_that_evaluates_stops_the_run(start):
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    process = start("output_dir=run", "train.epochs=100000", "train.eval_ranks=1", launcher=launcher)
+    wait_for("run/checkpoints/epoch-0002*", process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    owner = json.loads(Path("run/lease-1.json").read_text())["pid"]
+    (evaluating,) = set(map(int, children)) - {owner}
+    os.kill(evaluating, signal.SIGTERM)
+    ended(process)
+    ending = read_ending(Path("run"))
+    assert (ending.how, ending.cause) == ("stopped", "SIGTERM") and ending.epochs >= 2
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Evaluation takes a large share of a big run: for OC20 it reads half as many samp
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
@@ -55,7 +56,7 @@ class RemoteEvaluator(Evaluator):
         self.dist, self.link = dist, link
         # gloo cannot tell whether a message has arrived, but a thread can wait for it.
         self._thread = ThreadPoolExecutor(1)
-        self._answer: Future[float] = Future()
+        self._answer: Future[tuple[float, int]] = Future()
 
     def begin(self) -> None:
         if self.link is not None:
@@ -66,7 +67,9 @@ class RemoteEvaluator(Evaluator):
     def quality(self, wait: bool) -> float | None:
         known = None
         if self.link is not None and (wait or self._answer.done()):
-            known = self._answer.result()
+            known, asked = self._answer.result()
+            if asked and not STOP.number:
+                signal.raise_signal(asked)  # the training ranks heed it as if this one had got it
         quality: float | None = self.dist.broadcast_object(known)
         return quality
 
@@ -76,14 +79,18 @@ class RemoteEvaluator(Evaluator):
             self.link.broadcast(torch.tensor(False))
 
 
-def serve(problem: Problem, precision: Precision, link: Link) -> None:
-    """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates."""
+def serve(problem: Problem, precision: Precision, dist: Dist, link: Link) -> None:
+    """Evaluate the networks that the training ranks send until they are done; for each rank that only evaluates.
+
+    dist: the ranks that evaluate. A stop signal that one of them gets goes to the training ranks with the next answer.
+    """
     local = Evaluator(problem, precision)
     with STOP.deferring():  # the training ranks heed signals and then end this loop
         while link.broadcast(torch.tensor(False)):
             _send(problem.model, link)
             local.begin()
-            _answer(link, local.quality(wait=True))
+            asked = int(dist.all_reduce(torch.tensor(STOP.number), "max"))
+            _answer(link, local.quality(wait=True), asked)
 
 
 def _send(model: nn.Module, link: Link) -> None:
@@ -114,6 +121,7 @@ def _buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     return packed, places
 
 
-def _answer(link: Link, quality: float | None = None) -> float:
-    """Return the quality found by the ranks of `serve`, which pass it in."""
-    return float(link.broadcast(torch.tensor(quality or 0.0, dtype=torch.float64), 1))
+def _answer(link: Link, quality: float | None = None, asked: int = 0) -> tuple[float, int]:
+    """Return the quality found by the ranks of `serve`, and a stop signal that they got or 0; they pass both in."""
+    found, number = link.broadcast(torch.tensor([quality or 0.0, asked], dtype=torch.float64), 1).tolist()
+    return found, int(number)

@@ -227,12 +227,14 @@ class InstancesJob:
 
     def _run(self, after_the_job: contextlib.ExitStack) -> int:
         main = self.dist.is_main
-        self.owned.own(self.given.wait)
+        ended = self.owned.own(self.given.wait)
         with STOP.interrupting():
             plan = make_plan(self.benchmark, self.config, self.given) if main else None
             plan = self.dist.broadcast_object(plan)
             assert plan is not None
             self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {self._order(plan)}")
+            if plan.todo and self.given.auto_resume and not (ended and ended.final):
+                self.owned.go_on()
             shared = self._start(plan, after_the_job) if plan.todo else None
         if shared is None:
             return self._conclude(plan, plan.ended).exit_status
@@ -253,8 +255,6 @@ class InstancesJob:
 
     def _start(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
-        if self.given.auto_resume:
-            self.owned.go_on()
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
         if self.dist.is_main and config.variant == MINI:

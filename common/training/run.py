@@ -113,7 +113,7 @@ class Training:
         self.all_ranks.barrier()  # rank 0 has made the data
         problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
         with contextlib.closing(problem.stage()):
-            serve(problem, Precision(self.config.precision, self.dist.device), self.link)
+            serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
         return 0
 
     def train(self) -> Ending:
@@ -127,7 +127,7 @@ class Training:
                     self._say(f"{self.folder}: this run has ended: {ended.text}")
                     self.owned.record(ended)  # it may have died before it could
                     return ended
-                if self.given.auto_resume:
+                if self.given.auto_resume and not (ended and ended.final):
                     self.owned.go_on()
                 ending = self._ended()
                 self.owned.record(ending)

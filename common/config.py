@@ -175,6 +175,16 @@ def load(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
     return _build(cls, [*_read(path), *map(_override, overrides)], str(path))
 
 
+def section_of(path: Path, overrides: Sequence[str], name: str) -> dict[str, Any]:
+    """Return what a YAML file and overrides say of one section; nothing is checked against a configuration.
+
+    Raises ConfigError as `load` does for a file that cannot be read and for bad YAML.
+    """
+    layers = [*_read(path), *map(_override, overrides)]
+    sections = [layer.value.get(name) for layer in layers]
+    return {key: value for section in sections if isinstance(section, dict) for key, value in section.items()}
+
+
 def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> T:
     """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`."""
     return _build(cls, [_Layer(source, tree), *map(_override, overrides)], source)

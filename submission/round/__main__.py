@@ -18,7 +18,7 @@ from submission.round.emit.script import divide, emit
 from submission.round.emit.site import Site, read_site, site_names
 from submission.round.finish import PackageInputs
 from submission.round.make import make_round
-from submission.round.plan import BENCHMARKS, Series, quoted, read_plan
+from submission.round.plan import BENCHMARKS, Series, check_instances, quoted, read_plan
 from submission.round.processes import ATTEMPTS, JobRunner
 from submission.round.throughput import Sources, ThroughputRun, make_throughput
 
@@ -119,7 +119,10 @@ def _plan(given: argparse.Namespace) -> list[Series]:
     plan = read_plan(given.config, given.benchmarks, given.runs)
     names = [f"submission.org={quoted(given.organisation)}"] if given.organisation else []
     names += [f"submission.platform={quoted(given.system.stem)}"] if given.system else []
-    return [series.set(*names, *given.set) for series in plan]
+    plan = [series.set(*names, *given.set) for series in plan]
+    for series in plan:
+        check_instances(series, bool(given.throughput))
+    return plan
 
 
 def _emit(given: argparse.Namespace) -> int:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from common.command import HELP_HINT, UsageError
-from common.config import load
-from common.named_configs import CLOSED, is_name, named_configs
+from common.config import load, section_of, shown
+from common.named_configs import CLOSED, find_config, is_name, named_configs
 from compliance.benchmarks import MINIS, REFERENCES
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
@@ -113,6 +113,23 @@ def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
     read: Any = load(_File, file)
     entries: dict[str, BenchmarkPlan] = {name: getattr(read, name) for name in BENCHMARKS}
     return {name: (_resolved_config(file, entry.config), entry) for name, entry in entries.items() if entry.config}
+
+
+def check_instances(series: Series, throughput: bool) -> None:
+    """Raise UsageError if the settings ask for instances that the round would not train, or not count, as such."""
+    said = section_of(find_config(series.benchmark, series.config), series.overrides, "instances")
+    count, first = said.get("count", 1), said.get("first")
+    if throughput and first not in (None, 0):
+        raise UsageError(
+            f"{series.benchmark}: instances.first is {shown(first)}; expected none: the instances of --throughput M "
+            "are 0 to M-1"
+        )
+    if not throughput and (count != 1 or first is not None):
+        wrong = f"instances.count is {shown(count)}" if count != 1 else f"instances.first is {shown(first)}"
+        raise UsageError(
+            f"{series.benchmark}: {wrong}, but each run of this round trains one network; remove the setting, or give "
+            "--throughput M for one result of M instances"
+        )
 
 
 def resolve(series: Series) -> Setup:

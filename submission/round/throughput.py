@@ -119,6 +119,7 @@ def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) ->
         "output_dir": folder / FOLDER,
         "train.seed": "null",  # drawn for the first call, and kept
         "instances.count": wanted.count,
+        "instances.first": 0,  # a single one is an instance too
         "instances.ranks": wanted.ranks,
     }
     given = [f"{key}={value}" for key, value in settings.items()]

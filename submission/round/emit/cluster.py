@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 from common.command import UsageError
-from submission.round.emit.site import QUEUE, PackageJob, Site, seconds
+from submission.round.emit.site import QUEUE, TORCHRUN, PackageJob, Site, seconds
 
 GRACE_S: Final = 300
 """Time between the signal to save and stop and the time limit: enough for an evaluation and a checkpoint."""
@@ -100,11 +100,14 @@ class Cluster:
     def _timed(self, launcher: str) -> str:
         """Return the launcher with a signal before the time limit, for one that the scheduler does not signal."""
         # torchrun passes on SIGTERM; SIGUSR1 would end it, and not its ranks.
-        signal = "TERM" if "torchrun" in launcher else "USR1"
+        signal = "TERM" if TORCHRUN.search(launcher) else "USR1"
         return f"timeout --foreground --signal={signal} {self.seconds - GRACE_S} {launcher}"
 
     def _launcher(self, default: str) -> str:
         command = self.site.launcher or default
+        if match := TORCHRUN.search(command):  # without --no-python it takes the word after it for a Python file
+            options = re.sub(r" (-m|--module|--no-python)(?= |$)", "", command[match.end() :])
+            command = f"{command[: match.end()]} --no-python{options}"
         return command.replace("{ranks}", str(self.ranks)).replace("{ranks_per_node}", str(self.ranks_per_node))
 
     def _contained(self, disk: str) -> str:
@@ -121,7 +124,7 @@ class Cluster:
     def _disk(self) -> str:
         """The local disk for the shell of a job, which ends if one of its variables is not set."""
         hint = "is not set on this node, but local_disk of the site profile names it"
-        return re.sub(r"\$(\w+)", rf"${{\1:?{hint}}}", self.site.local_disk or "")
+        return re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", rf"${{\1:?{hint}}}", self.site.local_disk or "")
 
 
 class Slurm(Cluster):

@@ -16,6 +16,7 @@ from typing import Final
 from common.command import UsageError
 from common.ending import FINAL
 from common.ending import NAME as RECORD
+from common.lease import JOB_VARIABLES
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK
 from submission.round.emit import text
@@ -27,6 +28,7 @@ from submission.round.state import LARGEST_SEED
 from submission.round.throughput import ThroughputRun
 
 STAGE_DIR: Final = "staging.stage_dir="
+ONE_LAUNCHER: Final = "otherwise train all instances in a job of your own: see docs/guide/cluster.md"
 
 
 def divide(cluster: Cluster, count: int, ranks: int | None) -> ThroughputRun:
@@ -35,13 +37,13 @@ def divide(cluster: Cluster, count: int, ranks: int | None) -> ThroughputRun:
     Raises UsageError if they do not fill the nodes.
     """
     if not isinstance(cluster, Slurm) or not cluster.starts_by_srun:
-        raise UsageError("--throughput with --emit needs slurm and srun; elsewhere set instances.count by --set")
+        raise UsageError(f"--throughput with --emit needs slurm and srun; {ONE_LAUNCHER}")
     nodes = (ranks or cluster.ranks // count) // cluster.ranks_per_node
     if nodes * count != cluster.nodes or (ranks or 0) % cluster.ranks_per_node:
         raise UsageError(
             f"--throughput {count}: {cluster.nodes} nodes of {cluster.ranks_per_node} ranks do not divide into {count} "
             f"instances{f' of {ranks} ranks' if ranks else ''} on nodes of their own; expected whole nodes for each "
-            "(smaller instances: instances.count by --set)"
+            f"({ONE_LAUNCHER})"
         )
     return ThroughputRun(count, nodes * cluster.ranks_per_node)
 
@@ -86,7 +88,7 @@ class _Script:
             script += text.START + _filled(text.SUBMIT, command=cluster.submit, cancel=cluster.cancel)
             script += self._suite() if self.mini else ""
         else:
-            script += self._start() + self._suite() + _endings() + text.OUTCOME.replace("@record@", RECORD)
+            script += self._start() + self._suite() + _endings() + _outcome()
             script += cluster.again + self._describe()
         script += f"mkdir -p {' '.join(f'{self.out}/{series.benchmark}' for series in self.plan)}\n"
         script += "".join(
@@ -128,7 +130,7 @@ class _Script:
     def _job(self, directives: str, body: str) -> str:
         """Return the part of the script that submits a job that trains."""
         start = directives + self._start() + text.CACHES + self._suite() + _endings()
-        start += text.OUTCOME.replace("@record@", RECORD) + self.cluster.again
+        start += _outcome() + self.cluster.again
         return _submitted("", start + body)
 
     def _package(self) -> str:
@@ -190,6 +192,13 @@ class _Script:
 
 def _endings() -> str:
     return _filled(text.ENDINGS, record=RECORD, final=" | ".join(FINAL))
+
+
+def _outcome() -> str:
+    job = ""
+    for name in reversed(JOB_VARIABLES):
+        job = f"${{{name}:-{job}}}"
+    return _filled(text.OUTCOME, record=RECORD, job=job)
 
 
 def _submitted(option: str, job: str) -> str:

@@ -27,7 +27,12 @@ WORD: Final = re.compile(r"[\w.:@%+=,&|*()\[\]!-]*")
 OPTION_WORD: Final = r"[^\s\x00-\x1f\x7f`$;<>\"'\\#]+"
 OPTION: Final = re.compile(rf"-{OPTION_WORD}( {OPTION_WORD})?")
 COMMAND: Final = re.compile(r"[\w./][\w./=:,@%+ -]*")
-LOCAL_DISK: Final = re.compile(r"(/|\$[A-Za-z_])[\w./$+-]*")
+VARIABLE: Final = r"\$(?:[A-Za-z_][A-Za-z0-9_]*(?![A-Za-z0-9_])|\{[A-Za-z_][A-Za-z0-9_]*\})"
+LOCAL_DISK: Final = re.compile(rf"(/|{VARIABLE})([\w./+-]|{VARIABLE})*")
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+"""Characters that no script can have; tabs and line ends are judged by what the value is for."""
+TORCHRUN: Final = re.compile(r"\btorchrun(?= |$)|\btorch\.distributed\.run(?= |$)")
+ACCOUNT: Final = re.compile("--account[= ]|-A")
 TIME: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
 RequestGpus = Literal["gpus-per-node", "gres", "none"]
 
@@ -103,15 +108,22 @@ class Site:
 
     def __post_init__(self) -> None:
         _check_directives(self)
+        for name in ("note", "setup", "local_disk", "launcher"):
+            _check_characters(name, getattr(self, name))
         if "\n" in self.note:
             raise ValueError("note has several lines; expected one")
         for line in self.setup:
             if "\n" in line or line.strip() == END_OF_JOB:
                 raise ValueError(f"setup has {shown(line)}; expected a list of single lines of bash")
+        if self.setup and re.search(r"(?<!\\)(\\\\)*\\$", self.setup[-1]):
+            raise ValueError(
+                f"setup: line {len(self.setup)}, {shown(self.setup[-1])}, ends in a backslash, which would join it "
+                "with the next line of the script; remove the backslash"
+            )
         if self.local_disk is not None and not LOCAL_DISK.fullmatch(self.local_disk):
             raise ValueError(
                 f"local_disk is {shown(self.local_disk)}; expected an absolute path of letters, digits and . _ - + /, "
-                "with variables as $NAME, such as $TMPDIR or /scratch/$USER"
+                "with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
             )
         _check_launcher(self.launcher)
         if self.cpus_per_task is not None and self.cpus_per_task < 1:
@@ -120,9 +132,13 @@ class Site:
     @property
     def lack(self) -> str:
         """What the profile lacks so that jobs can be submitted; "" if nothing."""
-        if self.account or not self.needs_account:
-            return ""
-        return "account is not set, and the machine refuses jobs without one: set it in your copy of the profile"
+        jobs: dict[str, Site | PackageJob] = {"account": self, "package.account": self.package_job}
+        for name, job in jobs.items():
+            if self.needs_account and not job.account and not any(map(ACCOUNT.match, job.options)):
+                return (
+                    f"{name} is not set, and the machine refuses jobs without one: set it in your copy of the profile"
+                )
+        return ""
 
     @property
     def package_job(self) -> PackageJob:
@@ -170,11 +186,18 @@ def _setup_problem(lines: Sequence[str]) -> str:
     return f"line {number}, {shown(lines[number - 1])}: {match[2]}; expected lines that bash can read"
 
 
+def _check_characters(name: str, value: str | Sequence[str] | None) -> None:
+    for text in (value,) if isinstance(value, str) else value or ():
+        if CONTROL.search(text):
+            raise ValueError(f"{name} has {shown(text)}; expected text without control characters")
+
+
 def _check_directives(job: Site | PackageJob) -> None:
     for name in QUEUE:
         value = getattr(job, name)
         if value is not None and not WORD.fullmatch(value):
             raise ValueError(f"{name} is {shown(value)}; expected one word, without spaces, quotes, $, ; and the like")
+    _check_characters("options", job.options)
     for option in job.options:
         if not OPTION.fullmatch(option):
             raise ValueError(
@@ -192,3 +215,5 @@ def _check_launcher(launcher: str | None) -> None:
             f"launcher is {shown(launcher)}; expected a command with options on one line, such as srun "
             "--cpu-bind=cores or mpiexec -n {ranks} --ppn {ranks_per_node}, without quotes, variables or shell code"
         )
+    if TORCHRUN.search(launcher) and launcher.split()[0] == "srun":
+        raise ValueError(f"launcher is {shown(launcher)}; expected srun or torchrun: each of them starts all ranks")

@@ -69,7 +69,7 @@ has_result() { case $(how "$1") in @final@) ;; *) return 1 ;; esac; }
 """
 OUTCOME: Final = """\
 stamp() { stat --format='%i %y' "$1/@record@" 2>/dev/null || true; }
-job=${SLURM_JOB_ID:-${PBS_JOBID:-none}}
+job=@job@
 stopped=
 # Say what became of a run. Return 0: it has its result; 1: an error; 2: wrong use; 3: continue it later. Set `stopped`
 # if a signal has stopped it. Arguments: its folder, the status of the launcher, and the stamp from before the start.
@@ -77,8 +77,9 @@ outcome() {
   local ending= owner=none
   # The record of an earlier attempt is still there if this one ended before it owned the folder.
   if [ "$(stamp "$1")" != "$3" ]; then ending=$(how "$1"); fi
-  # A training has a lease for its folder while it writes there; one that was killed leaves it behind.
-  if grep -qsF "\\"job\\": \\"$job\\"" "$1"/lease-*.json; then
+  # A training has a lease for its folder while it writes there; one that was killed leaves it behind. Status 3 without
+  # a scheduler: the folder may be in use by a training that another call of the script has started.
+  if [ "$job:$2" != :3 ] && grep -qsF "\\"job\\": \\"$job\\"" "$1"/lease-*.json; then
     owner=this
   elif compgen -G "$1/lease-*.json" >/dev/null; then
     owner=another

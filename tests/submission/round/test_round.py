@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 import cosmoflow.synthesize
+from common.command import UsageError
 from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.model.finding import PASSING
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
 from submission.round.finish import PackageInputs, RoundPackage
-from submission.round.plan import Series, Setup, read_plan
+from submission.round.plan import Series, Setup, check_instances, read_plan
 from submission.round.runs import Runs
 from submission.round.state import State
+from submission.round.throughput import ThroughputRun, training
 
 ROOT = Path(__file__).parents[3]
 SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": "two_cores"}
@@ -135,6 +137,34 @@ def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
     assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
     assert "no such file" in capsys.readouterr().err
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "message"),
+    [
+        ("instances.count=2", [], "cosmoflow: instances.count is 2, but each run of this round trains one network"),
+        ("instances.first=0", [], "cosmoflow: instances.first is 0, but each run"),
+        ("'instances={count: 2}'", ["--emit", "plain"], "instances.count is 2"),
+        ("instances.first=1", ["--throughput", "2"], "instances.first is 1; expected none"),
+        ("instances.first=1", ["--throughput", "2", "--nodes", "2", "--emit", "slurm"], "are 0 to M-1"),
+    ],
+)
+def test_instances_are_a_throughput_result(tmp_path, capsys, settings, arguments, message):
+    (tmp_path / "round.yaml").write_text(f"cosmoflow: {{config: mini, overrides: [{settings}]}}")
+    assert main(["--config", str(tmp_path / "round.yaml"), "-o", str(tmp_path / "out"), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "--throughput M" in said and not (tmp_path / "out").exists()
+    (tmp_path / "base.yaml").write_text("instances: {count: 3}\n")
+    (tmp_path / "own.yaml").write_text("base: base.yaml\n")
+    series = Series("cosmoflow", str(tmp_path / "own.yaml"), 1)
+    with pytest.raises(UsageError, match=r"instances\.count is 3"):
+        check_instances(series, throughput=False)
+    check_instances(series, throughput=True)
+    check_instances(series.set("instances.count=1", "instances.first=null"), throughput=False)
+
+
+def test_a_single_instance_is_an_instance():
+    assert "instances.first=0" in training("cosmoflow", Path("out"), ThroughputRun(1, 1), 1)
 
 
 def test_incomplete_code_is_reported_before_any_run(tmp_path, capsys):

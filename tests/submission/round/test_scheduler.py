@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.config import leaves
+from common.lease import JOB_VARIABLES
 from compliance.benchmarks import PACKAGES, REFERENCES
 from submission.round.__main__ import main
 from submission.round.emit.site import Site, read_site, site_names
@@ -191,6 +192,22 @@ def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(clu
         assert "#SBATCH --signal" not in script
 
 
+@pytest.mark.parametrize(
+    ("launcher", "printed"),
+    [
+        ("torchrun --nproc-per-node {ranks_per_node}", "torchrun --no-python --nproc-per-node 4"),
+        ("bin/torchrun --nproc-per-node 4 -m", "bin/torchrun --no-python --nproc-per-node 4"),
+        ("python -m torch.distributed.run -m", "python -m torch.distributed.run --no-python"),
+    ],
+)
+def test_torchrun_starts_a_command(cluster, capsys, launcher, printed):
+    Path("site.yaml").write_text(f"launcher: {launcher}\ngpus: {{per_node: 4}}")
+    for scheduler in ("slurm", "pbs", "plain"):
+        script = emitted(capsys, "--emit", scheduler, "--benchmarks", "oc20", "--site", "site.yaml")
+        assert f"{printed} python -m \\\n  oc20.train" in script
+        assert scheduler == "plain" or "--signal=TERM" in script
+
+
 def test_only_runs_with_a_result_are_packaged(cluster, capsys):
     job = slurm_job(capsys, "--system", "ours.json")
     for index, ending in enumerate(("target_met", "target_not_met", "failed", "stopped", "diverged")):
@@ -222,6 +239,17 @@ def test_pbs_jobs_are_submitted_and_continued(cluster, capsys):
     assert bash(Path("job_2.sh").read_text(), **ids) == 0
 
 
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("mine 137", "killed (exit status 137)"), ("mine 3", "another job trains it, or was killed (exit status 3)")],
+)
+def test_a_killed_training_of_a_plain_script_is_its_own(cluster, capfd, monkeypatch, ending, said):
+    for name in JOB_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    script = emitted(capfd, "--emit", "plain", "--benchmarks", "oc20", "--runs", "1")
+    assert trained(script, ending) == 3 and said in capfd.readouterr().err
+
+
 def test_a_plain_script_makes_all_runs(cluster, capsys):
     script = emitted(capsys, "--emit", "plain", "--benchmarks", "cosmoflow", "--runs", "2", config="mini")
     assert trained(script, "none 1") == 1  # as torchrun reports a killed rank
@@ -235,7 +263,7 @@ def test_a_plain_script_makes_all_runs(cluster, capsys):
 
 @pytest.mark.parametrize("image", ["ours.sif", "ours.sqsh"])
 def test_runs_go_into_a_container(cluster, capsys, image, tmp_path):
-    (tmp_path / "site.yaml").write_text("local_disk: $SCRATCH/me")
+    (tmp_path / "site.yaml").write_text("local_disk: ${SCRATCH}/me")
     script = emitted(capsys, "--emit", "slurm", "--container", image, "--gpus-per-node", "1", "--site", "./site.yaml")
     enter = 'apptainer exec --nv --bind "$PWD"' if image == "ours.sif" else "--container-image=ours.sqsh"
     assert len(re.findall(re.escape(enter), script)) == 2 * len(PACKAGES) + 1  # trainings, their jobs, the package
@@ -345,10 +373,17 @@ def test_a_profile_is_in_the_jobs_of_pbs(cluster, capsys):
 
 
 def test_a_profile_without_the_account_that_its_machine_needs(cluster, capsys):
-    for line, warned in (("", True), ("account: abc123\n", False)):
-        Path("site.yaml").write_text(f"needs_account: true\n{line}")
+    for line, lacks in (
+        ("", "account"),
+        ("account: abc123", ""),
+        ("options: [--account=abc]\npackage: {options: [-A abc]}", ""),
+        ("options: [--account=abc]", "package.account"),
+        ("account: abc123\npackage: {account: ''}", "package.account"),
+    ):
+        Path("site.yaml").write_text(f"needs_account: true\n{line}\n")
         assert main(["--config", "closed", "--emit", "slurm", "--site", "./site.yaml"]) == 0
-        assert ("warning: --site ./site.yaml: account is not set" in capsys.readouterr().err) == warned
+        said = capsys.readouterr().err
+        assert (f"warning: --site ./site.yaml: {lacks} is not set" in said) if lacks else not said
 
 
 def test_without_a_profile_nothing_is_assumed(cluster, capsys):
@@ -380,6 +415,17 @@ def test_without_a_profile_nothing_is_assumed(cluster, capsys):
         ("setup: [umask 022, echo ), umask 022]", 'setup: line 2, "echo )": syntax error'),
         ("setup: [cat <<END]", "delimited by end-of-file"),
         ("local_disk: scratch", "expected an absolute path"),
+        ('setup: [umask 022, "module load a \\\\"]', 'setup: line 2, "module load a \\\\", ends in a backslash'),
+        ('setup: ["echo \\0"]', 'setup has "echo \\u0000"; expected text without control characters'),
+        ('setup: ["echo \\ud800"]', 'setup has "echo \\ud800"; expected text without control'),
+        ('note: "a\\rb"', 'note has "a\\rb"; expected text without control'),
+        ('local_disk: "/x\\0"', "local_disk has"),
+        ('account: "a\\0"', "account is"),
+        ('package: {options: ["--comment=\\ud800"]}', "package: options has"),
+        ("local_disk: /x$$y", "with variables as $NAME or ${NAME}"),
+        ("local_disk: /x$1", "with variables as $NAME or ${NAME}"),
+        ("local_disk: /x$", "with variables as $NAME or ${NAME}"),
+        ("launcher: srun torchrun", "expected srun or torchrun"),
         ("local_disk: $(hostname)", "such as $TMPDIR or /scratch/$USER"),
         ("launcher: srun $(id)", "without quotes, variables or shell code"),
         ("launcher: mpiexec -n {rank}", "mpiexec -n {ranks} --ppn {ranks_per_node}"),

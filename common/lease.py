@@ -278,8 +278,9 @@ def _named(held: _Held) -> str:
     owner = held.owner
     if not owner:
         return f"an unknown process, since {held.path} is damaged or cannot be read"
-    job = f" of job {owner['job']}" if owner.get("job") else ""
-    return f"process {owner['pid']}{job} on {owner.get('host', 'another machine')}, since {owner.get('since')}"
+    told = {name: "".join(filter(str.isprintable, str(owner.get(name) or ""))) for name in ("job", "host", "since")}
+    job = f" of job {told['job']}" if told["job"] else ""
+    return f"process {owner['pid']}{job} on {told['host'] or 'another machine'}, since {told['since'] or 'unknown'}"
 
 
 def _all(folder: Path) -> list[_Held]:

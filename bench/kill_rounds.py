@@ -1,6 +1,6 @@
 """Kill rounds at random moments, start two at once, fill their disk: no run is repeated, lost or filed wrongly.
 
-    python bench/kill_rounds.py             10 kills of a round of 5 runs: a few minutes on two cores
+    python bench/kill_rounds.py             10 kills of rounds of 5 runs: ten minutes on two cores
     python bench/kill_rounds.py --seed 7    the same moments again
 
 The disk is a small tmpfs, which needs root; without it that part is skipped, and the last line says so. Exit status: 1
@@ -61,7 +61,7 @@ class Rounds:
     def kill(self, round_: Path) -> None:
         """Kill the round at a random moment, at times while another call tries to join it."""
         process = self._start(round_)
-        time.sleep(self.random.uniform(3, 30))
+        time.sleep(self.random.uniform(3, 20))
         if process.poll() is None and self.random.random() < 0.4:
             second = self._start(round_)
             said, _ = second.communicate()
@@ -90,7 +90,6 @@ class Rounds:
         if subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", str(disk)], check=False).returncode:
             return "full disk: skipped, no tmpfs can be mounted"
         try:
-            self.finished = {}
             self._start(disk / "round").communicate()
             self._look(disk / "round")
             if self.finished:
@@ -143,10 +142,13 @@ def main() -> int:
     try:
         rounds = Rounds(folder, given.seed)
         rounds.prepare()
+        made = 0
         for number in range(given.kills):
-            rounds.kill(folder / "round")
+            rounds.kill(folder / f"round-{made}")
             print(f"kill {number + 1}: {len(rounds.finished)} of {RUNS} runs have a result", flush=True)
-        rounds.finish(folder / "round")
+            if len(rounds.finished) == RUNS or number + 1 == given.kills:
+                rounds.finish(folder / f"round-{made}")
+                made, rounds.finished = made + 1, {}
         disk = rounds.full_disk()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

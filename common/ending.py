@@ -129,7 +129,7 @@ def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
 
 
 def _last_metadata(log: Path, key: bytes) -> dict[str, Any]:
-    """Return the metadata of the last record of a key; none if there is no such record, or if it is damaged."""
+    """Return the metadata of the last record of a key; empty without one, or if it is damaged."""
     for line in reversed(_end_of(log).splitlines()):
         if b'"key": "' + key + b'"' in line:
             metadata = _json(b"{" + line.partition(b"{")[2]).get("metadata")

@@ -13,20 +13,14 @@ import pytest
 from common.ending import Ending, read_ending
 from common.staging.stage_dir import StageDir
 from tests.cosmoflow.case import CASE
+from tests.test_instances import data  # noqa: F401  (a fixture)
 from tests.test_train import curve, one_thread  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "cosmoflow"
-    assert CASE.synthesize.main([str(folder), *CASE.made.split(), "--workers", "1"]) == 0
-    return folder
-
-
 @pytest.fixture
-def start(tmp_path, data, monkeypatch):
+def start(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
     """Start a training in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))

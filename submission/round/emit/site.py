@@ -173,7 +173,7 @@ def site_names() -> list[str]:
 
 
 def _setup_problem(lines: Sequence[str]) -> str:
-    """Return what bash says of the syntax of the lines, with the line, "" if nothing, or if there is no bash."""
+    """Return what bash says of the syntax of the lines, with the line, "" if nothing, or without bash."""
     bash = shutil.which("bash")
     if bash is None:
         return ""

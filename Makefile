@@ -46,7 +46,7 @@ test-fast: $(VENV)/.dev-installed ## tests that are not marked slow, without cov
 
 test-cluster: $(VENV)/.dev-installed ## tests on a real Slurm of several nodes, Open MPI and MPICH; needs root on Debian, and installs them
 	PYTHON="$(PY)" tests/cluster/install.sh "$(VENV)/cluster"
-	MLPERF_HPC_CLUSTER="$(VENV)/cluster" $(PY) -m pytest -rsx --durations=10 tests/cluster $(PYTEST_ARGS)
+	MLPERF_HPC_CLUSTER="$(VENV)/cluster" $(PY) -m pytest -rfEsx --durations=10 tests/cluster $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed ## run ruff and mypy
 	$(PY) -m ruff check .

@@ -65,7 +65,10 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Look after each test whether a job still runs or is queued; cancel it for the next test, and fail."""
+    """Look after each test whether a job still runs or is queued; cancel it for the next test, and fail.
+
+    The next test gets all nodes: one that was lost is asked for what it still has, which takes Slurm a while.
+    """
     yield
     if "cluster" not in request.fixturenames:
         return
@@ -74,4 +77,5 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if left:
         cluster.slurm("scancel", "--full", "--user=root")
         until(lambda: not cluster.jobs(), "the jobs are cancelled")
+    until(lambda: cluster.idle() == len(cluster.nodes), "all nodes are idle", 300)
     assert not left, f"jobs were left:\n{left}"

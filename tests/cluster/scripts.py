@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.cluster.problem import Problem
-from tests.cluster.slurm import Cluster, until
+from tests.cluster.slurm import Cluster, processes, until
 
 JOB = re.compile(r"<<'END_OF_JOB'\n(.*?)^END_OF_JOB\n", re.MULTILINE | re.DOTALL)
 # Where the part begins that packages the runs.
@@ -75,3 +75,8 @@ def nodes_of(cluster: Cluster, job: str) -> list[str]:
     match = re.search(r" NodeList=(\S+)", cluster.slurm("scontrol", "show", "job", job))
     assert match, f"job {job} has no nodes"
     return cluster.slurm("scontrol", "show", "hostnames", match[1]).split()
+
+
+def steps(job: str) -> list[int]:
+    """Return the processes of Slurm that look after the steps of a job, on all nodes."""
+    return list(processes(lambda words: words[0].startswith(f"slurmstepd: [{job}.")))

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.cluster.problem import curve, ended, epochs_saved, events, unfinished, until_trained
-from tests.cluster.scripts import JOB, Round, nodes_of, start_now, until_ended, until_queued_again
+from tests.cluster.scripts import JOB, Round, nodes_of, start_now, steps, until_ended, until_queued_again
 from tests.cluster.slurm import until
 
 GPUS = ("--nodes", "2", "--ranks-per-node", "2", "--gpus-per-node", "2")
@@ -90,6 +90,7 @@ def by_lost_node(cluster, job):
     node = nodes_of(cluster, job)[1]
     cluster.slurm("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     until_queued_again(cluster, job)
+    until(lambda: not steps(job), f"the processes of job {job} are gone")
     cluster.slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 

@@ -1,6 +1,7 @@
 """Fixtures for all tests: the folder with published logs, where it is there."""
 
 import os
+import signal
 import tarfile
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 
 # Not the width of the terminal from which the tests were started: a test that is about it sets it.
 os.environ.pop("COLUMNS", None)
+# A job in the background of a shell ignores Ctrl-C, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -77,6 +77,7 @@ def main() -> int:
         return 0
     if given.out is None:
         parser.error("-o OUT.json is missing")
+    given.out = given.out.absolute()  # sections run in another folder
     if given.section:
         from gpu.child import serve
 

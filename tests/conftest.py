@@ -15,6 +15,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
 
 
+@pytest.fixture
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start processes without coverage: for long tests of what others cover."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return the folder with specifications, published and adversarial logs; skip the test without it.

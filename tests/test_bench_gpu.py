@@ -284,8 +284,10 @@ def test_torch_has_what_only_a_gpu_needs():
 
 
 @pytest.mark.slow
-def test_a_dry_run_makes_every_case_of_all_runs(gpu, tmp_path):
-    alone, text = run("--dry-run", "-o", tmp_path / "out.json", "--sections", "one-rank")
+@pytest.mark.usefixtures("untraced")
+def test_a_dry_run_makes_every_case_of_all_runs(gpu, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone, text = run("--dry-run", "-o", "out.json", "--sections", "one-rank")
     assert alone == 0, text  # it has the data that it reads, although no other section asks for them
     status, text = run("--dry-run", "-o", tmp_path / "out.json")
     found = json.loads((tmp_path / "out.json").read_text())["sections"]

@@ -188,6 +188,7 @@ def test_what_diverged_is_a_result_of_the_training(run, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("script", ["kills.py --kills 20", "kill_rounds.py --kills 2"])
 def test_what_is_killed_at_random_moments_goes_on(script):
     name, *arguments = script.split()

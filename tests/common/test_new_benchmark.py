@@ -172,6 +172,7 @@ def run(folder, command):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("untraced")
 def test_a_new_benchmark_goes_through_the_whole_flow(copy):
     """By the guide's commands, as printed: made, trained, checked, packed; and every guard holds."""
     *commands, test = [line.removeprefix("python -m ") for line in guide_commands() if line != "make docs"]

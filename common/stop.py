@@ -4,6 +4,10 @@ Batch systems send SIGTERM, or the signal that `sbatch --signal` names, some tim
 remembered. What can be ended at once (making data, connecting, staging) runs inside `STOP.interrupting()`, where it
 raises StopAsked; the training loop looks at `STOP.number` between two steps, saves, and ends by itself.
 
+Python may run the handler of a signal between the taking of a lock and the `with` that releases it. An exception there
+would leave the lock taken for good, and a thread that needs it, such as one that stages, would never end. So StopAsked
+is raised a moment later if the signal comes in the code of locks.
+
 No torch here: the signals are caught before it is imported, which takes seconds.
 """
 
@@ -14,7 +18,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -23,6 +27,12 @@ from common.ending import STOPPED, Ending, EndingError
 SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 SAME_S: Final = 1.0
 """A terminal and mpirun both pass on one Ctrl-C: a second one within this time is the same."""
+MOMENT_S: Final = 0.005
+"""After so long, the code of locks is looked at once more."""
+LOCKS: Final = ("threading", "multiprocessing.synchronize")
+"""Modules whose functions take locks."""
+WAITS: Final = ("wait", "join", "_wait_for_tstate_lock")
+"""Their functions that may take long, and give back their locks if they are interrupted."""
 
 
 def signal_name(number: int) -> str:
@@ -54,12 +64,13 @@ class Stop:
     def listen(self) -> None:
         """Catch the signals until the process ends; when it is ending, they come too late and are ignored."""
         self._catch()
-        atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in SIGNALS])
+        atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in self._former])
 
     def _catch(self) -> None:
         """Catch the signals; only in the main thread, where Python allows it."""
         if not self._former and threading.current_thread() is threading.main_thread():
             self._former = {number: signal.signal(number, self._caught) for number in SIGNALS}
+            self._former[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._moment_later)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -71,6 +82,7 @@ class Stop:
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in self._former.items():
                 signal.signal(number, handler or signal.SIG_DFL)  # None: not set by Python
             self.number, self._former = 0, {}
@@ -102,7 +114,7 @@ class Stop:
         finally:
             self._raises = former
 
-    def _caught(self, number: int, _frame: FrameType | None) -> None:
+    def _caught(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.number:
             # The first signal is enough; only a person who presses Ctrl-C again does not want to wait for the end.
@@ -110,9 +122,24 @@ class Stop:
                 raise StopAsked(number)
             return
         self.number, self._at = number, now
-        if self._raises:
+        self._raise_unless(_in_lock(frame))
+
+    def _moment_later(self, _number: int, frame: FrameType | None) -> None:
+        self._raise_unless(_in_lock(frame, WAITS))
+
+    def _raise_unless(self, later: bool) -> None:
+        if self._raises and later:
+            signal.setitimer(signal.ITIMER_REAL, MOMENT_S)
+        elif self._raises:
             self._raises = False  # once: cleaning up is not interrupted
-            raise StopAsked(number)
+            raise StopAsked(self.number)
+
+
+def _in_lock(frame: FrameType | None, without: Sequence[str] = ()) -> bool:
+    """Tell whether the function that a signal interrupted may just have taken a lock. without: functions to ignore."""
+    if frame is None or frame.f_code.co_name in without:
+        return False
+    return frame.f_globals.get("__name__") in LOCKS
 
 
 STOP: Final = Stop()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -35,6 +36,25 @@ def test_a_signal_interrupts_once_and_cleaning_up_is_left_alone():
             signal.raise_signal(signal.SIGTERM)
             cleaned.append(STOP.number)
     assert cleaned == [signal.SIGUSR1]
+
+
+def test_a_lock_is_not_left_taken():
+    """The signal comes within the code of a semaphore, most often; its lock is free afterwards."""
+    for after_us in range(200):
+        semaphore = threading.Semaphore()
+        with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+            threading.Timer(after_us / 1e6, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            while True:
+                semaphore.acquire()
+                semaphore.release()
+        assert semaphore._cond.acquire(blocking=False), after_us
+        semaphore._cond.release()
+
+
+def test_a_wait_for_a_thread_is_interrupted():
+    with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        threading.Event().wait(60)
 
 
 def test_pressing_ctrl_c_twice_does_not_wait(monkeypatch):

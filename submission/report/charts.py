@@ -13,8 +13,8 @@ from common.reference import Target
 from compliance.formats.words import minutes as duration
 from compliance.formats.words import plain
 from compliance.logs.timeline import PARTS
-from submission.report.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point, Scale, bounded, scale
-from submission.report.html import Html
+from submission.web.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point, Scale, bounded, scale
+from submission.web.html import Html
 
 MANY: Final = 24
 MANY_BARS: Final = 12

@@ -15,7 +15,7 @@ from compliance.formats.words import counted
 from compliance.logs.inflate import InflateError, Text
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.rule import RULES
-from submission.report.html import Html, disclosure, element, escaped, file_link, joined
+from submission.web.html import Html, disclosure, element, escaped, file_link, joined
 
 MAX_SHOWN_PLACES: Final = 3
 """Places of a finding that are shown with an excerpt; further ones are links after a click."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import Final
 
 from common.provenance import source_hash
@@ -21,11 +18,12 @@ from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.report.findings import Site, badge, findings
-from submission.report.html import Html, disclosure, element, joined
 from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
 from submission.summary.rows import Row, rows
+from submission.web.document import document, part, theme_switch
+from submission.web.html import Html, disclosure, element, joined
 
 MEANING: Final = {
     "PASS": "No rule is broken.",
@@ -47,7 +45,7 @@ GLOSSARY: Final = (
      "overlapping time counts once."),
 )  # fmt: skip
 MAX_INPUTS: Final = 20
-GENERATOR: Final = '<meta name="generator" content="mlperf-hpc-suite report">'
+GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite report">')
 """The tag by which the command recognises its own pages."""
 
 
@@ -71,39 +69,12 @@ def render(report: Report, folder: str, title: str = "") -> str:
             _footer(report, site),
         ),
     ]
-    return _document(title or _title(report), joined(body))
+    return document(title or _title(report), joined(body), GENERATOR, part("submission.report", "report.js"))
 
 
 def _row(results: ResultSet, report: Report) -> Row:
     """Return the row of one result, from the summary of a report with this result only."""
     return rows(replace(report, sets=[results]))[0]
-
-
-def _document(title: str, body: Html) -> str:
-    style, script = _part("report.css"), _part("report.js")
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    head = [
-        Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
-        Html(GENERATOR),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
-        element("style", style),
-    ]
-    whole = element("html", element("head", *head), element("body", body, element("script", script)), lang="en")
-    return f"<!DOCTYPE html>\n{whole}\n"
-
-
-def _part(name: str) -> Html:
-    return Html(files("submission.report").joinpath(name).read_text(encoding="utf-8"))
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 # -- parts of the page -------------------------------------------------------------------------------------
@@ -123,22 +94,11 @@ def _header(report: Report, lines: Sequence[ResultLine], title: str) -> Html:
     pairs = [element("div", element("dt", name), element("dd", text)) for name, text in facts_]
     return element(
         "header",
-        element("div", element("h1", title), _theme(), class_="title"),
+        element("div", element("h1", title), theme_switch(), class_="title"),
         element("p", badge(report.verdict), " ", MEANING[report.verdict], class_="verdict"),
         *(element("p", label(word), " ", MEANING[word], class_="verdict") for word in labels),
         element("dl", *pairs, class_="facts"),
     )
-
-
-def _theme() -> Html:
-    """Return the switch between light and dark, which needs no JavaScript."""
-    choices = [
-        element(
-            "label", element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=first), name
-        )
-        for name, first in (("auto", True), ("light", False), ("dark", False))
-    ]
-    return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
 
 
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from common.datasets.manifest import ManifestError
 from submission.assemble.provenance import NAME, Provenance, read_provenance
-from submission.report.html import Html, disclosure, element, table
+from submission.web.html import Html, disclosure, element, table
 
 MAX_ROWS: Final = 400
 MAX_TEXT: Final = 300

@@ -10,8 +10,8 @@ from compliance.formats.words import minutes, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
-from submission.report.html import Html, element, joined
 from submission.summary.rows import Row
+from submission.web.html import Html, element, joined
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
 SMALL: Final = 0.1

@@ -28,10 +28,10 @@ from submission.report.charts import (
     spread,
 )
 from submission.report.findings import Site, badge, findings
-from submission.report.html import Html, disclosure, element, joined, table
 from submission.report.provenance import facts_table, shared_facts
 from submission.report.results_table import ResultLine, filtered
 from submission.report.score_text import how_scored, run_name, run_states
+from submission.web.html import Html, disclosure, element, joined, table
 
 MAX_VALUE: Final = 2000
 """Characters of a value of a system description that are shown."""

@@ -1,6 +1,6 @@
 """Draw charts as inline SVG, and scale values to positions in them.
 
-Colours are classes of report.css, for light, dark and print.
+Colours are classes of page.css, for light, dark and print.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from submission.report.html import Attribute, Html, element, joined
+from submission.web.html import Attribute, Html, element, joined
 
 WIDTH: Final = 480
 LEFT, RIGHT, BOTTOM = 54, 22, 40

@@ -1,0 +1,1 @@
+"""Analyse rounds: quantities of each result, figures, fits, projections, cost model."""

@@ -1,0 +1,97 @@
+"""What the analysis knows of results: the quantities of each run, and their statistics over the runs that count.
+
+Names and definitions of the quantities: `submission.analysis.quantities`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from submission.summary.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedRun:
+    """One run. name: of its log. values: its quantities by name; those that the log does not give are missing.
+
+    kept: it counts in the statistics. why_not: why it does not, "" if it does: "fastest", "slowest", or what failed.
+    """
+
+    name: str
+    values: Mapping[str, float]
+    kept: bool
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one quantity over the runs that count. std is that of a sample, None for a single run."""
+
+    mean: float
+    std: float | None
+    median: float
+    min: float
+    max: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPca:
+    """Principal components of (log10 epochs, log10 minutes of an epoch) over the runs that count.
+
+    center: means of both. first, second: unit vectors, the one of the larger variance first; the epochs' part of the
+    first is >= 0. variances: along them. correlation: of both logarithms, None where one of them does not vary.
+    """
+
+    center: tuple[float, float]
+    first: tuple[float, float]
+    second: tuple[float, float]
+    variances: tuple[float, float]
+    correlation: float | None
+
+    @property
+    def explained(self) -> float | None:
+        """The share of the first component in the variance; None without variance."""
+        total = sum(self.variances)
+        return self.variances[0] / total if total > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedSet:
+    """One result.
+
+    row: its line in the summary: verdict, round, organisation, system, accelerator, benchmark, division, score.
+    units: accelerators of a run (of one instance, for throughput), or processors on a system without; None if unknown.
+    epochs_to_solution is that of the last evaluation up to run_stop. statistics: by name of the quantity.
+    ratios: by name, such as "train_time/run_time"; each is a ratio of means, None where it is excluded.
+    excluded: why a quantity is missing or changed, by its name. notes: what a reader must know of the set.
+    problem: why the set cannot be analysed at all, else "".
+    """
+
+    row: Row
+    folder: str
+    units: int | None
+    runs: tuple[AnalysedRun, ...] = ()
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    ratios: Mapping[str, float | None] = field(default_factory=dict)
+    pca: LogPca | None = None
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The organisation, system and benchmark; with its round it is unique in a repository of rounds."""
+        parts = (self.row.organisation, self.row.system, self.row.scaling, self.row.benchmark)
+        return "/".join(part for part in parts if part)
+
+    @property
+    def unit(self) -> str:
+        """What the units are."""
+        return "processors" if self.row.accelerators == 0 else "accelerators"
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a quantity, None without it."""
+        found = self.statistics.get(name)
+        return None if found is None else found.mean

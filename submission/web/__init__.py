@@ -1,0 +1,1 @@
+"""What pages share: HTML, drawings in SVG, the document and its colours."""

@@ -24,9 +24,15 @@ Point = tuple[float, float]
 
 
 class Drawing:
-    """A chart of WIDTH x `height`. name: makes its ids unique on the page. description: text for screen readers."""
+    """A chart of `width` x `height`.
 
-    def __init__(self, name: str, title: str, description: str, height: int) -> None:
+    name: makes its ids unique on the page. description: text for screen readers. class_: of the whole chart.
+    """
+
+    width: float = WIDTH
+    class_: str | None = None
+
+    def __init__(self, name: str, title: str, description: str, height: float) -> None:
         self.name, self.title, self.description, self.height = name, title, description, height
         self._shapes: list[Html] = []
 
@@ -57,7 +63,10 @@ class Drawing:
     def cross(self, place: Point, class_: str, hint: str = "") -> None:
         """Draw a cross, for failed runs."""
         x, y = place
-        strokes = f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8"
+        self.path(f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8", class_, hint)
+
+    def path(self, strokes: str, class_: str, hint: str = "") -> None:
+        """Draw the strokes of an SVG path."""
         self.add("path", class_, hint, d=strokes)
 
     def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
@@ -69,7 +78,7 @@ class Drawing:
     def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
         """Write text to the right of a span, or to its left where it would leave the canvas."""
         begin, end = span
-        if end + 5 + len(text) * CHARACTER_WIDTH > WIDTH:
+        if end + 5 + len(text) * CHARACTER_WIDTH > self.width:
             self.text((begin - 5, up), text, class_, "end")
         else:
             self.text((end + 5, up), text, class_)
@@ -98,8 +107,9 @@ class Drawing:
             *head,
             joined(self._shapes),
             role="img",
+            class_=self.class_,
             aria_labelledby=f"{title} {description}",
-            viewBox=f"0 0 {WIDTH} {self.height}",
+            viewBox=f"0 0 {short(self.width)} {short(self.height)}",
         )
 
 

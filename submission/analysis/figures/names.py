@@ -1,0 +1,79 @@
+"""What figures call a result, and the colour of its organisation: the same in every figure and round."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from submission.analysis.model import AnalysedSet
+
+ORGANISATIONS: Final = (
+    "nvidia lbnl fujitsu cscs helmholtzai tacc riken dell anl clemson ncsa fujitsuriken hpelbnl".split()
+)
+"""The organisations of rounds 0.7 to 3.0; each has the colour of its place here, `.org-<place>` in page.css."""
+SPARE: Final = 4
+"""Further colours, for all other organisations."""
+LONGEST: Final = 24
+"""Characters of a system's name that a figure shows."""
+FRAMEWORK: Final = re.compile(r"[_-](tf|pt|fjpytorch|pytorch|tensorflow|mxnet|ngc)[\d.]*([_-].*)?$", re.IGNORECASE)
+"""The part of many systems' names that says more of the software than of the system, and what comes after it."""
+YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
+"""The year of each round."""
+
+
+def colour(organisation: str) -> str:
+    """Return the class of an organisation's colour; its spellings, as TACC and tacc, have the same."""
+    key = "".join(filter(str.isalnum, organisation.lower()))
+    if key in ORGANISATIONS:
+        return f"org-{ORGANISATIONS.index(key)}"
+    return f"org-{len(ORGANISATIONS) + zlib.crc32(key.encode()) % SPARE}"
+
+
+def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
+    """Return the results of each benchmark in a fixed order; those of mini problems are apart."""
+    found: dict[str, list[AnalysedSet]] = {}
+    for each in sorted(sets, key=lambda each: (each.row.mini, each.row.benchmark, each.row.round, each.name)):
+        found.setdefault(benchmark(each), []).append(each)
+    return found
+
+
+def benchmark(each: AnalysedSet) -> str:
+    """Return the benchmark of a result, with a mark if it is a mini problem."""
+    return f"{each.row.benchmark} (mini)" if each.row.mini else each.row.benchmark
+
+
+def labels(sets: Sequence[AnalysedSet]) -> list[str]:
+    """Return "organisation system" of each result, as short as they stay different; with the round if several."""
+    several = len({each.row.round for each in sets}) > 1
+    rounds = [f" {each.row.round}" if several else "" for each in sets]
+    short = [f"{each.row.organisation} {_shortened(FRAMEWORK.sub('', each.row.system))}" for each in sets]
+    whole = [f"{each.row.organisation} {_shortened(each.row.system)}" for each in sets]
+    looks = [
+        (text, round_, each.row.division, each.row.scaling)
+        for text, round_, each in zip(short, rounds, sets, strict=True)
+    ]
+    alike = Counter(looks)
+    return [
+        (text if alike[look] == 1 else long).strip() + round_
+        for text, long, look, round_ in zip(short, whole, looks, rounds, strict=True)
+    ]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[1 - LONGEST // 2 :]}"
+
+
+def amount(value: float) -> str:
+    """Return a number with at most three significant digits."""
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scale = 1e3 if letter == "k" else limit
+            return f"{_digits(value / scale)}{letter}"
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

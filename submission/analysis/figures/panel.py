@@ -1,0 +1,296 @@
+"""Panels with two logarithmic axes, iso-lines, and the marks of results; and a figure of several panels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compliance.model.layout import WEAK
+from submission.analysis.figures.boxes import LINE, Box, around, placed, text_width
+from submission.analysis.figures.density import density
+from submission.analysis.figures.names import amount, colour
+from submission.analysis.model import AnalysedSet
+from submission.web.drawing import Drawing, Point, Scale, short
+
+WIDE, NARROW = 960, 360
+"""Widths of a figure on a screen or paper, and on a phone."""
+PADDING: Final = 30
+"""Space in a panel between its edge and the outermost points."""
+MARK: Final = 5.5
+"""Radius of the mark of a result."""
+MANY_RUNS: Final = 60
+"""Above this number of runs only their distribution is drawn."""
+VIOLIN: Final = 20
+"""Width of a distribution at its peak."""
+
+FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+
+
+class Figure(Drawing):
+    """A drawing that grows downwards."""
+
+    def __init__(self, name: str, title: str, description: str, width: int) -> None:
+        super().__init__(f"{name}-{width}", title, description, 0)
+        self.width, self.class_ = width, f"plot {'wide' if width == WIDE else 'narrow'}"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is for a screen or paper, not for a phone."""
+        return self.width == WIDE
+
+
+def logarithmic(values: Iterable[float], start: float, stop: float) -> Scale:
+    """Return a logarithmic scale for all values (above 0), with room at both ends, of at least a factor of 3."""
+    logs = [math.log10(value) for value in values]
+    low, high = min(logs), max(logs)
+    missing = max(0.5 - (high - low), 0)
+    low, high = low - missing / 2, high + missing / 2
+    room = PADDING * (high - low) / max(abs(stop - start) - 2 * PADDING, PADDING)
+    return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
+
+
+def round_values(low: float, high: float, most: int) -> list[float]:
+    """Return at most `most` round numbers from low to high, evenly spread on a logarithmic scale."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in FACTORS:
+        values = [factor * 10.0**power for power in powers for factor in factors]
+        inside = [value for value in values if low <= value <= high]
+        if len(inside) <= most:
+            return inside
+    return inside[:: math.ceil(len(inside) / max(most, 1))]
+
+
+@dataclass(frozen=True, slots=True)
+class Iso:
+    """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1."""
+
+    slope: int
+    factor: float = 1.0
+    power: int = 1
+
+    def constant(self, quantity: float) -> float:
+        """Return the y at x = 1 of a line."""
+        return self.factor * quantity**self.power
+
+    def quantity(self, x: float, y: float) -> float:
+        """Return the quantity at a point."""
+        return float((y * x**-self.slope / self.factor) ** self.power)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis: its scale, its title, and whether its numbers are drawn."""
+
+    scale: Scale
+    title: str
+    numbers: bool = True
+
+
+class Panel:
+    """An area of a figure with two logarithmic axes."""
+
+    def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
+        self.figure, self.x, self.y = figure, x.scale, y.scale
+        self.area = Box(x.scale.start, y.scale.stop, x.scale.stop, y.scale.start)
+        self.taken: list[Box] = []
+        left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
+        figure.box((left, top), right - left, bottom - top, "panel")
+        for value in round_values(x.scale.low, x.scale.high, int((right - left) / 46)):
+            place = x.scale(value)
+            figure.line((place, top), (place, bottom), "grid")
+            if x.numbers:
+                figure.text((place, bottom + 17), amount(value), "tick", "middle")
+        for value in round_values(y.scale.low, y.scale.high, int((bottom - top) / 34)):
+            place = y.scale(value)
+            figure.line((left, place), (right, place), "grid")
+            if y.numbers:
+                figure.text((left - 7, place + 4.5), amount(value), "tick", "end")
+        figure.line((left, bottom), (right, bottom), "axis")
+        figure.line((left, top), (left, bottom), "axis")
+        figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
+        figure.text((left - 44 if y.numbers else left, top - 24), y.title)
+
+    def place(self, x: float, y: float) -> Point:
+        """Return the position of a point."""
+        return self.x(x), self.y(y)
+
+    def iso_lines(self, iso: Iso) -> None:
+        """Draw lines of a constant quantity, each with its value where it leaves the panel above or to the right."""
+        corners = [iso.quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
+        for value in round_values(min(corners), max(corners), 7):
+            ends = self._clipped(iso, value)
+            if ends is None:
+                continue
+            self.figure.line(*ends, "iso")
+            end = max(ends) if iso.slope > 0 else min(ends, key=lambda end: end[1])
+            if end[1] > self.area.top + 1 and iso.slope < 0:
+                end = max(ends)
+            (x, y), text = end, amount(value)
+            if x >= self.area.right - 1:
+                self.figure.text((x + 4, y + 4.5), text, "iso-text")
+            elif y <= self.area.top + 1:
+                self.figure.text((x, y - 6), text, "iso-text", "middle")
+            else:
+                width = text_width(text)
+                self.figure.text((x - 4, y - 5), text, "iso-text", "end")
+                self.taken.append(Box(x - 6 - width, y - 3 - LINE, x, y))
+
+    def _clipped(self, iso: Iso, value: float) -> tuple[Point, Point] | None:
+        """Return the ends of a line inside the panel, None if too little of it is inside."""
+        constant = iso.constant(value)
+        ends = [(x, constant * x**iso.slope) for x in (self.x.low, self.x.high)]
+        ends += [((y / constant) ** iso.slope, y) for y in (self.y.low, self.y.high)]
+        inside = [
+            self.place(x, y)
+            for x, y in ends
+            if self.x.low * 0.9999 <= x <= self.x.high * 1.0001 and self.y.low * 0.9999 <= y <= self.y.high * 1.0001
+        ]
+        if len(inside) < 2 or math.dist(min(inside), max(inside)) < 40:
+            return None
+        return min(inside), max(inside)
+
+    def upright(self, each: AnalysedSet, name: str, x: float) -> None:
+        """Draw the distribution of a quantity of the runs along y, to the right of x, and its runs to the left."""
+        kept = _values(each, name, kept=True)
+        at = self.x(x)
+        curve = [(at + 2 + VIOLIN * height, self.y(value)) for value, height in density(kept)]
+        if curve:
+            self.figure.curve([(at + 2, curve[0][1]), *curve, (at + 2, curve[-1][1])], f"violin {colour_of(each)}", closed=True)
+            self.taken.append(Box(at, curve[-1][1], at + 2 + VIOLIN, curve[0][1]))
+        for values, class_ in ((kept, "runs"), (_values(each, name, kept=False), "runs left-out")):
+            self._dots([(at - 10, self.y(value)) for value in values], f"{class_} {colour_of(each)}")
+
+    def lying(self, each: AnalysedSet, name: str, y: float) -> None:
+        """Draw the distribution of a quantity of the runs along x, above y, and its runs below."""
+        kept = _values(each, name, kept=True)
+        at = self.y(y)
+        curve = [(self.x(value), at - 2 - VIOLIN * 0.8 * height) for value, height in density(kept)]
+        if curve:
+            self.figure.curve([(curve[0][0], at - 2), *curve, (curve[-1][0], at - 2)], f"violin {colour_of(each)}", closed=True)
+            self.taken.append(Box(curve[0][0], at - 2 - VIOLIN * 0.8, curve[-1][0], at))
+        for values, class_ in ((kept, "runs"), (_values(each, name, kept=False), "runs left-out")):
+            self._dots([(self.x(value), at + 10) for value in values], f"{class_} {colour_of(each)}")
+
+    def dots(self, points: Sequence[Point], class_: str) -> None:
+        """Draw a dot at each position, nothing if there are too many."""
+        self._dots(points, class_)
+
+    def _dots(self, points: Sequence[Point], class_: str) -> None:
+        if not points or len(points) > MANY_RUNS:
+            return
+        self.figure.path("".join(f"M{short(x)} {short(y)}h0" for x, y in points), class_)
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        self.taken.append(Box(min(xs) - 3, min(ys) - 3, max(xs) + 3, max(ys) + 3))
+
+    def label(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
+        """Write a label beside each point that covers nothing; one without room is left out."""
+        taken = self.taken + [around(point, MARK + 1.5) for point in points]
+        places = placed(points, [text_width(text) for text in texts], self.area, taken)
+        for point, text, place in zip(points, texts, places, strict=True):
+            if place is None:
+                continue
+            if place.leader:
+                self.figure.line(point, place.leader, "leader")
+            self.figure.text((place.box.left + 1, place.box.bottom - 4), text, class_)
+
+
+def _values(each: AnalysedSet, name: str, kept: bool) -> list[float]:
+    return [run.values[name] for run in each.runs if run.kept is kept and run.values.get(name, 0) > 0]
+
+
+def colour_of(each: AnalysedSet) -> str:
+    """Return the class of the colour of a result."""
+    return colour(each.row.organisation)
+
+
+def mark(figure: Figure, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
+    """Draw the mark of a result: a star in the open division, a hollow square for throughput, otherwise a circle."""
+    class_ = f"mark {colour_of(each)}"
+    x, y = place
+    if each.row.division == "open":
+        class_ += " hollow" if each.row.scaling == WEAK else ""
+        figure.curve(_star(place, radius * 1.45), class_, hint, closed=True)
+    elif each.row.scaling == WEAK:
+        figure.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
+    else:
+        figure.dot(place, class_, hint, radius)
+
+
+def _star(place: Point, radius: float) -> list[Point]:
+    sizes = [radius if corner % 2 == 0 else radius * 0.45 for corner in range(10)]
+    return [
+        (place[0] + size * math.sin(math.pi * corner / 5), place[1] - size * math.cos(math.pi * corner / 5))
+        for corner, size in enumerate(sizes)
+    ]
+
+
+def key(figure: Figure, sets: Sequence[AnalysedSet], texts: Sequence[str], area: Box) -> float:
+    """List the numbers, marks and names of results in columns; return the lower end of the list."""
+    column = max(map(text_width, texts)) + 52
+    columns = max(int((area.right - area.left + 12) / column), 1)
+    rows = math.ceil(len(sets) / columns)
+    for at, (each, text) in enumerate(zip(sets, texts, strict=True)):
+        x, y = area.left + (at // rows) * column, area.top + (at % rows) * (LINE + 2)
+        figure.text((x + 18, y + 4.5), str(at + 1), "number", "end")
+        mark(figure, (x + 29, y), each)
+        figure.text((x + 40, y + 4.5), text, "name")
+    return area.top + rows * (LINE + 2)
+
+
+def legend(figure: Figure, items: Sequence[tuple[str, str]], top: float) -> float:
+    """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
+    x, y = 14.0, top
+    for kind, text in items:
+        width = 30 + text_width(text) + 14
+        if x > 14 and x + width > figure.width:
+            x, y = 14.0, y + LINE + 4
+        _sample(figure, kind, (x + 10, y))
+        figure.text((x + 28, y + 4.5), text)
+        x += width
+    return y + LINE
+
+
+def _sample(figure: Figure, kind: str, place: Point) -> None:
+    x, y = place
+    match kind:
+        case "circle":
+            figure.dot(place, "mark", radius=MARK)
+        case "star":
+            figure.curve(_star(place, MARK * 1.45), "mark", closed=True)
+        case "square":
+            figure.box((x - 5, y - 5), 10, 10, "mark hollow")
+        case "runs":
+            figure.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
+            figure.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
+        case "triangle":
+            triangle(figure, place, "mark")
+        case "cross":
+            figure.cross(place, "stroke")
+        case _ if kind.startswith("org-"):
+            figure.dot(place, f"mark {kind}", radius=MARK)
+        case _ if kind.startswith("part"):
+            figure.box((x - 9, y - 6), 18, 12, kind)
+        case _:
+            figure.line((x - 10, y), (x + 12, y), kind)
+
+
+def triangle(figure: Figure, place: Point, class_: str, hint: str = "") -> None:
+    """Draw a triangle."""
+    x, y = place
+    figure.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
+
+
+def mark_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:
+    """Return the items of a legend for the marks of these results."""
+    kinds = {(each.row.division == "open", each.row.scaling == WEAK) for each in sets}
+    items = [("circle", "closed division")] if (False, False) in kinds else []
+    items += [("star", "open division")] if any(is_open for is_open, _ in kinds) else []
+    return items + ([("square", "throughput: one of many models")] if any(weak for _, weak in kinds) else [])
+
+
+def organisation_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:
+    """Return the items of a legend for the colours of organisations; variants of a spelling are one."""
+    names = {colour_of(each): each.row.organisation for each in sets}
+    return sorted(names.items(), key=lambda item: item[1].lower())

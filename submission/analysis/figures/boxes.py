@@ -14,9 +14,21 @@ LINE: Final = 16
 NEAR: Final = 8
 """Distance of a label from its point; those further away have a line to it."""
 RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160)
-DIRECTIONS: Final = (0, 180, 330, 30, 210, 150, 270, 90, 300, 60, 240, 120)
-"""Degrees, clockwise from the right, in the order in which they are tried."""
+DIRECTIONS: Final = tuple(
+    (math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
+    for degrees in (0, 180, 330, 30, 210, 150, 270, 90, 300, 60, 240, 120)
+)
+"""From the point to its label, in the order in which they are tried."""
+MARK: Final = 7
+"""Half the width of the mark of a point."""
 NEIGHBOURHOOD: Final = 90
+CROSSING: Final = 45
+"""Further distance that a crossing less is worth."""
+FAR: Final = 400
+"""The cost of a place that is not around the point."""
+CROWD: Final = 30
+"""With more labels than this, only the first order is tried, and only places near the points."""
+Line = tuple[Point, Point]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +76,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a label is. leader: the end of its line to the point, None beside the point."""
+    """Where the label of a point is. leader: the end of its line to the point, None beside the point."""
 
+    point: Point
     box: Box
     leader: Point | None
 
@@ -77,51 +90,120 @@ def around(point: Point, radius: float) -> Box:
 
 def text_width(text: str) -> float:
     """Return about how wide a text of 13 units is, in the widest of the usual fonts."""
-    return sum(4.2 if sign in "ijl.,:|'! -()" else 11 if sign in "mwMW@%" else 8.2 for sign in text)
+    return sum(
+        4.4 if sign in "ijl.,:|'! -()" else 12 if sign in "mwMW@%…" else 9.4 if "A" <= sign <= "Z" else 8.3
+        for sign in text
+    )
+
+
+def fitted(text: str, width: float) -> str:
+    """Return the text without so much of its middle that it fits."""
+    if text_width(text) <= width:
+        return text
+    left, cut, right = text.partition("…")
+    if not cut:
+        left, right = text[: len(text) // 2], text[len(text) // 2 :]
+    while len(left) > 1 and text_width(f"{left}…{right}") > width:
+        left, right = (left[:-1], right) if len(left) > len(right) else (left, right[1:])
+    return f"{left}…{right}"
 
 
 def placed(points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> list[Place | None]:
     """Return a place for the label of each point, None where no room is left.
 
-    taken: what labels must not cover; the points belong to it. The label of a point in a crowd is placed first.
+    taken: what labels must not cover, beside the points. A label is near its point, and its line to it crosses as few
+    other labels, points and lines as possible. Several orders are tried: the first labels have the best places.
     """
+    layout = _Layout(points, widths, area, taken)
     crowd = [sum(math.dist(point, other) < NEIGHBOURHOOD for other in points) for point in points]
-    found: list[Place | None] = [None] * len(points)
-    boxes, lines = list(taken), list[tuple[Point, Point]]()
-    for at in sorted(range(len(points)), key=lambda at: (-crowd[at], at)):
-        point = points[at]
-        place = next((place for place in _candidates(point, widths[at], area) if _free(place, point, boxes, lines)), None)
-        found[at] = place
-        if place:
-            boxes.append(place.box)
-            if place.leader:
-                lines.append((point, place.leader))
-    return found
+    numbers = range(len(points))
+    orders = [
+        sorted(numbers, key=lambda at: (-crowd[at], at)),
+        *(sorted(numbers, key=lambda at: (sign * points[at][axis], at)) for axis in (0, 1) for sign in (1, -1)),
+    ]
+    if len(points) > CROWD:
+        del orders[1:]
+    return min((layout.placed(order) for order in orders), key=lambda found: found[0])[1]
 
 
-def _candidates(point: Point, width: float, area: Box) -> Iterator[Place]:
-    """Yield the places around a point, then all of the area, the nearest first."""
-    for radius in RINGS:
-        for degrees in DIRECTIONS:
-            across, down = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+class _Layout:
+    """Points, the widths of their labels, and where these may be."""
+
+    def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> None:
+        self.points, self.widths, self.area = points, widths, area
+        self.marks = [around(point, MARK) for point in points]
+        self.fixed = [*self.marks, *taken]
+        self.rings = RINGS if len(points) <= CROWD else RINGS[:4]
+        self.candidates = [self._free(point, width) for point, width in zip(points, widths, strict=True)]
+
+    def _free(self, point: Point, width: float) -> list[tuple[float, Place]]:
+        """Return the places around a point that cover nothing but perhaps other labels."""
+        reach = self.rings[-1] + LINE
+        around_it = Box(point[0] - reach - width, point[1] - reach, point[0] + reach + width, point[1] + reach)
+        near = list(filter(around_it.overlaps, self.fixed))
+        found = _around(point, width, self.area, self.rings)
+        return [(radius, place) for radius, place in found if not any(map(place.box.overlaps, near))]
+
+    def placed(self, order: Sequence[int]) -> tuple[float, list[Place | None]]:
+        """Return the places of the labels when one after the other takes its best, and the cost of all."""
+        found: list[Place | None] = [None] * len(order)
+        total = 0.0
+        for number in (*order, *order):
+            others = [place for at, place in enumerate(found) if place and at != number]
+            cost, found[number] = self._best(number, others)
+            total += cost
+        return total, found
+
+    def _best(self, number: int, others: Sequence[Place]) -> tuple[float, Place | None]:
+        point, best, chosen = self.points[number], math.inf, None
+        labels = [place.box for place in others]
+        lines = [(place.point, place.leader) for place in others if place.leader]
+        marks = [mark for mark in self.marks if mark != self.marks[number]]
+        for radius, place in self.candidates[number]:
+            if radius >= best:
+                break
+            if any(map(place.box.overlaps, labels)) or any(place.box.crossed_by(*line) for line in lines):
+                continue
+            crossed = _crossings((point, place.leader), [*labels, *marks], lines) if place.leader else 0
+            if radius + CROSSING * crossed < best:
+                best, chosen = radius + CROSSING * crossed, place
+        if chosen:
+            return best, chosen
+        for place in _anywhere(point, self.widths[number], self.area) if len(self.points) <= CROWD else ():
+            if not any(map(place.box.overlaps, (*self.fixed, *labels))):
+                return FAR + math.dist(place.box.nearest(point), point), place
+        return 10 * FAR, None
+
+
+def _crossings(line: Line, boxes: Sequence[Box], lines: Sequence[Line]) -> int:
+    return sum(box.crossed_by(*line) for box in boxes) + sum(_cross(line, other) for other in lines)
+
+
+def _cross(one: Line, other: Line) -> bool:
+    """Return whether two lines cross."""
+    return all(_side(*a, b[0]) * _side(*a, b[1]) < 0 for a, b in ((one, other), (other, one)))
+
+
+def _side(begin: Point, end: Point, point: Point) -> float:
+    return (end[0] - begin[0]) * (point[1] - begin[1]) - (end[1] - begin[1]) * (point[0] - begin[0])
+
+
+def _around(point: Point, width: float, area: Box, rings: Sequence[float]) -> Iterator[tuple[float, Place]]:
+    """Yield the places around a point and their distances, the nearest first."""
+    for radius in rings:
+        for across, down in DIRECTIONS:
             x, y = point[0] + radius * across, point[1] + radius * down
             left = x if across > 0.3 else x - width if across < -0.3 else x - width / 2
             top = y if down > 0.7 else y - LINE if down < -0.7 else y - LINE / 2
             box = Box(left, top, left + width, top + LINE)
             if area.contains(box):
-                yield Place(box, box.nearest(point) if radius > NEAR else None)
-    rows = [area.top + LINE / 2 * row for row in range(int((area.bottom - area.top) / LINE * 2) - 1)]
-    columns = [area.left + 12 * column for column in range(max(int((area.right - area.left - width) / 12), 0))]
-    whole = [Box(left, top, left + width, top + LINE) for left in columns for top in rows]
-    for box in sorted(whole, key=lambda box: math.dist(box.nearest(point), point)):
-        yield Place(box, box.nearest(point))
+                yield radius, Place(point, box, box.nearest(point) if radius > NEAR else None)
 
 
-def _free(place: Place, point: Point, boxes: Sequence[Box], lines: Sequence[tuple[Point, Point]]) -> bool:
-    box = place.box
-    if any(box.overlaps(other) for other in boxes) or any(box.crossed_by(*line) for line in lines):
-        return False
-    if place.leader is None:
-        return True
-    end = place.leader
-    return not any(other.crossed_by(point, end) for other in boxes if not other.crossed_by(point, point))
+def _anywhere(point: Point, width: float, area: Box) -> Iterator[Place]:
+    """Yield places in all of the area, the nearest first."""
+    rows = [area.top + LINE * row for row in range(int((area.bottom - area.top) / LINE))]
+    columns = [area.left + LINE * column for column in range(max(int((area.right - area.left - width) / LINE), 0))]
+    boxes = [Box(left, top, left + width, top + LINE) for left in columns for top in rows]
+    for box in sorted(boxes, key=lambda box: math.dist(box.nearest(point), point)):
+        yield Place(point, box, box.nearest(point))

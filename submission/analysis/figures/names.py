@@ -6,6 +6,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from submission.analysis.model import AnalysedSet
@@ -20,6 +21,7 @@ LONGEST: Final = 24
 """Characters of a system's name that a figure shows."""
 FRAMEWORK: Final = re.compile(r"[_-](tf|pt|fjpytorch|pytorch|tensorflow|mxnet|ngc)[\d.]*([_-].*)?$", re.IGNORECASE)
 """The part of many systems' names that says more of the software than of the system, and what comes after it."""
+SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
 
@@ -33,11 +35,21 @@ def colour(organisation: str) -> str:
 
 
 def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
-    """Return the results of each benchmark in a fixed order; those of mini problems are apart."""
-    found: dict[str, list[AnalysedSet]] = {}
+    """Return the results of each benchmark in a fixed order; those of mini problems are apart.
+
+    A result with the same runs in several rounds is there once, with all of its rounds.
+    """
+    found: dict[str, dict[tuple[object, ...], AnalysedSet]] = {}
     for each in sorted(sets, key=lambda each: (each.row.mini, each.row.benchmark, each.row.round, each.name)):
-        found.setdefault(benchmark(each), []).append(each)
-    return found
+        row = each.row
+        runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
+        same = (colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
+        known = found.setdefault(benchmark(each), {})
+        if same in known:
+            rounds = f"{known[same].row.round}, v{row.round}"
+            each = replace(known[same], row=replace(known[same].row, round=rounds))
+        known[same] = each
+    return {name: list(known.values()) for name, known in found.items()}
 
 
 def benchmark(each: AnalysedSet) -> str:
@@ -48,7 +60,7 @@ def benchmark(each: AnalysedSet) -> str:
 def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     """Return "organisation system" of each result, as short as they stay different; with the round if several."""
     several = len({each.row.round for each in sets}) > 1
-    rounds = [f" {each.row.round}" if several else "" for each in sets]
+    rounds = [f" v{each.row.round}" if several else "" for each in sets]
     short = [f"{each.row.organisation} {_shortened(FRAMEWORK.sub('', each.row.system))}" for each in sets]
     whole = [f"{each.row.organisation} {_shortened(each.row.system)}" for each in sets]
     looks = [
@@ -70,10 +82,14 @@ def amount(value: float) -> str:
     """Return a number with at most three significant digits."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
-            scale = 1e3 if letter == "k" else limit
-            return f"{_digits(value / scale)}{letter}"
+            return f"{_digits(value / (1e3 if letter == 'k' else limit))}{letter}"
     return _digits(value)
 
 
 def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    digits, _, power = f"{value:.3g}".partition("e")
+    if not power:
+        return digits
+    return f"{'' if digits == '1' else digits + '·'}10{str(int(power)).translate(SUPERSCRIPT)}"

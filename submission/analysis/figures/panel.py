@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Final, TypeGuard
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import LINE, Box, around, placed, text_width
+from submission.analysis.figures.boxes import LINE, Box, fitted, placed, text_width
 from submission.analysis.figures.density import density
 from submission.analysis.figures.names import amount, colour
 from submission.analysis.model import AnalysedSet
-from submission.web.drawing import Drawing, Point, Scale, short
+from submission.web.drawing import LARGEST, Drawing, Point, Scale, short
 
 WIDE, NARROW = 960, 360
 """Widths of a figure on a screen or paper, and on a phone."""
@@ -25,7 +26,24 @@ MANY_RUNS: Final = 60
 VIOLIN: Final = 20
 """Width of a distribution at its peak."""
 
+TOGETHER: Final = 4
+"""Numbers in one label."""
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+
+
+UNITS: Final = "accelerators (or processors)"
+"""The title of an axis of compute units."""
+Block = tuple[str, list[AnalysedSet]]
+"""A benchmark and its results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """Where a panel begins, and its width with its titles and numbers."""
+
+    left: float
+    top: float
+    width: float
 
 
 class Figure(Drawing):
@@ -40,26 +58,37 @@ class Figure(Drawing):
         """Whether it is for a screen or paper, not for a phone."""
         return self.width == WIDE
 
+    def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
+        """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
+        rows: list[list[Block]] = []
+        for block in blocks:
+            last = rows[-1] if rows else []
+            if self.is_wide and len(last) == 1 and len(last[0][1]) <= few and len(block[1]) <= few:
+                last.append(block)
+            else:
+                rows.append([block])
+        return rows
 
-def logarithmic(values: Iterable[float], start: float, stop: float) -> Scale:
-    """Return a logarithmic scale for all values (above 0), with room at both ends, of at least a factor of 3."""
+
+def logarithmic(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
+    """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
     logs = [math.log10(value) for value in values]
     low, high = min(logs), max(logs)
     missing = max(0.5 - (high - low), 0)
     low, high = low - missing / 2, high + missing / 2
-    room = PADDING * (high - low) / max(abs(stop - start) - 2 * PADDING, PADDING)
+    room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
     return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
 
 
-def round_values(low: float, high: float, most: int) -> list[float]:
-    """Return at most `most` round numbers from low to high, evenly spread on a logarithmic scale."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+def round_values(scale: Scale, gap: float) -> list[float]:
+    """Return round numbers of a logarithmic scale whose positions are at least a gap apart."""
+    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)) + 1)
     for factors in FACTORS:
         values = [factor * 10.0**power for power in powers for factor in factors]
-        inside = [value for value in values if low <= value <= high]
-        if len(inside) <= most:
+        inside = [value for value in values if scale.low <= value <= scale.high]
+        if all(abs(scale(b) - scale(a)) >= gap for a, b in pairwise(inside)):
             return inside
-    return inside[:: math.ceil(len(inside) / max(most, 1))]
+    return inside[::2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +126,16 @@ class Panel:
         self.taken: list[Box] = []
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
         figure.box((left, top), right - left, bottom - top, "panel")
-        for value in round_values(x.scale.low, x.scale.high, int((right - left) / 46)):
-            place = x.scale(value)
-            figure.line((place, top), (place, bottom), "grid")
-            if x.numbers:
-                figure.text((place, bottom + 17), amount(value), "tick", "middle")
-        for value in round_values(y.scale.low, y.scale.high, int((bottom - top) / 34)):
-            place = y.scale(value)
-            figure.line((left, place), (right, place), "grid")
-            if y.numbers:
-                figure.text((left - 7, place + 4.5), amount(value), "tick", "end")
-        figure.line((left, bottom), (right, bottom), "axis")
-        figure.line((left, top), (left, bottom), "axis")
+        columns = [(x.scale(value), amount(value)) for value in round_values(x.scale, 36)]
+        rows = [(y.scale(value), amount(value)) for value in round_values(y.scale, 22)]
+        upright = "".join(f"M{short(place)} {short(top)}V{short(bottom)}" for place, _ in columns)
+        lying = "".join(f"M{short(left)} {short(place)}H{short(right)}" for place, _ in rows)
+        figure.path(upright + lying, "grid")
+        for place, text in columns if x.numbers else []:
+            figure.text((place, bottom + 17), text, "tick", "middle")
+        for place, text in rows if y.numbers else []:
+            figure.text((left - 7, place + 4.5), text, "tick", "end")
+        figure.path(f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", "axis")
         figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
         figure.text((left - 44 if y.numbers else left, top - 24), y.title)
 
@@ -119,7 +146,7 @@ class Panel:
     def iso_lines(self, iso: Iso) -> None:
         """Draw lines of a constant quantity, each with its value where it leaves the panel above or to the right."""
         corners = [iso.quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
-        for value in round_values(min(corners), max(corners), 7):
+        for value in round_values(Scale(min(corners), max(corners), 0, 1, logarithmic=True), 0.13):
             ends = self._clipped(iso, value)
             if ends is None:
                 continue
@@ -133,9 +160,8 @@ class Panel:
             elif y <= self.area.top + 1:
                 self.figure.text((x, y - 6), text, "iso-text", "middle")
             else:
-                width = text_width(text)
-                self.figure.text((x - 4, y - 5), text, "iso-text", "end")
-                self.taken.append(Box(x - 6 - width, y - 3 - LINE, x, y))
+                self.figure.text((x + 2, y - 5), text, "iso-text")
+                self.taken.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
 
     def _clipped(self, iso: Iso, value: float) -> tuple[Point, Point] | None:
         """Return the ends of a line inside the panel, None if too little of it is inside."""
@@ -153,29 +179,28 @@ class Panel:
 
     def upright(self, each: AnalysedSet, name: str, x: float) -> None:
         """Draw the distribution of a quantity of the runs along y, to the right of x, and its runs to the left."""
-        kept = _values(each, name, kept=True)
         at = self.x(x)
-        curve = [(at + 2 + VIOLIN * height, self.y(value)) for value, height in density(kept)]
-        if curve:
-            self.figure.curve([(at + 2, curve[0][1]), *curve, (at + 2, curve[-1][1])], f"violin {colour_of(each)}", closed=True)
-            self.taken.append(Box(at, curve[-1][1], at + 2 + VIOLIN, curve[0][1]))
-        for values, class_ in ((kept, "runs"), (_values(each, name, kept=False), "runs left-out")):
-            self._dots([(at - 10, self.y(value)) for value in values], f"{class_} {colour_of(each)}")
+        self._distribution(each, name, lambda value, height: (at + 2 + VIOLIN * height, self.y(value)))
+        self._runs(each, name, lambda value: (at - 10, self.y(value)))
 
     def lying(self, each: AnalysedSet, name: str, y: float) -> None:
         """Draw the distribution of a quantity of the runs along x, above y, and its runs below."""
-        kept = _values(each, name, kept=True)
         at = self.y(y)
-        curve = [(self.x(value), at - 2 - VIOLIN * 0.8 * height) for value, height in density(kept)]
-        if curve:
-            self.figure.curve([(curve[0][0], at - 2), *curve, (curve[-1][0], at - 2)], f"violin {colour_of(each)}", closed=True)
-            self.taken.append(Box(curve[0][0], at - 2 - VIOLIN * 0.8, curve[-1][0], at))
-        for values, class_ in ((kept, "runs"), (_values(each, name, kept=False), "runs left-out")):
-            self._dots([(self.x(value), at + 10) for value in values], f"{class_} {colour_of(each)}")
+        self._distribution(each, name, lambda value, height: (self.x(value), at - 2 - VIOLIN * 0.8 * height))
+        self._runs(each, name, lambda value: (self.x(value), at + 10))
 
-    def dots(self, points: Sequence[Point], class_: str) -> None:
-        """Draw a dot at each position, nothing if there are too many."""
-        self._dots(points, class_)
+    def _distribution(self, each: AnalysedSet, name: str, place: Callable[[float, float], Point]) -> None:
+        curve = density(run_values(each, name, (True,)))
+        if not curve:
+            return
+        outline = [place(curve[0][0], 0), *(place(*point) for point in curve), place(curve[-1][0], 0)]
+        self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
+        xs, ys = [x for x, _ in outline], [y for _, y in outline]
+        self.taken.append(Box(min(xs), min(ys), max(xs), max(ys)))
+
+    def _runs(self, each: AnalysedSet, name: str, place: Callable[[float], Point]) -> None:
+        for kept, class_ in ((True, "runs"), (False, "runs left-out")):
+            self._dots([place(value) for value in run_values(each, name, (kept,))], f"{class_} {colour_of(each)}")
 
     def _dots(self, points: Sequence[Point], class_: str) -> None:
         if not points or len(points) > MANY_RUNS:
@@ -184,20 +209,43 @@ class Panel:
         xs, ys = [x for x, _ in points], [y for _, y in points]
         self.taken.append(Box(min(xs) - 3, min(ys) - 3, max(xs) + 3, max(ys) + 3))
 
+    def number(self, points: Sequence[Point], texts: Sequence[str]) -> None:
+        """Write the number of each point beside it; points in one place share labels."""
+        groups: list[tuple[Point, list[str]]] = []
+        for point, text in zip(points, texts, strict=True):
+            last = next((found for at, found in groups if math.dist(at, point) < 4 and len(found) < TOGETHER), None)
+            if last is None:
+                groups.append((point, [text]))
+            else:
+                last.append(text)
+        self.label([point for point, _ in groups], [", ".join(found) for _, found in groups], "number")
+
     def label(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
         """Write a label beside each point that covers nothing; one without room is left out."""
-        taken = self.taken + [around(point, MARK + 1.5) for point in points]
-        places = placed(points, [text_width(text) for text in texts], self.area, taken)
+        places = placed(points, [text_width(text) + 4 for text in texts], self.area, self.taken)
         for point, text, place in zip(points, texts, places, strict=True):
             if place is None:
                 continue
             if place.leader:
                 self.figure.line(point, place.leader, "leader")
-            self.figure.text((place.box.left + 1, place.box.bottom - 4), text, class_)
+            left_of_it = place.box.right < point[0]
+            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
 
 
-def _values(each: AnalysedSet, name: str, kept: bool) -> list[float]:
-    return [run.values[name] for run in each.runs if run.kept is kept and run.values.get(name, 0) > 0]
+def drawable(value: float | None) -> TypeGuard[float]:
+    """Return whether a value is known and has a place on a logarithmic axis."""
+    return value is not None and 1 / LARGEST < value < LARGEST
+
+
+def run_values(each: AnalysedSet, name: str, kept: tuple[bool, ...] = (True, False)) -> list[float]:
+    """Return the drawable values of a quantity of the runs that are kept or not."""
+    return [value for run in each.runs if run.kept in kept and drawable(value := run.values.get(name))]
+
+
+def numbers(sets: Sequence[AnalysedSet]) -> list[str]:
+    """Return the number of each result, by which a `key` lists it."""
+    return [str(number) for number in range(1, len(sets) + 1)]
 
 
 def colour_of(each: AnalysedSet) -> str:
@@ -210,8 +258,10 @@ def mark(figure: Figure, place: Point, each: AnalysedSet, hint: str = "", radius
     class_ = f"mark {colour_of(each)}"
     x, y = place
     if each.row.division == "open":
-        class_ += " hollow" if each.row.scaling == WEAK else ""
-        figure.curve(_star(place, radius * 1.45), class_, hint, closed=True)
+        weak = each.row.scaling == WEAK
+        figure.curve(
+            _star(place, radius * (1.3 if weak else 1.45)), f"{class_} hollow" if weak else class_, hint, closed=True
+        )
     elif each.row.scaling == WEAK:
         figure.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
     else:
@@ -226,17 +276,19 @@ def _star(place: Point, radius: float) -> list[Point]:
     ]
 
 
-def key(figure: Figure, sets: Sequence[AnalysedSet], texts: Sequence[str], area: Box) -> float:
-    """List the numbers, marks and names of results in columns; return the lower end of the list."""
-    column = max(map(text_width, texts)) + 52
-    columns = max(int((area.right - area.left + 12) / column), 1)
-    rows = math.ceil(len(sets) / columns)
-    for at, (each, text) in enumerate(zip(sets, texts, strict=True)):
-        x, y = area.left + (at // rows) * column, area.top + (at % rows) * (LINE + 2)
+def key(figure: Figure, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
+    """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
+    values = max(text_width(value) for _, value in rows)
+    columns = max(int((area.right - area.left) / (max(text_width(text) for text, _ in rows) + values + 60)), 1)
+    column = min((area.right - area.left) / columns, max(text_width(text) for text, _ in rows) + values + 70)
+    lines = math.ceil(len(sets) / columns)
+    for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
+        x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
         figure.text((x + 18, y + 4.5), str(at + 1), "number", "end")
         mark(figure, (x + 29, y), each)
-        figure.text((x + 40, y + 4.5), text, "name")
-    return area.top + rows * (LINE + 2)
+        figure.text((x + 40, y + 4.5), fitted(text, column - values - 60), "name")
+        figure.text((x + column - 12, y + 4.5), value, "label", "end")
+    return area.top + lines * (LINE + 2)
 
 
 def legend(figure: Figure, items: Sequence[tuple[str, str]], top: float) -> float:
@@ -268,6 +320,9 @@ def _sample(figure: Figure, kind: str, place: Point) -> None:
             triangle(figure, place, "mark")
         case "cross":
             figure.cross(place, "stroke")
+        case "ellipse":
+            for factor in (1.0, 0.5):
+                figure.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
         case _ if kind.startswith("org-"):
             figure.dot(place, f"mark {kind}", radius=MARK)
         case _ if kind.startswith("part"):

@@ -1,0 +1,123 @@
+"""The best passing scores of each round, by benchmark: how fast the field becomes faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from compliance.model.finding import PASSING
+from compliance.model.layout import WEAK
+from submission.analysis.figures.boxes import Box, around, placed, text_width
+from submission.analysis.figures.names import YEARS, amount, benchmark
+from submission.analysis.figures.panel import WIDE, Figure, drawable, legend, logarithmic, mark, round_values
+from submission.analysis.model import AnalysedSet
+from submission.web.drawing import Point, Scale
+from submission.web.html import Html
+
+LEFT, RIGHT, TOP, BOTTOM = 50, 14, 52, 52
+"""Space around a panel for its titles and numbers."""
+HEIGHT: Final = 190
+PADDING: Final = 34
+"""Space for names above and below the points."""
+TITLES: Final = {False: "minutes to train, with staging", True: "models per minute, with staging"}
+COLUMNS: Final = 2
+Kind = tuple[bool, str, str]
+"""Whether it is throughput, the benchmark, and the division."""
+
+
+def by_year(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
+    best = _best(sets)
+    rounds = sorted({each.row.round for each in sets}, key=_version)
+    if len(rounds) < 2 or not best:
+        return Html("")
+    figure = Figure(name, "Best results by round", _text(best), width)
+    panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(best)))
+    columns = COLUMNS if figure.is_wide else 1
+    wide, tall = width / columns, TOP + HEIGHT + BOTTOM
+    row, column = -1, columns - 1
+    for at, (weak, title) in enumerate(panels):
+        # Throughput starts a new row.
+        column = 0 if column == columns - 1 or (at and panels[at - 1][0] != weak) else column + 1
+        row += column == 0
+        lines = {
+            division: found for (is_weak, what, division), found in best.items() if (is_weak, what) == (weak, title)
+        }
+        _panel(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
+    items = [("circle", "closed division"), ("star", "open division"), ("square", "throughput")]
+    kinds = {("square" if weak else "star" if division == "open" else "circle") for weak, _, division in best}
+    items = [item for item in items if item[0] in kinds]
+    figure.height = legend(figure, items, tall * (row + 1) + 14) + 4
+    return figure.svg()
+
+
+def _version(name: str) -> tuple[float, str]:
+    try:
+        return float(name), name
+    except ValueError:
+        return 0.0, name
+
+
+def _best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]]:
+    """Return the best passing result of each round, by kind."""
+    best: dict[Kind, dict[str, AnalysedSet]] = {}
+    for each in sets:
+        score, weak = each.row.score_with_staging, each.row.scaling == WEAK
+        if not drawable(score) or each.row.verdict not in PASSING:
+            continue
+        found = best.setdefault((weak, benchmark(each), each.row.division), {})
+        known = found[each.row.round].row.score_with_staging if each.row.round in found else None
+        if known is None or (score > known if weak else score < known):
+            found[each.row.round] = each
+    return best
+
+
+def _panel(
+    figure: Figure, titles: tuple[str, str], lines: dict[str, dict[str, AnalysedSet]], rounds: Sequence[str], place: Box
+) -> None:
+    """Draw a line for each division through its best results."""
+    left, right, top = place.left + LEFT, place.right - RIGHT, place.top + TOP
+    bottom = top + HEIGHT
+    scores = [each.row.score_with_staging or 1.0 for found in lines.values() for each in found.values()]
+    x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, bottom, top, PADDING)
+    figure.text((place.left + 8, top - 34), titles[0], "heading")
+    figure.text((place.left + 8, top - 12), titles[1])
+    figure.box((left, top), right - left, HEIGHT, "panel")
+    for value in round_values(y, 22):
+        figure.line((left, y(value)), (right, y(value)), "grid")
+        figure.text((left - 7, y(value) + 4.5), amount(value), "tick", "end")
+    for at, name in enumerate(rounds):
+        figure.text((x(at), bottom + 17), f"v{name}", "tick", "middle")
+        figure.text((x(at), bottom + 33), YEARS.get(name, ""), "tick", "middle")
+    figure.line((left, bottom), (right, bottom), "axis")
+    points, texts, taken, marks = [], [], [], list[tuple[Point, AnalysedSet]]()
+    for division, found in lines.items():
+        track = [(at, found[name]) for at, name in enumerate(rounds) if name in found]
+        places = [(x(at), y(each.row.score_with_staging or 1.0)) for at, each in track]
+        figure.curve(places, "track open" if division == "open" else "track")
+        points += places
+        texts += [f"{each.row.organisation} {amount(each.row.score_with_staging or 0)}" for _, each in track]
+        marks += zip(places, (each for _, each in track), strict=True)
+        for (x1, y1), (x2, y2) in pairwise(places):
+            taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
+    area = Box(left, top, right + RIGHT, bottom)
+    for point, text, spot in zip(
+        points, texts, placed(points, [text_width(text) + 4 for text in texts], area, taken), strict=True
+    ):
+        if spot is None:
+            continue
+        if spot.leader:
+            figure.line(point, spot.leader, "leader")
+        figure.text((spot.box.left + 1, spot.box.bottom - 4), text, "name")
+    for point, each in marks:
+        mark(figure, point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
+
+
+def _text(best: dict[Kind, dict[str, AnalysedSet]]) -> str:
+    parts = []
+    for (weak, title, division), found in sorted(best.items()):
+        several = sorted(found.values(), key=lambda each: _version(each.row.round))
+        values = ", ".join(f"{each.row.round}: {amount(each.row.score_with_staging or 0)}" for each in several)
+        parts.append(f"{title}, {division}, {TITLES[weak]}: {values}.")
+    return " ".join(parts)

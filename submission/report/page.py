@@ -18,6 +18,7 @@ from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.report.findings import Site, badge, findings
+from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
@@ -49,9 +50,10 @@ GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite report
 """The tag by which the command recognises its own pages."""
 
 
-def render(report: Report, folder: str, title: str = "") -> str:
-    """Return the page as HTML. folder: of the page, for relative links to files.
+def render(report: Report, folder: str, title: str = "", previous: Sequence[Row] = ()) -> str:
+    """Return the page as HTML.
 
+    folder: of the page, for relative links to files. previous: results of the previous round, for the speed-ups.
     Equal reports give equal pages.
     """
     site = Site(folder)
@@ -63,6 +65,7 @@ def render(report: Report, folder: str, title: str = "") -> str:
         _header(report, lines, title or _title(report)),
         element(
             "main",
+            glance(lines, failures(lines, report), previous),
             element("section", element("h2", "Results"), filter_form(lines), *tables(lines), id="results"),
             *_packages(report, lines, context),
             _across_submissions(report, site),
@@ -125,11 +128,11 @@ def single_logs(report: Report) -> Iterator[ResultSet]:
 def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> Iterator[Html]:
     """Yield each submission with its results, then the logs outside of submissions."""
     by_set = {id(line.results): line for line in lines}
-    for package in report.packages:
+    for at, package in enumerate(report.packages, 1):
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
         head = element("h2", package.organisation, " ", element("span", f"round {package.round}", class_="quiet"))
         parts = [section(line, context) for line in sorted(inside, key=ResultLine.sort_key)]
-        yield element("section", head, _package(package, context.site), *parts, class_="package")
+        yield element("section", head, _package(package, context.site), *parts, id=package_id(at), class_="package")
     if by_set:
         head = element("h2", "Logs outside of a submission" if report.packages else "Logs")
         yield element("section", head, *(section(line, context) for line in by_set.values()), class_="package")
@@ -157,7 +160,7 @@ def _across_submissions(report: Report, site: Site) -> Html:
         parts += [element("h2", "Across the submissions"), findings(lowered(report.own, False), site.folder, site)]
     if items:
         parts += [element("h2", "Ignored findings"), element("ul", *items)]
-    return element("section", *parts, class_="package") if parts else Html("")
+    return element("section", *parts, id=ACROSS, class_="package") if parts else Html("")
 
 
 def _footer(report: Report, site: Site) -> Html:

@@ -167,7 +167,7 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
             _score(change.before, change.unit, change.before_waived),
             _score(change.now, change.unit, change.now_waived),
             *(_with_staging(change) if apart else ()),
-            "–" if change.speedup is None else f"{change.speedup:.3g}×",
+            "–" if change.speedup is None else f"{change.speedup:.2f}×",
         )
         for change in changes
     )

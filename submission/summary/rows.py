@@ -27,6 +27,7 @@ ALL_ORGANISATIONS: Final = "(all)"
 """Placeholder for the organisation in the rows with the best score of a round."""
 
 Key = tuple[str, bool, str, str, str]
+"""A kind of result: benchmark, whether mini, division, scaling, and the organisation in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,11 @@ class Difference:
     now_waived: bool = False
 
     @property
+    def key(self) -> Key:
+        """The kind of result."""
+        return (self.benchmark, self.mini, self.division, self.scaling, self.organisation.lower())
+
+    @property
     def speedup(self) -> float | None:
         """The ratio of the scores with staging, above 1 if now is better; None without a score in both rounds."""
         before, now = self.before_with_staging, self.now_with_staging
@@ -271,7 +277,7 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
 
     Results that passed in neither round are left out.
     """
-    before, now = _best(previous), _best(rows)
+    before, now = best(previous), best(rows)
     names = {row.organisation.lower(): row.organisation for row in (*previous, *rows)}
     found = []
     for key in sorted({*before, *now}):
@@ -298,16 +304,16 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
     return found
 
 
-def _best(rows: Iterable[Row]) -> dict[Key, Row]:
-    """Return the best passing result of each kind, by its score with staging."""
-    best: dict[Key, Row] = {}
+def best(rows: Iterable[Row]) -> dict[Key, Row]:
+    """Return the best passing result of each kind and organisation, and of ALL_ORGANISATIONS, by score with staging."""
+    found: dict[Key, Row] = {}
     for row in rows:
         score = row.score_with_staging
         if row.verdict not in PASSING or not score:
             continue
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            known = best[key].score_with_staging if key in best else None
+            known = found[key].score_with_staging if key in found else None
             if known is None or (score > known if row.scaling == WEAK else score < known):
-                best[key] = row
-    return best
+                found[key] = row
+    return found

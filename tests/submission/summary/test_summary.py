@@ -286,7 +286,7 @@ def test_difference_between_rounds(folder):
     assert found["New", "strong"].before is None and found["New", "strong"].speedup is None
     assert found["Example", "weak"].speedup == 4 and found["Example", "weak"].unit == "models/min"
     text = plain_summary(now, differences(before, now))
-    assert "1.5×" in text and "now" in text
+    assert "1.50×" in text and "now" in text
 
 
 # -- the command -------------------------------------------------------------------------------------------

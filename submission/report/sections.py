@@ -165,7 +165,11 @@ def charts(name: str, curves: Sequence[Curve], goal: Goal | None, score: Score) 
         keys = [
             *keys,
             ("target", "target"),
-            *([("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")] if goal.band else []),
+            *(
+                [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
+                if goal.band
+                else []
+            ),
         ]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
         shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))

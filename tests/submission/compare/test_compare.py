@@ -220,7 +220,7 @@ def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
 def test_tables_for_people(packages, capsys):
     for form, heading, row in (
         ("table", "Hyperparameters, as logged", "opt_base_learning_rate"),
-        ("markdown", "**Hyperparameters, as logged**", "| `opt_base_learning_rate` |"),
+        ("markdown", "**Hyperparameters, as logged**", "| opt_base_learning_rate |"),
     ):
         assert main([*packages, "--format", form]) == 0
         text = capsys.readouterr().out

@@ -151,8 +151,8 @@ def test_all_lines_fit_the_width(folder):
         )
         for row in rows(report)
     ]
-    text = plain_summary(long, width=120)
-    assert max(map(len, text.splitlines())) <= 120
+    text = plain_summary(long, width=130)
+    assert max(map(len, text.splitlines())) <= 130
     assert "n1024" in text and "..." in text and "1,234.5" not in text.split("...")[0]
     assert "..." not in plain_summary(long)
 
@@ -199,6 +199,7 @@ def test_hostile_text_is_harmless(folder):
     assert "\x1b" not in plain_summary([row], changes)
     markdown = markdown_summary([row], changes)
     assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
+    assert len({line.count("|") for line in markdown.split("\n\n")[1].splitlines()}) == 1
     (line,) = csv.DictReader(io.StringIO(csv_summary([row])["time_to_train.csv"]))
     assert line["framework"].startswith("'=cmd") and "\x1b" not in line["framework"]
     assert json.loads(json_summary([row]))["results"][0]["system"] == EVIL
@@ -298,7 +299,9 @@ def test_the_command(folder, tmp_path, capsys):
     table = capsys.readouterr().out
     assert table.startswith("Round 3.0. Time to train") and "example_n64" in table
     assert main([str(folder), "--format", "markdown", "-o", str(tmp_path / "table.md")]) == 0
-    assert (tmp_path / "table.md").read_text().startswith("**Round 3.0")
+    markdown = (tmp_path / "table.md").read_text()
+    assert markdown.startswith("**Round 3.0") and "| cosmoflow, closed | PASS | Example | example_n64 | 64 |" in markdown
+    assert "`" not in markdown and "&#" not in markdown and "* means samples" in markdown
     assert main([str(folder), "--format", "json", "--round", "v2.0.0"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["round"] == "2.0"
     assert main([str(folder), "--format", "csv"]) == 0

@@ -300,7 +300,9 @@ def test_the_command(folder, tmp_path, capsys):
     assert table.startswith("Round 3.0. Time to train") and "example_n64" in table
     assert main([str(folder), "--format", "markdown", "-o", str(tmp_path / "table.md")]) == 0
     markdown = (tmp_path / "table.md").read_text()
-    assert markdown.startswith("**Round 3.0") and "| cosmoflow, closed | PASS | Example | example_n64 | 64 |" in markdown
+    assert (
+        markdown.startswith("**Round 3.0") and "| cosmoflow, closed | PASS | Example | example_n64 | 64 |" in markdown
+    )
     assert "`" not in markdown and "&#" not in markdown and "* means samples" in markdown
     assert main([str(folder), "--format", "json", "--round", "v2.0.0"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["round"] == "2.0"

@@ -20,8 +20,8 @@ from submission.web.html import Html, disclosure, element, escaped, joined, tabl
 
 MAX_FAILURES: Final = 12
 """Failures that are shown at once; further ones after a click."""
-MAX_REASON: Final = 240
-"""Characters of a reason."""
+MAX_REASON: Final = 160
+"""Characters of the message of an error."""
 TOO_MANY_FAILED: Final = "RUN02"
 """The rule that is broken because logs break others, which say more."""
 ACROSS: Final = "across"
@@ -162,16 +162,16 @@ def _failure(line: ResultLine, found: Sequence[Shown]) -> Failure | None:
 
 
 def _reason(found: Sequence[Shown]) -> str:
-    """Return the first error in one line and how many other rules are broken; "" without errors."""
+    """Return the first error, its rule, and how many other rules are broken; "" without errors."""
     errors = [shown for shown in found if shown.severity == ERROR]
     if not errors:
         return ""
     first = min(errors, key=lambda shown: shown.finding.rule == TOO_MANY_FAILED)
     rules = {shown.finding.rule for shown in errors}
     rule = RULES.get(first.finding.rule)
-    said = f"{first.finding.rule} {rule.title().rstrip('.')}: {first.text}" if rule else first.text
-    more = f" (and {counted(len(rules) - 1, 'other broken rule')})" if len(rules) > 1 else ""
-    return textwrap.shorten(said, MAX_REASON, placeholder=" …") + more
+    said = textwrap.shorten(first.text, MAX_REASON, placeholder=" …")
+    said += f" (rule {first.finding.rule}: {rule.title().rstrip('.')})" if rule else ""
+    return said + (f"; {counted(len(rules) - 1, 'more broken rule')}" if len(rules) > 1 else "")
 
 
 def _failures(failed: Sequence[Failure]) -> Iterator[Html]:

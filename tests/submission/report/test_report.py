@@ -13,12 +13,14 @@ from urllib.parse import unquote
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.formats.words import aligned
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.provenance import record_package
 from submission.report import write_report
 from submission.report.__main__ import main
 from submission.report.findings import MAX_LINE, excerpt
+from submission.report.short_names import short_framework, short_model
 from tests.submission.report.browser import browser, chromium
 
 VOID = {"br", "col", "input", "link", "meta", "wbr"}
@@ -120,7 +122,10 @@ def test_the_page_opens_with_the_best_results_and_what_failed(tmp_path):
     text = before_the_results(page)
     assert re.search(r"cosmoflow\s+closed\s+example_\s*n64\s+Best, 64 × .*\s86\.\d\d ", text)
     assert "Slower" not in text
-    assert re.search("FAIL .*Fast: closed cosmoflow on example_n64 .*RCP01 The result does not converge faster", text)
+    assert re.search(
+        "FAIL .*Fast: closed cosmoflow on example_n64 .*RCP test failed .*rule RCP01: The result does not converge",
+        text,
+    )
     assert re.search("INCOMPLETE .*Few: closed deepcam on example_n64 .*3 of 5 runs: the others are missing", text)
     assert "Nothing failed" not in text
 
@@ -158,6 +163,31 @@ def test_staging_out_of_the_clock_is_said_with_the_time_that_contains_it(tmp_pat
     check_form(page)
     assert "Staging took 30.00 minutes, outside the time; with all of it the score is 116." in page.text
     assert "With staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
+
+
+def test_the_numbers_of_a_column_have_equal_decimals():
+    assert aligned([3.79, 140.4, "–", None]) == ["3.79", "140.40", "–", ""]
+    assert aligned([0.0851, 12.0]) == ["0.0851", "12.0000"] and aligned([0.68, 4.2126]) == ["0.680", "4.213"]
+    assert aligned([5312.4, 0.0], least=0) == ["5,312", "0"] and aligned([]) == []
+
+
+@pytest.mark.parametrize(
+    ("shorten", "name", "short"),
+    [
+        (short_model, "NVIDIA A100-SXM4-40GB (400W)", "A100"),
+        (short_model, "NVIDIA A100 - PCIe - 80 GB", "A100"),
+        (short_model, "NVIDIA Quadro RTX 5000", "RTX 5000"),
+        (short_model, "FUJITSU Processor A64FX", "A64FX"),
+        (short_model, "Intel(R) Xeon(R) CPU E5-2620 v4 @ 2.10GHz", "Xeon E5-2620 v4"),
+        (short_model, "NVIDIA", "NVIDIA"),
+        (short_model, "", ""),
+        (short_framework, "PyTorch NVIDIA Release 22.08", "PyTorch 22.08"),
+        (short_framework, "tensorflow/2.1.0 py37_3dc74fe_3951.g96e0832", "TensorFlow 2.1.0"),
+        (short_framework, "a framework that nobody knows", "a framewo...dy knows"),
+    ],
+)
+def test_short_names(shorten, name, short):
+    assert shorten(name) == short
 
 
 def test_the_size_of_an_instance_where_the_logs_state_the_whole_system(tmp_path):

@@ -182,6 +182,14 @@ def test_a_terminal_without_utf8_gets_ascii(folder, monkeypatch):
     assert "..." in text and "\\u" not in text
 
 
+def test_the_numbers_of_a_column_have_equal_decimals_and_energy_is_in_kilojoules(folder):
+    row = row_of(SamplePackage(), folder)
+    others = [replace(row, minutes=0.237, energy_joules=5.3e6), replace(row, minutes=8.5, energy_joules=1.2e9)]
+    lines = plain_summary(others).splitlines()
+    assert "0.237 " in lines[4] and "8.500 " in lines[5] and " 5,300 " in lines[4] and " 1,200,000 " in lines[5]
+    assert "kJ" in lines[2]
+
+
 def test_the_throughput_table_has_one_heading_units(folder):
     package = SamplePackage("oc20", scaling="weak", runs=12).together()
     assert plain_summary([row_of(package, folder)]).partition("RCP:")[0].split().count("units") == 1

@@ -308,7 +308,8 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
 
 def _title(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Question) -> str:
     benchmark = sets[0].row.benchmark + " (mini)" * sets[0].row.mini
-    system = re.sub(r"[_-]n?\d*$", "", os.path.commonprefix([one.row.system for one in sets]))
+    prefix = os.path.commonprefix([one.row.system for one in sets])  # noqa: RUF071  (names, no paths)
+    system = re.sub(r"[_-]n?\d*$", "", prefix)
     place = "" if question.x == BATCH else f" on {system}"
     when = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
     return f"{benchmark}{place}, {when}"

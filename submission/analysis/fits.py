@@ -224,6 +224,11 @@ def _mean(name: str) -> Value:
     return lambda one: one.mean(name)
 
 
+def _measured(name: str) -> Value:
+    """Return the mean as the runs were, without normalisation."""
+    return lambda one: (one.mean(name) or 0.0) / one.normalisation
+
+
 _TIME_BY_UNITS: Final = _Question(
     "t = alpha N^-beta", UNITS, _units, Axis("epoch time", "min"), _mean(EPOCH_TIME), _not_strong
 )
@@ -239,7 +244,8 @@ def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
     for group in _by(comparable, sets):
         name = SAMPLES if all(one.mean(EPOCHS) is None for one in group) else EPOCHS
         word = "samples" if name == SAMPLES else "epochs"
-        fits.append(_fit(group, _Question("E = a B^b", BATCH, _batch, Axis(word, word), _mean(name), _not_closed)))
+        question = _Question("E = a B^b", BATCH, _batch, Axis(word, word), _measured(name), _not_closed)
+        fits.append(_fit(group, question))
     return fits
 
 

@@ -67,6 +67,7 @@ class AnalysedSet:
     ratios: by name, such as "train_time/run_time"; each is a ratio of means, None where it is excluded.
     excluded: why a quantity is missing or changed, by its name. notes: what a reader must know of the set.
     problem: why the set cannot be analysed at all, else "".
+    normalisation: by what epochs and all times but staging were multiplied.
     """
 
     row: Row
@@ -79,6 +80,7 @@ class AnalysedSet:
     excluded: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     problem: str = ""
+    normalisation: float = 1.0
 
     @property
     def name(self) -> str:

@@ -98,6 +98,7 @@ class _Outcome:
     failed: dict[str, str]
     excluded: dict[str, str]
     notes: list[str]
+    normalisation: float = 1.0
 
     def apply(self, facts: Facts) -> None:
         """Leave out staging that copies nothing, and normalise the result, as the facts say."""
@@ -119,6 +120,7 @@ class _Outcome:
 
     def _normalise(self, factor: float) -> None:
         """Multiply epochs and all times but staging."""
+        self.normalisation = factor
         self.notes.append(f"normalised: epochs and times but staging are multiplied by {factor:.4f}")
         for values in self.measured.values():
             for name in NORMALISED & values.keys():
@@ -151,6 +153,7 @@ class _Outcome:
             pca=pca,
             excluded=self.excluded,
             notes=tuple(self.notes),
+            normalisation=self.normalisation,
         )
 
     def _runs(self) -> Iterator[AnalysedRun]:

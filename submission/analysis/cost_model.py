@@ -2,7 +2,8 @@
 
 step = max(compute, memory, input, network): all four overlap perfectly, and each runs at its ceiling. Latencies,
 waiting for the slowest unit and operations below the ceilings are not in it, so that it is a bound and no forecast:
-`published_pairs` says how far published results are from it. Several ranks may share a sample (`spatial`).
+`published_pairs` says how far published results are from it. Several ranks may share a sample (`spatial`). Gradients
+are summed in fp32 by a ring over all units; a sum in fp16, first inside of nodes, or in the switches sends less.
 """
 
 from __future__ import annotations
@@ -199,8 +200,18 @@ class CostModel:
         step, forward = times[binds], work.forward_flop / work.training_flop
         evaluated = max(times["compute"] * forward, times["memory"] * forward, times["input"]) / (each * groups)
         epoch = math.ceil(work.train_samples / batch) * step + work.eval_samples * evaluated
-        rate = batch / step
-        return CostedStep(workload, ceilings, units, batch, spatial, *times.values(), step, binds, rate, epoch)
+        return CostedStep(
+            workload=workload,
+            ceilings=ceilings,
+            units=units,
+            batch_size=batch,
+            spatial=spatial,
+            **times,
+            step=step,
+            binds=binds,
+            samples_per_s=batch / step,
+            epoch_seconds=epoch,
+        )
 
     def scale_out(self, workload: str, ceilings: str, units: Sequence[int], batch: int) -> list[CostedStep]:
         """Return the cost on each number of units with a batch of at most this size, as far as that is possible.

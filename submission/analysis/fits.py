@@ -291,7 +291,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
         Point(full_name(one), *map(float, (question.x_of(one) or 0, question.y_of(one) or 0))) for one in kept
     )
     rounds = tuple(sorted({one.row.round for one in kept or sets}))
-    title = _title(kept or sets, rounds, question)
+    place = _place(kept or sets, rounds, question)
     values = [(point.x, point.y) for point in points]
     power, critical, problem = None, None, ""
     try:
@@ -300,7 +300,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     except NoFitError as error:
         problem = str(error)
     return Fit(
-        title=title,
+        title=f"{question.y.name} against {question.x.name}: {place}",
         benchmark=sets[0].row.benchmark,
         rounds=rounds,
         x=question.x,
@@ -310,19 +310,21 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
         model=question.model,
         power=power,
         critical=critical,
-        said=f"{title}: {_said(power, question) if power else problem}",
+        said=f"{place}: {_said(power, question) if power else problem}",
         problem=problem,
         efficiencies=_efficiencies(points) if question is _TIME_BY_UNITS else (),
     )
 
 
-def _title(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Question) -> str:
-    benchmark = sets[0].row.benchmark + " (mini)" * sets[0].row.mini
-    prefix = os.path.commonprefix([one.row.system for one in sets])  # noqa: RUF071  (names, no paths)
-    system = re.sub(r"[_-]n?\d*$", "", prefix)
-    place = "" if question.x == BATCH else f" on {system}"
-    when = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
-    return f"{benchmark}{place}, {when}"
+def _place(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Question) -> str:
+    """Return which results a fit is about: benchmark, system and units where they are the same, rounds."""
+    said = sets[0].row.benchmark + " (mini)" * sets[0].row.mini
+    if question.x != BATCH:
+        prefix = os.path.commonprefix([one.row.system for one in sets])  # noqa: RUF071  (names, no paths)
+        said += " on " + re.sub(r"[_-]n?\d*$", "", prefix)
+    if question.x == POWER_CAP:
+        said += f", {sets[0].units} {sets[0].unit}"
+    return f"{said}, round {rounds[0]}" if len(rounds) == 1 else f"{said}, rounds {rounds[0]} to {rounds[-1]}"
 
 
 def _efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:

@@ -1,9 +1,9 @@
 """Project results to other numbers of units, and measure by published results how far the method is off.
 
-A projection is no result and no score. The time of an epoch follows t = a N^b, with the exponent of the system's own
-results if it has several scales, else the median of all published pairs; better than ideal scaling is not projected.
-Samples per unit and step stay the same, as far as the batch sizes of published results reach. Epochs follow the fit of
-epochs against batch size. The rest of the run, such as staging, keeps its time.
+A projection is not a result and has no score. The time of an epoch follows t = a N^b, with the exponent of the system's
+own results if it has several scales, else the median of all published pairs; better than ideal scaling is not
+projected. Samples per unit and step stay the same, as far as the batch sizes of published results reach. Epochs follow
+the fit of epochs against batch size. The rest of the run, such as staging, keeps its time.
 """
 
 from __future__ import annotations

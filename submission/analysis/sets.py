@@ -42,9 +42,12 @@ def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
     """Return the analysis of each result of a report with details, in the order of the summary."""
     found = [*result_sets(report), *single_logs(report)]
     analysed = [_analysed(results, rows(replace(report, sets=[results]))[0], facts) for results in found]
-    return sorted(
-        analysed, key=lambda one: (one.row.round, one.row.scaling, one.row.benchmark, one.row.division, one.name)
-    )
+    return sorted(analysed, key=_place)
+
+
+def _place(one: AnalysedSet) -> tuple[str, str, str, str, int, str]:
+    row = one.row
+    return (row.round, row.scaling, row.benchmark, row.division, one.units or 0, one.name)
 
 
 def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:

@@ -171,7 +171,8 @@ class _Method:
         try:
             own = power_law([(other.units or 0, other.mean(EPOCH_TIME) or 0) for other in family]).b
         except NoFitError:
-            pooled = [max(IDEAL, pair.exponent) for pair in self._pairs]
+            same = [pair for pair in self._pairs if pair.first.row.mini == one.row.mini]
+            pooled = [max(IDEAL, pair.exponent) for pair in same]
             return _Exponent(median(pooled), f"median of {len(pooled)} published pairs") if pooled else None
         beyond = f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
         return _Exponent(max(IDEAL, own), beyond)

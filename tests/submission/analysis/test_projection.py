@@ -33,6 +33,7 @@ def test_a_projection_follows_its_own_system_and_the_epochs_of_all(result):
 
 def test_a_system_with_one_scale_takes_the_median_exponent_and_batches_end_where_results_do(result):
     sets = [scale(result, "a", 16, 8), scale(result, "a", 256, 1), scale(result, "b", 64, 2)]
+    sets += [scale(result, "mini", 16, 1, mini=True), scale(result, "mini", 64, 1, mini=True)]
     one = by_name(projections(sets, [4096]), "b_n64", 4096)
     assert (one.exponent, one.exponent_of) == (pytest.approx(-0.75), "median of 1 published pairs")
     assert one.batch_size == 1024 and one.notes == ("batch size 1,024, not 16,384: the published ones end there",)

@@ -5,8 +5,8 @@
     python bench/submission.py -o docs/performance/submission
 
 Each of our commands gets the tree of all rounds at once. The official package checker and result summarizer take one
-package each; they write into it, so they get a copy. They make no report and no analysis. CPU seconds are user + system time of the
-commands with all their processes, imports included, from wait4; the median of the runs counts.
+package each; they write into it, so they get a copy. They make no report and no analysis. CPU seconds are user + system
+time of the commands with all their processes, imports included, from wait4; the median of the runs counts.
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
 from compliance.formats.words import clean
 from compliance.options import Options
-from submission.analysis.analysis import Settings, analysis, write
+from submission.analysis.analysis import Analysis, Settings, analysis
+from submission.analysis.projection import projection_table
 from submission.analysis.tables import tables
+from submission.analysis.write import write
 from submission.summary.rows import NoResultsError
 from submission.text_table import output_width, plain_text
 
@@ -29,9 +31,9 @@ examples:
 
 The folder gets analysis.html (one file, no network), analysis.json, a CSV file for each table and an SVG file for each
 figure. What the logs do not say (staging that copies nothing, power caps) comes from facts.yaml of this package and
-from --facts FILE. Projections and the cost model are no results and are marked as such.
+from --facts FILE. Projections and the cost model are marked as such: neither is a result.
 
-exit status: 0 analysed (results that cannot be are named), 1 nothing could be analysed, 2 wrong use
+exit status: 0 analysed (a result that cannot be is named), 1 there is nothing to analyse, 2 wrong use
 """
 
 
@@ -101,10 +103,18 @@ def _run(given: argparse.Namespace) -> int:
         print("error: no result can be analysed", file=sys.stderr)
         return 1
     written = write(found, given.output)
-    width = output_width()
-    write_text("\n\n".join([plain_text(tables(found.sets)[0], width), *found.said]) + "\n", None)
+    write_text(_text(found, output_width()), None)
     print(f"{clean(given.output / written[0])} and {len(written) - 1} files beside it")
     return 0
+
+
+def _text(found: Analysis, width: int | None) -> str:
+    """Return what a terminal shows: the first table, what the fits say, projections, the error of the cost model."""
+    blocks = [plain_text(tables(found.sets)[0], width), "\n".join(clean(fit.said) for fit in found.fits)]
+    if found.projected.projections:
+        blocks.append(plain_text(projection_table(found.projected), width))
+    blocks.append(f"cost model: {found.cost_error.said}" if found.costed else "")
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _check_output(output: Path, paths: Sequence[str], force: bool) -> None:

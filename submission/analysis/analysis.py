@@ -1,26 +1,35 @@
-"""The whole analysis of trees of results, and the files that it writes."""
+"""The whole analysis of trees of results: quantities, fits, projections and the cost model."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from common.files import whole_file
-from compliance.formats.json import finite
 from compliance.options import Options
-from submission.analysis.export import document
-from submission.analysis.export import tables as csv_tables
-from submission.analysis.facts import known_facts
+from submission.analysis.cost_model import (
+    CostedStep,
+    CostModel,
+    ModelError,
+    read_ceilings,
+    read_workloads,
+)
+from submission.analysis.facts import Facts, known_facts
+from submission.analysis.fits import (
+    Fit,
+    against_power_cap,
+    energy_against_units,
+    epoch_time_against_units,
+    epochs_against_batch,
+)
 from submission.analysis.model import AnalysedSet
-from submission.analysis.page import Part, render, round_tables
+from submission.analysis.projection import Projections, projections
 from submission.analysis.sets import analyse
 from submission.summary.rows import read_report
 
-PAGE: Final = "analysis.html"
-DATA: Final = "analysis.json"
+LARGE: Final = (10_000, 20_000, 50_000, 100_000)
+"""Units for which the cost model is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +43,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The analysis of all results. said: what fits, projections and cost model say, in sentences."""
+    """The analysis of all results. costed: least times of a step on many units; no results, as the projections."""
 
     sets: list[AnalysedSet]
-    said: tuple[str, ...]
+    fits: list[Fit]
+    projected: Projections
+    costed: list[CostedStep]
+    cost_error: ModelError
 
 
 def analysis(paths: Sequence[str], options: Options, settings: Settings) -> Analysis:
@@ -46,32 +58,33 @@ def analysis(paths: Sequence[str], options: Options, settings: Settings) -> Anal
     Raises NoResultsError if there are none, UsageError for a path or a file of the user's that cannot be used.
     """
     facts = known_facts(settings.facts)
+    ceilings = read_ceilings(Path(settings.ceilings)) if settings.ceilings else read_ceilings()
+    model = CostModel(read_workloads(), ceilings)
     sets = analyse(read_report(paths, options), facts)
-    return Analysis(sets, ())
+    good = [one for one in sets if not one.problem]
+    return Analysis(
+        sets,
+        list(_fits(good, facts)),
+        projections(good, settings.project),
+        list(_costed(good, model)),
+        model.published_pairs(good),
+    )
 
 
-def write(found: Analysis, folder: Path) -> list[str]:
-    """Write page, data, tables and figures into a folder; return their names, the page first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = dict(_files(found))
-    for name, text in files.items():
-        with whole_file(folder / name) as part:
-            part.write_text(text, encoding="utf-8", errors="backslashreplace")
-    return list(files)
+def _fits(sets: Sequence[AnalysedSet], facts: Facts) -> Iterator[Fit]:
+    yield from epochs_against_batch(sets)
+    yield from epoch_time_against_units(sets)
+    yield from energy_against_units(sets)
+    yield from against_power_cap(sets, facts.power_cap_watts)
 
 
-def _files(found: Analysis) -> Iterator[tuple[str, str]]:
-    others = {DATA: json.dumps(finite(document(found.sets, _parts(found))), indent=1) + "\n"}
-    others |= dict(csv_tables(found.sets))
-    yield PAGE, render(found.sets, list(_rounds(found.sets)), [], list(others))
-    yield from others.items()
-
-
-def _parts(found: Analysis) -> dict[str, Any]:
-    return {}
-
-
-def _rounds(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
-    for round_ in dict.fromkeys(one.row.round for one in sets if not one.problem):
-        inside = [one for one in sets if one.row.round == round_]
-        yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", tuple(round_tables(inside)))
+def _costed(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:
+    """Yield the cost on many units of each benchmark and hardware among the results, at their largest batch size."""
+    batches: dict[tuple[str, str], int] = {}
+    for one in sets:
+        known = model.published(one)
+        if known is not None:
+            key = (known.workload, known.ceilings)
+            batches[key] = max(batches.get(key, 0), known.batch_size)
+    for (workload, ceilings), batch in sorted(batches.items()):
+        yield from model.scale_out(workload, ceilings, LARGE, batch)

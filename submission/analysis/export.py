@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from common.version import VERSION
+from submission.analysis.analysis import Analysis
+from submission.analysis.fits import Fit
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import QUANTITIES, RATIOS
 from submission.text_table import csv_text
@@ -50,9 +52,9 @@ def flat(analysed: AnalysedSet) -> dict[str, float | None]:
     return found | {name: analysed.ratios.get(name) for name in RATIOS} | dict(zip(PCA, values, strict=True))
 
 
-def document(sets: Sequence[AnalysedSet], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the contents of analysis.json. parts: fits, projections and the like, by name."""
-    return {"schema": SCHEMA, "version": VERSION, "results": [_result(one) for one in sets], **parts}
+def document(found: Analysis) -> dict[str, Any]:
+    """Return the contents of analysis.json."""
+    return {"schema": SCHEMA, "version": VERSION, "results": [_result(one) for one in found.sets], **_derived(found)}
 
 
 def _result(analysed: AnalysedSet) -> dict[str, Any]:
@@ -73,8 +75,9 @@ def _identity(analysed: AnalysedSet) -> dict[str, Any]:
     return row | {"units": analysed.units, "unit": analysed.unit}
 
 
-def tables(sets: Sequence[AnalysedSet]) -> Iterator[tuple[str, str]]:
-    """Yield file name and CSV of the results, their runs, and what the columns mean."""
+def tables(found: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
+    sets = found.sets
     results = [_identity(one) | flat(one) | {"problem": one.problem} for one in sets]
     if results:
         yield "results.csv", csv_text(tuple(results[0]), [list(row.values()) for row in results])
@@ -92,8 +95,74 @@ def tables(sets: Sequence[AnalysedSet]) -> Iterator[tuple[str, str]]:
     meanings += [(name, "", definition, "ratio of means") for name, definition in RATIOS.items()]
     meanings += [(name, "", definition, "") for name, definition in PCA.items()]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
+    yield from _derived_tables(found)
 
 
 def _plain(value: Any) -> Any:
     """Return a value for a cell: numbers and text as they are, lists and objects as JSON."""
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+
+
+# -- fits, projections, cost model -------------------------------------------------------------------------
+
+
+def _derived(found: Analysis) -> dict[str, Any]:
+    """Return what follows from the results, for analysis.json: fits, projections, the cost model, and their errors."""
+    return {
+        "fits": [asdict(fit) for fit in found.fits],
+        "projections": {"kind": "projection, no result", **asdict(found.projected)},
+        "cost_model": {
+            "kind": "least time of a step by the ceilings of the hardware, no result",
+            "error": asdict(found.cost_error) | {"said": found.cost_error.said},
+            "steps": [asdict(step) for step in found.costed],
+        },
+    }
+
+
+def _derived_tables(found: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield file name and CSV of the fits, their points, efficiencies, projections and the cost model."""
+    yield from _table("fits.csv", [_fit_row(fit) for fit in found.fits])
+    points = [
+        {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": one.name, "counts": True}
+        | {"x": one.x, "y": one.y, "reason": ""}
+        for fit in found.fits
+        for one in fit.points
+    ]
+    points += [
+        {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": one.name, "counts": False}
+        | {"x": None, "y": None, "reason": one.reason}
+        for fit in found.fits
+        for one in fit.left_out
+    ]
+    yield from _table("fit_points.csv", points)
+    yield from _table("efficiencies.csv", [asdict(one) for fit in found.fits for one in fit.efficiencies])
+    yield from _table("projections.csv", [asdict(one) for one in found.projected.projections])
+    yield from _table("projection_errors.csv", [asdict(one) for one in found.projected.left_out])
+    yield from _table("cost_model.csv", [asdict(one) for one in found.costed])
+    yield from _table("cost_model_errors.csv", [asdict(one) for one in found.cost_error.pairs])
+
+
+def _fit_row(fit: Fit) -> dict[str, Any]:
+    power, critical = fit.power, fit.critical
+    a, b = (power.a_interval, power.b_interval) if power else (None, None)
+    return {
+        "fit": fit.title,
+        "model": fit.model,
+        "x": fit.x.name,
+        "y": fit.y.name,
+        "points": len(fit.points),
+        "a": power.a if power else None,
+        **dict(zip(("a_low", "a_high"), a or (None, None), strict=True)),
+        "b": power.b if power else None,
+        **dict(zip(("b_low", "b_high"), b or (None, None), strict=True)),
+        "r_squared": power.r_squared if power else None,
+        "e0": critical.e0 if critical else None,
+        "critical_batch_size": critical.bc if critical else None,
+        "said": fit.said,
+    }
+
+
+def _table(name: str, rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the file, if it has rows."""
+    if rows:
+        yield name, csv_text(tuple(rows[0]), [list(map(_plain, row.values())) for row in rows])

@@ -8,9 +8,13 @@ from typing import Final
 
 from common.version import VERSION
 from compliance.formats.words import clean, counted
+from submission.analysis.analysis import Analysis
+from submission.analysis.cost_model import cost_table, error_table
+from submission.analysis.fits import Fit
 from submission.analysis.model import AnalysedSet
+from submission.analysis.projection import projection_table
 from submission.analysis.quantities import QUANTITIES, RATIOS
-from submission.analysis.tables import short_name, tables
+from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
 from submission.web.document import document, theme_switch
 from submission.web.html import Html, disclosure, element, joined, table
@@ -28,10 +32,10 @@ class Part:
     body: tuple[Html, ...]
 
 
-def render(sets: Sequence[AnalysedSet], rounds: Sequence[Part], across: Sequence[Part], files: Sequence[str]) -> str:
+def render(found: Analysis, files: Sequence[str]) -> str:
     """Return the page. files: names of the other files of the analysis, in the same folder."""
-    title = _title(sets)
-    parts = [*rounds, *across]
+    sets = found.sets
+    title, parts = _title(sets), [*_rounds(sets), *_across(found)]
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     body = [
         element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
@@ -45,6 +49,47 @@ def render(sets: Sequence[AnalysedSet], rounds: Sequence[Part], across: Sequence
         _footer(files),
     ]
     return document(title, joined(body), GENERATOR)
+
+
+def _rounds(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
+    for round_ in dict.fromkeys(one.row.round for one in sets if not one.problem):
+        inside = [one for one in sets if one.row.round == round_ and not one.problem]
+        yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", tuple(_round_tables(inside)))
+
+
+def _across(found: Analysis) -> Iterator[Part]:
+    """Yield what follows from the results, each part marked for what it is."""
+    if found.fits:
+        yield Part("fits", "Fits", tuple(_fits(found.fits)))
+    if found.projected.projections:
+        shown = html_table(projection_table(found.projected))
+        yield Part("projections", "Projections, not results", (element("p", found.projected.said), shown))
+    if found.costed:
+        said = element("p", found.cost_error.said)
+        parts = [html_table(cost_table(found.costed))]
+        parts += [html_table(error_table(found.cost_error))] if found.cost_error.pairs else []
+        yield Part("cost-model", "Cost model, not results", (said, *parts))
+
+
+def _fits(fits: Sequence[Fit]) -> Iterator[Html]:
+    for fit in fits:
+        critical = fit.critical
+        said = [fit.said]
+        if critical is not None:
+            said.append(
+                f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}"
+                if critical.e0 is not None and critical.bc is not None
+                else critical.problem
+            )
+        for one in fit.efficiencies:
+            said.append(
+                f"{one.second_units:,} units are {one.efficiency:.3f} times as efficient as {one.first_units:,}"
+            )
+        rows = [(one.name, number(one.x), number(one.y), "") for one in fit.points]
+        rows += [(one.name, "", "", one.reason) for one in fit.left_out]
+        head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
+        points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
+        yield element("div", *(element("p", one) for one in said), points, class_="fit")
 
 
 def _title(sets: Sequence[AnalysedSet]) -> str:
@@ -63,11 +108,11 @@ def _section(part: Part) -> Html:
     return element("section", element("h2", part.title), *part.body, id=part.name, class_="analysis")
 
 
-def round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
+def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
-    for number, one in enumerate(tables(sets)):
-        shown = html_table(one)
-        yield shown if number == 0 else disclosure(one.title, shown)
+    first, *others = tables(sets)
+    yield html_table(first)
+    yield from (disclosure(one.title, html_table(one)) for one in others)
     notes = [(one, [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]) for one in sets]
     items = [
         element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, said))}")

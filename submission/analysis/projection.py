@@ -142,7 +142,7 @@ class _Method:
         if not (one.units and size and epochs and epoch and minutes) or exponent is None:
             return None
         notes: list[str] = []
-        batch = self._batch(one, size * units / one.units, notes)
+        batch = self._batch(one, units, notes)
         fit = self._fits.get(comparable(one))
         if fit is None:
             notes.append("epochs as published: no fit of epochs against batch size")
@@ -177,13 +177,16 @@ class _Method:
         beyond = f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
         return _Exponent(max(IDEAL, own), beyond)
 
-    def _batch(self, one: AnalysedSet, wanted: float, notes: list[str]) -> int:
-        """Return the batch size, within those of comparable published results."""
+    def _batch(self, one: AnalysedSet, units: int, notes: list[str]) -> int:
+        """Return the batch size on these units, within those of comparable published results."""
+        wanted = (one.row.batch_size or 0) * units / (one.units or units)
         known = [other.row.batch_size for other in (*self.sets, one) if comparable(other) == comparable(one)]
         sizes = [size for size in known if size]
         nearest = min(max(wanted, min(sizes)), max(sizes))
         if nearest != wanted:
             notes.append(f"batch size {nearest:,}, not {wanted:,.0f}: the published ones end there")
+        if nearest < units:
+            notes.append(f"{units / nearest:.3g} units share each sample")
         return round(nearest)
 
 

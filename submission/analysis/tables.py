@@ -49,7 +49,7 @@ def short_name(one: AnalysedSet) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with so many significant digits, thousands in full; "" for None."""
+    """Return a number with this many significant digits, thousands in full; "" for None."""
     if value is None:
         return ""
     if abs(value) >= 10 ** (digits - 1):

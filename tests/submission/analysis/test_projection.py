@@ -36,7 +36,8 @@ def test_a_system_with_one_scale_takes_the_median_exponent_and_batches_end_where
     sets += [scale(result, "mini", 16, 1, mini=True), scale(result, "mini", 64, 1, mini=True)]
     one = by_name(projections(sets, [4096]), "b_n64", 4096)
     assert (one.exponent, one.exponent_of) == (pytest.approx(-0.75), "median of 1 published pairs")
-    assert one.batch_size == 1024 and one.notes == ("batch size 1,024, not 16,384: the published ones end there",)
+    notes = ("batch size 1,024, not 16,384: the published ones end there", "4 units share each sample")
+    assert (one.batch_size, one.notes) == (1024, notes)
 
 
 def test_better_than_ideal_is_not_projected(result):

@@ -22,7 +22,7 @@ from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import OfficialReading, official_convergence
 from compliance.logs.power import RunPower
 from compliance.logs.rate import samples_per_second
-from compliance.logs.timeline import clock, epoch_seconds, seconds_by_part, staging_ms
+from compliance.logs.timeline import Phases, clock, epoch_seconds, phases, seconds_by_part, staging_ms
 from compliance.model.finding import Finding, worst
 
 PER_RUN: Final = "output_dir, train.seed and instances.first"
@@ -56,6 +56,7 @@ class RunDetails:
     evaluations: between the first epoch and run_stop, in file order; those without a number are left out.
     epoch_seconds: length of each whole epoch (of a log with blocks only: of a block, by its epoch_count).
     seconds: of init, staging, train, eval and rest; together the time of the run; empty if the log has no times.
+    phases: number and length of its epochs and evaluations.
     hyperparameters: value of each setting of any benchmark, as logged first. provenance: what a log of this suite
     says of versions, sources, data and configuration; else empty.
     """
@@ -63,6 +64,7 @@ class RunDetails:
     evaluations: tuple[Evaluation, ...]
     epoch_seconds: tuple[float, ...]
     seconds: Mapping[str, float]
+    phases: Phases
     hyperparameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
@@ -319,6 +321,7 @@ def _details(log: Log, reference: Reference | None) -> RunDetails:
         tuple(_evaluations(log, reference.target)) if reference else (),
         tuple(epoch_seconds(log)),
         seconds_by_part(log),
+        phases(log),
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
     )

@@ -1,0 +1,126 @@
+"""Facts about results that their logs do not say: staging that copies nothing, normalisation, power caps.
+
+They are data with a reason, in facts.yaml and in files of the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+
+from common.command import UsageError
+from common.tree import ANYWHERE, RefusedFileError
+from common.values import is_number
+from compliance.model.waivers import FORM
+from compliance.rcp.stats import olympic_mean
+
+MAX_BYTES: Final = 1 << 20
+SECTIONS: Final = ("staging_excluded", "reference_epochs", "power_cap_watts")
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """The epochs of reference runs, to whose olympic mean a result is normalised, and why."""
+
+    epochs: tuple[float, ...]
+    reason: str
+
+    def factor(self, epochs: Iterable[float]) -> float:
+        """Return by what epochs and times of a result with these epochs are multiplied."""
+        own, wanted = olympic_mean(epochs), olympic_mean(self.epochs)
+        return wanted / own if own and wanted else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts by the name of the result.
+
+    staging_excluded: why its staging interval means nothing. power_cap_watts: of each accelerator.
+    """
+
+    staging_excluded: Mapping[str, str] = field(default_factory=dict)
+    reference_epochs: Mapping[str, Normalisation] = field(default_factory=dict)
+    power_cap_watts: Mapping[str, float] = field(default_factory=dict)
+
+    def updated(self, other: Facts) -> Facts:
+        """Return these facts with those of another file, which count where both know a result."""
+        return Facts(*({**getattr(self, name), **getattr(other, name)} for name in SECTIONS))
+
+
+def known_facts(path: str | None = None) -> Facts:
+    """Return the facts of published results, and of a file of the user's; UsageError if that is broken."""
+    shipped = files("submission.analysis").joinpath("facts.yaml")
+    facts = _parsed(shipped.read_text(encoding="utf-8"), "facts.yaml")
+    return facts if path is None else facts.updated(_parsed(read_text(path), path))
+
+
+def read_text(path: str) -> str:
+    """Return the text of a small file that the user names; UsageError if it cannot be read."""
+    try:
+        return ANYWHERE.read(path, MAX_BYTES).decode("utf-8")
+    except RefusedFileError as error:
+        raise UsageError(f"{path}: the file {error.reason}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8 text; expected YAML") from None
+
+
+def load_yaml(text: str, path: str) -> dict[str, Any]:
+    """Return the mapping that a YAML file contains, {} for an empty one; UsageError names file and line."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{path}, line {line}: this is not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: this is not valid YAML: {(str(error).splitlines() or ['nested too deeply'])[0]}"
+        ) from None
+    if not isinstance(found, dict | None):
+        raise UsageError(f"{path}: expected `key: value` lines, found a {type(found).__name__}")
+    return found or {}
+
+
+def _parsed(text: str, path: str) -> Facts:
+    root = load_yaml(text, path)
+    if unknown := [key for key in root if key not in SECTIONS]:
+        raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected {', '.join(SECTIONS)}")
+    for section in SECTIONS:
+        root[section] = {} if root.get(section) is None else root[section]
+        if not isinstance(root[section], dict):
+            raise UsageError(f"{path}: {section} is not a mapping; expected lines {FORM}: ...")
+        for name in root[section]:
+            if not isinstance(name, str) or name.count("/") != FORM.count("/"):
+                raise UsageError(f"{path}: {section}: {name!r} names no result; expected {FORM}")
+    staging = {name: _reason(reason, f"{path}: staging_excluded: {name}") for name, reason in root[SECTIONS[0]].items()}
+    reference = {
+        name: _normalisation(given, f"{path}: reference_epochs: {name}") for name, given in root[SECTIONS[1]].items()
+    }
+    caps = {name: _positive(watts, f"{path}: power_cap_watts: {name}") for name, watts in root[SECTIONS[2]].items()}
+    return Facts(staging, reference, caps)
+
+
+def _normalisation(given: Any, place: str) -> Normalisation:
+    if not isinstance(given, dict) or set(given) != {"epochs", "reason"} or not isinstance(given["epochs"], list):
+        raise UsageError(f"{place}: expected `epochs: [number, ...]` and `reason: text`")
+    epochs = tuple(_positive(epochs, f"{place}: epochs") for epochs in given["epochs"])
+    if len(epochs) < 3:
+        raise UsageError(f"{place}: expected the epochs of at least 3 runs: the fewest and the most do not count")
+    return Normalisation(epochs, _reason(given["reason"], f"{place}: reason"))
+
+
+def _reason(given: Any, place: str) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise UsageError(f"{place}: expected the reason as text")
+    return given.strip()
+
+
+def _positive(given: Any, place: str) -> float:
+    if not is_number(given) or given <= 0:
+        raise UsageError(f"{place}: expected a number above 0, found {given!r}")
+    return float(given)

@@ -1,0 +1,136 @@
+"""The quantities of a run: the framework of the MLPerf HPC paper (arXiv 2110.11466), from the log alone.
+
+T_run is the time from run_start to run_stop, T_staging that of staging, T_epochs that of epochs with their evaluations,
+T_eval that of evaluations, T_train = T_epochs - T_eval. E counts the epochs up to the last evaluation at or before
+run_stop, from 1 whatever the log counts from. N_train and N_eval are the samples of the two sets, B is the global batch
+size. Times are in minutes, throughputs per minute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from common.reference import Reference
+from common.values import is_number
+from compliance.logs.run import Run
+
+STAGING: Final = "run_staging_time"
+STAGING_INSIDE: Final = "run_staging_inside_time"
+STAGING_RATE: Final = "run_staging_throughput"
+OPENFOLD_UNIT: Final = "samples"
+"""The unit of convergence of a benchmark that counts samples, not epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One quantity. harmonic: a throughput, whose mean over runs is harmonic: that of all runs one after the other."""
+
+    name: str
+    unit: str
+    definition: str
+    harmonic: bool = False
+
+
+QUANTITIES: Final = {
+    quantity.name: quantity
+    for quantity in (
+        Quantity("run_time", "min", "T_run = run_stop - run_start"),
+        Quantity(STAGING, "min", "T_staging = staging_stop - staging_start, in or out of T_run"),
+        Quantity(STAGING_INSIDE, "min", "the part of T_staging inside T_run"),
+        Quantity("run_epochs_time", "min", "T_epochs: epochs with their evaluations; the compute time to solution"),
+        Quantity("run_train_time", "min", "T_train = T_epochs - T_eval"),
+        Quantity("run_eval_time", "min", "T_eval: all evaluations"),
+        Quantity("run_rest_time", "min", "T_run - T_epochs - the part of T_staging inside T_run"),
+        Quantity("run_stop_epoch", "epochs", "E: epochs to solution, up to the last evaluation before run_stop"),
+        Quantity("run_stop_epoch_num", "epochs", "E as logged: less by one where the log counts epochs from 0"),
+        Quantity("run_target_epoch", "epochs", "epochs up to the first evaluation that meets the target"),
+        Quantity("run_stop_samples", "samples", "samples to solution: E * N_train, or as logged"),
+        Quantity("run_steps", "steps", "training steps to solution: E * N_train / B"),
+        Quantity("run_epoch_time", "min", "T_epochs / E"),
+        Quantity("run_epoch_throughput", "1/min", "E / T_epochs", harmonic=True),
+        Quantity("run_train_throughput", "samples/min", "E * N_train / T_train", harmonic=True),
+        Quantity("run_eval_throughput", "samples/min", "evaluations * N_eval / T_eval", harmonic=True),
+        Quantity(
+            "run_sample_throughput", "samples/min", "(E * N_train + evaluations * N_eval) / T_epochs", harmonic=True
+        ),
+        Quantity(STAGING_RATE, "samples/min", "(N_train + N_eval) / T_staging", harmonic=True),
+        Quantity("run_compute_budget", "unit h", "T_run * units: accelerators, or processors without"),
+        Quantity("run_energy", "kJ", "energy of nodes and switches from run_start to run_stop"),
+    )
+}
+"""All quantities by name, in the order in which they are shown."""
+RATIOS: Final = {
+    "staging_time/run_time": "share of the staging inside T_run",
+    "train_time/run_time": "share of training",
+    "eval_time/run_time": "share of evaluation",
+    "rest_time/run_time": "share of the rest",
+    "staging_time/epoch_time": "staging ratio: how many epochs staging takes",
+    "batch_size/units": "communication intensity: samples of a step per unit",
+}
+"""Quantities of a result: ratios of the means of its runs, not means of ratios."""
+
+
+def quantities(run: Run, reference: Reference | None, units: int | None) -> dict[str, float]:
+    """Return the quantities of a run by name; those that its log does not give are missing."""
+    phases, converged_after = run.details.phases, run.convergence
+    staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
+    epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
+    training = epochs_time - evaluation
+    by_samples = reference is not None and reference.epoch_unit == OPENFOLD_UNIT
+    epochs = samples = None
+    if is_number(converged_after):
+        later = float(phases.first == 0)
+        epochs = None if by_samples else converged_after + later
+        samples = float(converged_after) if by_samples else _product(epochs, _samples(run, "train_samples"))
+    evaluated = _product(phases.evaluations, _samples(run, "eval_samples"))
+    found = {
+        "run_time": run.minutes,
+        STAGING: staging or None,
+        STAGING_INSIDE: inside if staging else None,
+        "run_epochs_time": epochs_time or None,
+        "run_train_time": training or None,
+        "run_eval_time": evaluation or None,
+        "run_rest_time": None if run.minutes is None else run.minutes - epochs_time - inside,
+        "run_stop_epoch": epochs,
+        "run_stop_epoch_num": None if epochs is None else float(converged_after),
+        "run_target_epoch": None if by_samples else _target_epoch(run, reference),
+        "run_stop_samples": samples,
+        "run_steps": _rate(samples, run.batch_size),
+        "run_epoch_time": _rate(epochs_time, epochs),
+        "run_epoch_throughput": _rate(epochs, epochs_time),
+        "run_train_throughput": _rate(samples, training),
+        "run_eval_throughput": _rate(evaluated, evaluation),
+        "run_sample_throughput": _rate(None if samples is None else samples + (evaluated or 0), epochs_time),
+        STAGING_RATE: _rate(_all_samples(run), staging),
+        "run_compute_budget": None if run.minutes is None else _product(run.minutes / 60, units),
+        "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def _target_epoch(run: Run, reference: Reference | None) -> float | None:
+    """Return how many epochs the run had trained at the first evaluation that meets the target."""
+    if reference is None:
+        return None
+    met = (one.epoch for one in run.details.evaluations if one.epoch is not None and reference.target.met(one.value))
+    first = next(met, None)
+    return None if first is None else first + (run.details.phases.first == 0)
+
+
+def _samples(run: Run, key: str) -> float | None:
+    count = run.details.hyperparameters.get(key)
+    return float(count) if count is not None and is_number(count) and count > 0 else None
+
+
+def _all_samples(run: Run) -> float | None:
+    train, evaluated = _samples(run, "train_samples"), _samples(run, "eval_samples")
+    return None if train is None or evaluated is None else train + evaluated
+
+
+def _product(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
+
+
+def _rate(amount: float | None, per: object) -> float | None:
+    return amount / per if amount is not None and isinstance(per, int | float) and is_number(per) and per > 0 else None

@@ -1,0 +1,214 @@
+"""Analyse the results of a check: the quantities of each run, which runs count, and their statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from common.values import identity, is_number, is_stated, same
+from compliance.formats.findings import result_sets
+from compliance.formats.words import counted
+from compliance.logs.run import Run
+from compliance.model.layout import WEAK
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.score import IN, SHORTEST_STAGING
+from compliance.model.waivers import waiver_name
+from submission.analysis.facts import Facts
+from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
+from submission.analysis.quantities import QUANTITIES, STAGING, STAGING_INSIDE, STAGING_RATE, quantities
+from submission.analysis.statistics import log_pca, summarise
+from submission.compare.hyperparameters import NOT_HYPERPARAMETERS
+from submission.report.findings import display_name
+from submission.report.page import single_logs
+from submission.summary.rows import Row, rows
+
+SUCCESS: Final = ("success", None)
+"""The status of a run that ended as it should; some logs of round 0.7 state none."""
+FASTEST, SLOWEST = "the fastest run", "the slowest run"
+EPOCHS, EPOCH_TIME, TARGET_EPOCH = "run_stop_epoch", "run_epoch_time", "run_target_epoch"
+NORMALISED: Final = frozenset(
+    "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_stop_epoch_num run_target_epoch "
+    "run_stop_samples run_steps".split()
+)
+"""Quantities that are multiplied where a result is normalised, beside run_time and what follows from it."""
+OLYMPIC: Final = 3
+"""Fewer runs all count: without the fastest and the slowest nothing would be left."""
+
+
+def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
+    """Return the analysis of each result of a report with details, in the order of the summary."""
+    found = [*result_sets(report), *single_logs(report)]
+    analysed = [_analysed(results, rows(replace(report, sets=[results]))[0], facts) for results in found]
+    return sorted(analysed, key=_place)
+
+
+def _place(one: AnalysedSet) -> tuple[str, str, str, str, int, str]:
+    row = one.row
+    return (row.round, row.scaling, row.benchmark, row.division, one.units or 0, one.name)
+
+
+def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
+    units = _units(results, row)
+    empty = AnalysedSet(row, results.folder, units)
+    if not results.runs:
+        return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
+    if results.benchmark is None:
+        return replace(empty, problem="the logs name no benchmark of this round; expected submission_benchmark")
+    measured = {run.path: quantities(run, results.reference, units) for run in results.runs}
+    failed = {run.path: why for run in results.runs if (why := _failure(run))}
+    if len(failed) == len(results.runs):
+        reasons = ", ".join(dict.fromkeys(failed.values()))
+        return replace(empty, problem=f"none of its {len(results.runs)} runs can be analysed: {reasons}")
+    outcome = _Outcome(results, measured, failed, {}, [])
+    outcome.apply(facts)
+    return outcome.analysed(empty)
+
+
+def _units(results: ResultSet, row: Row) -> int | None:
+    """Return the accelerators, or processors, of one run."""
+    if results.scaling == WEAK:
+        return results.instance_scale
+    described = results.system_scale or row.accelerators or row.processors
+    stated = {run.scale for run in results.runs}
+    return described or (stated.pop() if len(stated) == 1 else None)
+
+
+def _failure(run: Run) -> str:
+    """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
+    if run.minutes is None:
+        return "run_start or run_stop is missing"
+    if run.status not in SUCCESS:
+        return f"run_stop states {run.status!r}"
+    if run.details.phases.unclosed:
+        return "an epoch has no stop"
+    if not run.details.evaluations:
+        return "no evaluation before run_stop"
+    return ""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """A result on the way to its analysis.
+
+    measured: the quantities of each run by its path. failed: why runs have none. excluded, notes: see AnalysedSet.
+    """
+
+    results: ResultSet
+    measured: dict[str, dict[str, float]]
+    failed: dict[str, str]
+    excluded: dict[str, str]
+    notes: list[str]
+    normalisation: float = 1.0
+
+    def apply(self, facts: Facts) -> None:
+        """Leave out staging that copies nothing, and normalise the result, as the facts say."""
+        name = waiver_name(self.results)
+        longest = max((values.get(STAGING, 0.0) for values in self.measured.values()), default=0.0)
+        reason = facts.staging_excluded.get(name, "")
+        if not longest:
+            reason = "no staging interval is logged"
+        elif longest < SHORTEST_STAGING:
+            reason = reason or f"the interval of at most {longest * 60:.3g} s copies nothing"
+        if reason:
+            self.excluded[STAGING] = reason
+            for values in self.measured.values():
+                if "run_rest_time" in values:
+                    values["run_rest_time"] += values.get(STAGING_INSIDE, 0.0)
+                for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
+                    values.pop(key, None)
+        given = facts.reference_epochs.get(name)
+        if given is not None:
+            self._normalise(given.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
+            self.excluded["normalised"] = given.reason
+
+    def _normalise(self, factor: float) -> None:
+        """Multiply epochs and all times but staging."""
+        self.normalisation = factor
+        self.notes.append(f"normalised: epochs and times but staging are multiplied by {factor:.4f}")
+        for values in self.measured.values():
+            for name in NORMALISED & values.keys():
+                values[name] *= factor
+            if "run_time" in values:
+                before, inside = values["run_time"], values.get(STAGING_INSIDE, 0.0)
+                values["run_time"] = inside + (before - inside) * factor
+                if "run_compute_budget" in values:
+                    values["run_compute_budget"] *= values["run_time"] / before
+
+    def analysed(self, empty: AnalysedSet) -> AnalysedSet:
+        """Return the analysis."""
+        runs = tuple(self._runs())
+        kept = [run.values for run in runs if run.kept]
+        named = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
+        found = {name: summarise(name, values) for name, values in named.items() if len(values) == len(kept)}
+        pca = (
+            log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True))
+            if {EPOCHS, EPOCH_TIME} <= found.keys()
+            else None
+        )
+        if pca is not None and pca.correlation is None:
+            self.excluded["epochs_system_correlation"] = "epochs or epoch times do not vary"
+        self._note(runs)
+        return replace(
+            empty,
+            runs=runs,
+            statistics=found,
+            ratios=self._ratios(found, empty.units),
+            pca=pca,
+            hyperparameters=self._hyperparameters(),
+            excluded=self.excluded,
+            notes=tuple(self.notes),
+            normalisation=self.normalisation,
+        )
+
+    def _runs(self) -> Iterator[AnalysedRun]:
+        """Yield the runs; of three or more of time to train, neither the fastest nor the slowest counts."""
+        ranked = sorted((values["run_time"], path) for path, values in self.measured.items() if path not in self.failed)
+        out = dict(self.failed)
+        if self.results.scaling != WEAK and len(self.measured) >= OLYMPIC and len(ranked) >= OLYMPIC - 1:
+            out[ranked[0][1]] = FASTEST
+            out |= {} if self.failed else {ranked[-1][1]: SLOWEST}
+        for path, values in self.measured.items():
+            yield AnalysedRun(display_name(path, self.results.folder), values, path not in out, out.get(path, ""))
+
+    def _ratios(self, found: Mapping[str, Statistics], units: int | None) -> dict[str, float | None]:
+        def ratio(above: str, below: str) -> float | None:
+            one, other = found.get(above), found.get(below)
+            return one.mean / other.mean if one and other and other.mean else None
+
+        size = self.results.batch_size
+        return {
+            "staging_time/run_time": ratio(STAGING_INSIDE, "run_time"),
+            **{f"{part}_time/run_time": ratio(f"run_{part}_time", "run_time") for part in ("train", "eval", "rest")},
+            "staging_time/epoch_time": ratio(STAGING, EPOCH_TIME),
+            "batch_size/units": size / units if is_number(size) and units else None,
+        }
+
+    def _hyperparameters(self) -> dict[str, Any]:
+        """Return those on which all runs agree."""
+        stated = [run.details.hyperparameters for run in self.results.runs]
+        keys = (key for key in stated[0] if key not in NOT_HYPERPARAMETERS)
+        return {key: stated[0][key] for key in keys if all(same(one.get(key), stated[0][key]) for one in stated)}
+
+    def _note(self, runs: Sequence[AnalysedRun]) -> None:
+        """Add what a reader must know: runs left out, epochs after the target, staging out of the clock."""
+        say = self.notes.append
+        for run in runs:
+            if run.why_not not in ("", FASTEST, SLOWEST):
+                say(f"{run.name} does not count: {run.why_not}")
+        missed = sum(run.path not in self.failed and not run.converged for run in self.results.runs)
+        if missed:
+            say(
+                f"{counted(missed, 'run')} with status success but without the target: counted by time, as in the paper"
+            )
+        later = sum(run.values.get(TARGET_EPOCH, math.inf) < run.values.get(EPOCHS, 0) for run in runs)
+        if later:
+            say(f"{counted(later, 'run')} longer than to the target: see {EPOCHS} and {TARGET_EPOCH}")
+        if self.results.score is not None and self.results.score.staging_clock not in ("", IN):
+            say("staging lies out of the clock: run_time lacks it")
+        if len({identity(run.batch_size) for run in self.results.runs if is_stated(run.batch_size)}) > 1:
+            say("the runs differ in global_batch_size: the result has no batch size")
+        if len(runs) < OLYMPIC:
+            say(f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest")

@@ -37,6 +37,7 @@ MEANING: Final = {
 GLOSSARY: Final = (
     ("Time to train", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
     ("Throughput", "Models per minute, trained by many concurrent instances, from the first start to the last stop."),
+    ("Score", "Time to train or throughput, normalised where the table of results has a normalised value."),
     ("Reference", "Mean epochs to converge of the reference runs at this batch size. A result that converges in fewer "
      "epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
     ("Normalised", "Time to train multiplied by (reference mean / mean of the result), if this ratio is above 1."),

@@ -26,7 +26,7 @@ from submission.analysis.fits import (
 from submission.analysis.model import AnalysedSet
 from submission.analysis.projection import Projections, projections
 from submission.analysis.sets import analyse
-from submission.summary.rows import read_report
+from submission.summary.rows import NoResultsError, read_logs
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)
 """Units for which the cost model is shown."""
@@ -60,7 +60,10 @@ def analysis(paths: Sequence[str], options: Options, settings: Settings) -> Anal
     facts = known_facts(settings.facts)
     ceilings = read_ceilings(Path(settings.ceilings)) if settings.ceilings else read_ceilings()
     model = CostModel(read_workloads(), ceilings)
-    sets = analyse(read_report(paths, options), facts)
+    report = read_logs(paths, options)
+    if not report.runs:
+        raise NoResultsError(f"no logs in {', '.join(paths)}: expected submissions, or files result_*.txt")
+    sets = analyse(report, facts)
     good = [one for one in sets if not one.problem]
     return Analysis(
         sets,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.values import identity, is_number, is_stated, same
-from compliance.formats.findings import result_sets
 from compliance.formats.words import counted
 from compliance.logs.run import Run
 from compliance.model.layout import WEAK
@@ -21,9 +21,7 @@ from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.quantities import QUANTITIES, STAGING, STAGING_INSIDE, STAGING_RATE, quantities
 from submission.analysis.statistics import log_pca, summarise
 from submission.compare.hyperparameters import NOT_HYPERPARAMETERS
-from submission.report.findings import display_name
-from submission.report.page import single_logs
-from submission.summary.rows import Row, rows
+from submission.summary.rows import Row, every_set, row_of
 
 SUCCESS: Final = ("success", None)
 """The status of a run that ended as it should; some logs of round 0.7 state none."""
@@ -40,8 +38,7 @@ OLYMPIC: Final = 3
 
 def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
     """Return the analysis of each result of a report with details, in the order of the summary."""
-    found = [*result_sets(report), *single_logs(report)]
-    analysed = [_analysed(results, rows(replace(report, sets=[results]))[0], facts) for results in found]
+    analysed = [_analysed(results, row_of(results, report), facts) for results in every_set(report)]
     return sorted(analysed, key=_place)
 
 
@@ -171,7 +168,7 @@ class _Outcome:
             out[ranked[0][1]] = FASTEST
             out |= {} if self.failed else {ranked[-1][1]: SLOWEST}
         for path, values in self.measured.items():
-            yield AnalysedRun(display_name(path, self.results.folder), values, path not in out, out.get(path, ""))
+            yield AnalysedRun(os.path.relpath(path, self.results.folder), values, path not in out, out.get(path, ""))
 
     def _ratios(self, found: Mapping[str, Statistics], units: int | None) -> dict[str, float | None]:
         def ratio(above: str, below: str) -> float | None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from common.provenance import source_hash
 from common.version import VERSION
-from compliance.benchmarks import reference_of
-from compliance.formats.findings import all_shown, alone, inputs_by_round, lowered, result_sets, summary
+from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
 from compliance.formats.words import counted
-from compliance.logs.run import Run
 from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
-from compliance.model.result_set import ResultSet
 from submission.report.findings import Site, badge, findings
 from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
-from submission.summary.rows import Row, rows
+from submission.summary.rows import Row, every_set, row_of
 from submission.web.document import document, part, theme_switch
 from submission.web.html import Html, disclosure, element, joined
 
@@ -59,8 +54,8 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
     """
     site = Site(folder)
     context = Context(report, site)
-    sets = [*result_sets(report), *single_logs(report)]
-    lines = [ResultLine(f"result-{at}", results, _row(results, report)) for at, results in enumerate(sets, 1)]
+    sets = enumerate(every_set(report), 1)
+    lines = [ResultLine(f"result-{at}", results, row_of(results, report)) for at, results in sets]
     body = [
         element("a", "Skip to the results", href="#results", class_="skip"),
         _header(report, lines, title or _title(report)),
@@ -74,11 +69,6 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
         ),
     ]
     return document(title or _title(report), joined(body), GENERATOR, part("submission.report", "report.js"))
-
-
-def _row(results: ResultSet, report: Report) -> Row:
-    """Return the row of one result, from the summary of a report with this result only."""
-    return rows(replace(report, sets=[results]))[0]
 
 
 # -- parts of the page -------------------------------------------------------------------------------------
@@ -112,18 +102,6 @@ def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     declared = any(provenance is not None and not provenance.complete for provenance in known)
     labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
     return [*labels, "MINI"] if any(run.mini for run in report.runs) else labels
-
-
-def single_logs(report: Report) -> Iterator[ResultSet]:
-    """Yield the logs outside of result sets as loose sets, one for each round, benchmark and variant."""
-    kinds: dict[tuple[str, str | None, str], list[Run]] = {}
-    for run in alone(report):
-        kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
-    for (round_, benchmark, variant), runs in kinds.items():
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        results = ResultSet(folder, round_, report.profile, benchmark=benchmark, variant=variant, loose=True)
-        results.runs, results.reference = runs, reference_of(benchmark, variant)
-        yield results
 
 
 def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> Iterator[Html]:

@@ -63,11 +63,18 @@ def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
     assert "no result can be analysed" in capsys.readouterr().err and not (tmp_path / "alone").exists()
 
 
+def test_a_single_log_is_enough(tree, tmp_path):
+    log = next((tree / "v3.0").rglob("result_1.txt"))
+    assert run(log, "-o", tmp_path / "out") == 0
+    (one,) = json.loads((tmp_path / "out" / "analysis.json").read_text())["results"]
+    assert one["problem"] == "" and len(one["runs"]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "wanted"),
     [
         (["missing", "-o", "out"], 2, "no such file or folder: missing"),
-        (["empty", "-o", "out"], 1, "no results in empty: expected submissions"),
+        (["empty", "-o", "out"], 1, "no logs in empty: expected submissions"),
         (["v3.0", "-o", "v3.0/out"], 2, "which is read; name a folder outside of it"),
         (["v3.0", "-o", "file"], 2, "-o file is a file"),
         (["v3.0", "-o", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),

@@ -50,6 +50,7 @@ COMMANDS: Final = {
         "summary": ("submission.summary.__main__", "show the scores of a submission or a round as tables"),
         "report": ("submission.report.__main__", "write the results as one HTML page"),
         "compare": ("submission.compare.__main__", "compare two results side by side"),
+        "analysis": ("submission.analysis.__main__", "analyse rounds: scaling, variation, figures, projections"),
     },
 }
 """The module and summary of each command, by group. Commands that no benchmark has are not shown."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compliance.formats.markdown import code, escaped
+from compliance.formats.markdown import escaped, readable
 
 GAP: Final = "  "
 MIN_COLUMN: Final = 8
@@ -95,17 +95,15 @@ def shortened(text: str, width: int) -> str:
 
 
 def markdown_text(table: TextTable) -> str:
-    """Return the table as Markdown, with the group as a column; text from logs and descriptions is escaped."""
+    """Return the table as Markdown, with the group as a column; cells that could be markup are code."""
     heads = [escaped(" ".join(filter(None, heading))) for heading in table.headings]
     rules = ["---:" if numeric else "---" for numeric in table.numeric]
-    rows = [
-        [escaped(cell) if numeric else code(cell) for cell, numeric in zip(row, table.numeric, strict=True)]
-        for row in table.rows
-    ]
+    rows = [list(map(readable, row)) for row in table.rows]
     lines = [heads, rules, *rows]
     if table.groups:
         lines = [
-            [first, *line] for first, line in zip(("benchmark", "---", *map(code, table.groups)), lines, strict=True)
+            [first, *line]
+            for first, line in zip(("benchmark", "---", *map(readable, table.groups)), lines, strict=True)
         ]
     return "\n".join([f"**{escaped(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
 

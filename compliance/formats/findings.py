@@ -49,11 +49,17 @@ def all_shown(report: Report) -> list[Shown]:
     return [shown for path, found in report.groups() for shown in lowered(found, path in tolerated)]
 
 
-def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
-    """Return the verdict on the set's own findings and those of its logs."""
+def shown_of(results: ResultSet, tolerated: set[str]) -> list[Shown]:
+    """Return the set's own findings and those of its logs, as shown."""
     found = lowered(results.findings, False)
     for run in (*results.runs, *results.pruned):
         found += lowered(run.findings, run.path in tolerated)
+    return found
+
+
+def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
+    """Return the verdict on the set's own findings and those of its logs."""
+    found = shown_of(results, tolerated)
     return worst(shown.finding._replace(severity=shown.severity) for shown in found)
 
 

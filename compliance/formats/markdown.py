@@ -44,6 +44,7 @@ SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "INCOMPLETE": "⏳ INCOMPLET
 HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}
 MARKUP = re.compile(r"[&<>|`*~\[\]\\@#$]|:(?=\S)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Signs that can be markup; a colon only inside a link or an emoji, an underline only at the ends of a word."""
+LINK = re.compile(r"www\.|gh-\d", re.IGNORECASE)
 NOT_IN_CODE = frozenset("&<>|`@\\")
 MOST_TEXTS = 20
 MOST_LOGS = 100
@@ -93,9 +94,15 @@ def code(text: object) -> str:
     return f"`{shown}`" if NOT_IN_CODE.isdisjoint(shown) else f"<code>{escaped(shown)}</code>"
 
 
+def readable(text: object) -> str:
+    """Return text from a log or a path as it is if no sign in it can be markup or a link, else as code."""
+    shown = clean(text).strip()
+    return code(shown) if MARKUP.search(shown) or LINK.search(shown) else shown
+
+
 def _cells(row: Iterable[str]) -> list[str]:
     verdict, *cells = row
-    return [SIGNS[verdict], *map(code, cells)]
+    return [SIGNS[verdict], *map(readable, cells)]
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

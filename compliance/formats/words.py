@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
@@ -14,6 +16,8 @@ from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, 
 
 if TYPE_CHECKING:
     from compliance.logs.run import Run
+
+T = TypeVar("T")
 
 STAGED = {IN: "inside the time", OUT: "outside the time", BOTH: "partly inside the time"}
 """Where the staging lies, in words."""
@@ -71,12 +75,20 @@ def minutes(value: float | None) -> str:
     return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
+def aligned(cells: Sequence[T | float | None], least: int = 2) -> list[T | str]:
+    """Return the cells of a column, its floats as text with equal decimals and None as "".
+
+    There are at least `least` decimals, and up to four so that the smallest number has three digits.
+    """
+    smallest = min((abs(cell) for cell in cells if isinstance(cell, float) and cell), default=1.0)
+    decimals = min(max(2 - math.floor(math.log10(smallest)), least), 4)
+    texts = (f"{cell:,.{decimals}f}" if isinstance(cell, float) else cell for cell in cells)
+    return ["" if text is None else text for text in texts]
+
+
 def energy(joules: float) -> str:
-    """Return an energy with four digits and a suitable unit: `5.312 MJ`."""
-    for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
-        if joules >= size:
-            return f"{joules / size:.4g} {unit}"
-    return f"{joules:.4g} J"
+    """Return an energy in kJ, the unit of all tables and pages, with at least four digits: `5,312 kJ`."""
+    return f"{joules / 1000:,.0f} kJ" if joules >= 1e6 else f"{joules / 1000:.4g} kJ"
 
 
 def matters(staging_minutes: float | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from submission.summary.rows import Row
 
@@ -65,8 +66,10 @@ class AnalysedSet:
     units: accelerators of a run (of one instance, for throughput), or processors on a system without; None if unknown.
     epochs_to_solution is that of the last evaluation up to run_stop. statistics: by name of the quantity.
     ratios: by name, such as "train_time/run_time"; each is a ratio of means, None where it is excluded.
+    hyperparameters: as logged, where all runs agree.
     excluded: why a quantity is missing or changed, by its name. notes: what a reader must know of the set.
     problem: why the set cannot be analysed at all, else "".
+    normalisation: by what epochs and all times but staging were multiplied.
     """
 
     row: Row
@@ -76,9 +79,11 @@ class AnalysedSet:
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
     ratios: Mapping[str, float | None] = field(default_factory=dict)
     pca: LogPca | None = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     problem: str = ""
+    normalisation: float = 1.0
 
     @property
     def name(self) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Final
+from typing import Any, Final
 
-from common.values import identity, is_number, is_stated
-from compliance.formats.findings import result_sets
+from common.values import identity, is_number, is_stated, same
 from compliance.formats.words import counted
 from compliance.logs.run import Run
 from compliance.model.layout import WEAK
@@ -21,9 +20,8 @@ from submission.analysis.facts import Facts
 from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.quantities import QUANTITIES, STAGING, STAGING_INSIDE, STAGING_RATE, quantities
 from submission.analysis.statistics import log_pca, summarise
-from submission.report.findings import display_name
-from submission.report.page import single_logs
-from submission.summary.rows import Row, rows
+from submission.compare.hyperparameters import NOT_HYPERPARAMETERS
+from submission.summary.rows import Row, every_set, row_of
 
 SUCCESS: Final = ("success", None)
 """The status of a run that ended as it should; some logs of round 0.7 state none."""
@@ -40,11 +38,13 @@ OLYMPIC: Final = 3
 
 def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
     """Return the analysis of each result of a report with details, in the order of the summary."""
-    found = [*result_sets(report), *single_logs(report)]
-    analysed = [_analysed(results, rows(replace(report, sets=[results]))[0], facts) for results in found]
-    return sorted(
-        analysed, key=lambda one: (one.row.round, one.row.scaling, one.row.benchmark, one.row.division, one.name)
-    )
+    analysed = [_analysed(results, row_of(results, report), facts) for results in every_set(report)]
+    return sorted(analysed, key=_place)
+
+
+def _place(one: AnalysedSet) -> tuple[str, str, str, str, int, str]:
+    row = one.row
+    return (row.round, row.scaling, row.benchmark, row.division, one.units or 0, one.name)
 
 
 def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
@@ -98,6 +98,7 @@ class _Outcome:
     failed: dict[str, str]
     excluded: dict[str, str]
     notes: list[str]
+    normalisation: float = 1.0
 
     def apply(self, facts: Facts) -> None:
         """Leave out staging that copies nothing, and normalise the result, as the facts say."""
@@ -110,8 +111,11 @@ class _Outcome:
             reason = reason or f"the interval of at most {longest * 60:.3g} s copies nothing"
         if reason:
             self.excluded[STAGING] = reason
-            for values, key in product(self.measured.values(), (STAGING, STAGING_INSIDE, STAGING_RATE)):
-                values.pop(key, None)
+            for values in self.measured.values():
+                if "run_rest_time" in values:
+                    values["run_rest_time"] += values.get(STAGING_INSIDE, 0.0)
+                for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
+                    values.pop(key, None)
         given = facts.reference_epochs.get(name)
         if given is not None:
             self._normalise(given.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
@@ -119,6 +123,7 @@ class _Outcome:
 
     def _normalise(self, factor: float) -> None:
         """Multiply epochs and all times but staging."""
+        self.normalisation = factor
         self.notes.append(f"normalised: epochs and times but staging are multiplied by {factor:.4f}")
         for values in self.measured.values():
             for name in NORMALISED & values.keys():
@@ -149,8 +154,10 @@ class _Outcome:
             statistics=found,
             ratios=self._ratios(found, empty.units),
             pca=pca,
+            hyperparameters=self._hyperparameters(),
             excluded=self.excluded,
             notes=tuple(self.notes),
+            normalisation=self.normalisation,
         )
 
     def _runs(self) -> Iterator[AnalysedRun]:
@@ -161,7 +168,7 @@ class _Outcome:
             out[ranked[0][1]] = FASTEST
             out |= {} if self.failed else {ranked[-1][1]: SLOWEST}
         for path, values in self.measured.items():
-            yield AnalysedRun(display_name(path, self.results.folder), values, path not in out, out.get(path, ""))
+            yield AnalysedRun(os.path.relpath(path, self.results.folder), values, path not in out, out.get(path, ""))
 
     def _ratios(self, found: Mapping[str, Statistics], units: int | None) -> dict[str, float | None]:
         def ratio(above: str, below: str) -> float | None:
@@ -175,6 +182,12 @@ class _Outcome:
             "staging_time/epoch_time": ratio(STAGING, EPOCH_TIME),
             "batch_size/units": size / units if is_number(size) and units else None,
         }
+
+    def _hyperparameters(self) -> dict[str, Any]:
+        """Return those on which all runs agree."""
+        stated = [run.details.hyperparameters for run in self.results.runs]
+        keys = (key for key in stated[0] if key not in NOT_HYPERPARAMETERS)
+        return {key: stated[0][key] for key in keys if all(same(one.get(key), stated[0][key]) for one in stated)}
 
     def _note(self, runs: Sequence[AnalysedRun]) -> None:
         """Add what a reader must know: runs left out, epochs after the target, staging out of the clock."""

@@ -10,19 +10,24 @@ from collections.abc import Sequence
 from common.command import CommandParser, checked_output
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
-from compliance.formats.words import clean
+from compliance.formats.words import clean, counted
 from submission.compare.comparison import compare
 from submission.compare.formats import FORMATS
 from submission.compare.sides import pairs
 from submission.text_table import output_width
 
+MAX_NAMES = 10
+"""Results that are named where they are not compared."""
 EXAMPLES = """\
-A and B are result folders, submissions, folders of runs, or single logs.
+A and B are result folders, submissions, folders of runs, single logs, or whole rounds. Results of the same benchmark
+and scaling are compared; among several, those of the same division, system and batch size, or else the nearest in size.
+Of two rounds, each organisation is compared with itself.
 
 examples:
   python -m submission.compare runs/mine runs/theirs
   python -m submission.compare Mine/results/x/strong/deepcam Theirs/results/y/strong/deepcam
   python -m submission.compare Mine/ Theirs/ --benchmark oc20     one benchmark of two submissions
+  python -m submission.compare v2.0/ v3.0/                        two rounds: each organisation with itself
   python -m submission.compare fast.txt slow.txt                  two logs: the time of each part
   python -m submission.compare Mine/ Theirs/ --format markdown >> notes.md
 
@@ -41,9 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in (given.a, given.b):
             if not os.path.lexists(path):
                 parser.error(f"no such file or folder: {path}")
-        comparisons = [compare(*pair) for pair in pairs(given.a, given.b, given.benchmark)]
+        found, alone = pairs(given.a, given.b, given.benchmark)
+        if alone:
+            names = [*(side.name for side in alone[:MAX_NAMES]), *(["..."] if alone[MAX_NAMES:] else [])]
+            said = f"not compared, nothing to pair with: {counted(len(alone), 'result')}"
+            print(f"{said} ({clean(', '.join(names))})", file=sys.stderr)
         with checked_output():
-            write_text(FORMATS[given.format](comparisons, output_width()), None)
+            write_text(FORMATS[given.format]([compare(pair) for pair in found], output_width()), None)
     except ValueError as error:
         parser.error(clean(error))
     except KeyboardInterrupt:
@@ -57,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("a", metavar="A", help="a result, a submission, a folder of runs, or a log")
+    parser.add_argument("a", metavar="A", help="a result, a submission, a round, a folder of runs, or a log")
     parser.add_argument("b", metavar="B", help="the other one")
     parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
     parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")

@@ -15,12 +15,12 @@ from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
 from compliance.model.score import BOTH, Throughput, TimeToTrain
 from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
-from submission.compare.sides import Side
+from submission.compare.sides import Pair, Side
 
 CURVE_POINTS: Final = 8
 TTT, NORMALISED, SCALED = "time to train, min", "normalised by RCP, min", "scaled by scaling.json, min"
 TTT_ALL, RATE, NORMALISED_RATE = "first start to last stop, min", "models/min", "normalised by RCP, models/min"
-ENERGY, ENERGY_ALL = "energy of a run, J", "energy of all models, J"
+ENERGY, ENERGY_ALL = "energy of a run, kJ", "energy of all models, kJ"
 RUN_TIME: Final = "run_start to run_stop, mean, min"
 CLOCKED: Final = (TTT, NORMALISED, SCALED, TTT_ALL, RATE, NORMALISED_RATE, ENERGY, ENERGY_ALL, RUN_TIME)
 """Measures that contain the staging of the data if it lies between run_start and run_stop."""
@@ -63,16 +63,15 @@ class Comparison:
     those of B's configuration, not of its log.
     """
 
-    benchmark: str
-    a: Side
-    b: Side
+    pair: Pair
     sections: tuple[Section, ...]
     changes: tuple[str, ...]
     as_overrides: bool
 
 
-def compare(benchmark: str, a: Side, b: Side) -> Comparison:
-    """Compare the results of two sides on a benchmark."""
+def compare(pair: Pair) -> Comparison:
+    """Compare two results of a benchmark."""
+    a, b = pair.a, pair.b
     of_logs, of_configurations = ((of(a.runs), of(b.runs)) for of in (logged, configured))
     as_overrides = all(of_configurations)
     wanted, present = of_configurations if as_overrides else of_logs
@@ -88,7 +87,7 @@ def compare(benchmark: str, a: Side, b: Side) -> Comparison:
         _facts("System and software", _system(a), _system(b)),
     )
     shown = tuple(section for section in sections if section.lines or section.same)
-    return Comparison(benchmark, a, b, shown, tuple(changes(wanted, present)), as_overrides)
+    return Comparison(pair, shown, tuple(changes(wanted, present)), as_overrides)
 
 
 def _facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:
@@ -155,7 +154,7 @@ def _score(side: Side, staged: bool) -> dict[str, Any]:
             NORMALISED: score.normalized if score.normalization > 1 else None,
             SCALED: score.scaled,
             **(_on_other_clocks("time to train", score) if staged else {}),
-            ENERGY: score.energy_joules,
+            ENERGY: _kilo(score.energy_joules),
         }
     if isinstance(score, Throughput):
         return {
@@ -164,9 +163,13 @@ def _score(side: Side, staged: bool) -> dict[str, Any]:
             **(_on_other_clocks("first start to last stop", score) if staged else {}),
             RATE: score.models_per_minute,
             NORMALISED_RATE: score.normalized_models_per_minute if score.normalization > 1 else None,
-            ENERGY_ALL: score.energy_joules,
+            ENERGY_ALL: _kilo(score.energy_joules),
         }
     return {}
+
+
+def _kilo(joules: float | None) -> float | None:
+    return None if joules is None else joules / 1000
 
 
 def _on_other_clocks(what: str, score: TimeToTrain | Throughput) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def _times(side: Side) -> dict[str, Any]:
         "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
         RUN_TIME: side.mean(lambda run: run.minutes),
         **{f"{part}, mean, min": side.mean(_minutes_of(part)) for part in PARTS},
-        "time of an epoch, mean, s": side.mean(_epoch_seconds),
+        "time of an epoch, mean, min": side.mean(_epoch_minutes),
         "training, samples/s": rate,
         "training, samples/s per accelerator (node)": rate / side.scale if rate is not None and side.scale else None,
     }
@@ -233,8 +236,8 @@ def _minutes_of(part: str) -> Callable[[Run], float | None]:
     return lambda run: run.details.seconds[part] / 60 if part in run.details.seconds else None
 
 
-def _epoch_seconds(run: Run) -> float | None:
-    return fmean(run.details.epoch_seconds) if run.details.epoch_seconds else None
+def _epoch_minutes(run: Run) -> float | None:
+    return fmean(run.details.epoch_seconds) / 60 if run.details.epoch_seconds else None
 
 
 def _rate(run: Run) -> float | None:

@@ -29,12 +29,12 @@ def table(comparisons: list[Comparison], width: int | None = None) -> str:
     """Return each comparison as a table in lines of at most `width` characters, and the changes, which are not cut."""
     blocks = []
     for one in comparisons:
-        headings = (("", ""), ("A", clean(one.a.name)), ("B", clean(one.b.name)), ("", ""))
+        headings = (("", ""), ("A", clean(one.pair.a.name)), ("B", clean(one.pair.b.name)), ("", ""))
         rows: list[Cells] = []
         for section in one.sections:
             head, *lines = _rows(section)
             rows += [("", "", "", ""), (head[0], "", "", head[3]), *(("  " + line[0], *line[1:]) for line in lines)]
-        blocks.append(plain_text(TextTable(one.benchmark, headings, tuple(rows), NUMERIC), width))
+        blocks.append(plain_text(TextTable(_title(one), headings, tuple(rows), NUMERIC), width))
         blocks.append("\n".join([_ending(one), *(f"  {clean(change)}" for change in one.changes)]))
     return "\n\n".join(blocks) + "\n"
 
@@ -43,7 +43,7 @@ def markdown(comparisons: list[Comparison], _: int | None = None) -> str:
     """Return the comparisons as Markdown; text from logs is escaped."""
     blocks = []
     for one in comparisons:
-        blocks.append(f"## {one.benchmark}\n\nA: {code(one.a.name)}  \nB: {code(one.b.name)}")
+        blocks.append(f"## {_title(one)}\n\nA: {code(one.pair.a.name)}  \nB: {code(one.pair.b.name)}")
         for section in one.sections:
             (title, *titles), *rows = _rows(section)
             headings = tuple((name, "") for name in ("", *titles))
@@ -124,12 +124,16 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def _title(one: Comparison) -> str:
+    return f"{one.pair.benchmark} ({one.pair.why})" if one.pair.why else one.pair.benchmark
+
+
 def _ending(one: Comparison) -> str:
     """Return the line that introduces the changes."""
     if not one.changes:
         return "B has A's hyperparameters."
     if one.as_overrides:
-        return f"To train B with A's hyperparameters, add to python -m {one.benchmark}.train CONFIG:"
+        return f"To train B with A's hyperparameters, add to python -m {one.pair.benchmark}.train CONFIG:"
     return "To train B with A's hyperparameters, set these (keys of the log):"
 
 
@@ -138,8 +142,9 @@ def _ending(one: Comparison) -> str:
 
 def _document(one: Comparison) -> dict[str, Any]:
     return {
-        "benchmark": one.benchmark,
-        **{name: {"path": side.path, "name": side.name} for name, side in (("a", one.a), ("b", one.b))},
+        "benchmark": one.pair.benchmark,
+        **({"paired_by": one.pair.why} if one.pair.why else {}),
+        **{name: {"path": side.path, "name": side.name} for name, side in (("a", one.pair.a), ("b", one.pair.b))},
         "sections": [
             {
                 "title": section.title,

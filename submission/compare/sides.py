@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from common.reference import Reference
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.engine import Options, check_paths
+from compliance.formats.words import plain
 from compliance.logs.run import Run
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
@@ -64,30 +67,75 @@ class Side:
         alone = scales.pop() if len(scales) == 1 else None
         return self.results.instance_scale if self.results else alone
 
+    @property
+    def organisations(self) -> frozenset[str]:
+        """The organisations of the result set, several for A+B, in lower case."""
+        return frozenset(self.results.organisation.lower().split("+") if self.results else ())
+
+    @property
+    def kind(self) -> tuple[tuple[str, Any], ...]:
+        """What results that are paired should have in common, the most important first; "" is not told."""
+        run = self.runs[0]
+        return (
+            ("", self.variant),
+            ("division", run.division),
+            ("system", self.results.system if self.results else ""),
+            ("batch size", run.batch_size),
+        )
+
+    @property
+    def units(self) -> float | None:
+        """Accelerators of the whole system (processors of a system without), None if nothing says them."""
+        return (self.results.system_scale if self.results else None) or self.scale
+
     def mean(self, measure: Callable[[Run], float | None]) -> float | None:
         """Return the mean of a measure over the runs that have it; None if none has."""
         known = [value for value in map(measure, self.runs) if value is not None]
         return fmean(known) if known else None
 
 
-def pairs(a: str, b: str, benchmark: str | None = None) -> list[tuple[str, Side, Side]]:
-    """Return (benchmark, A, B) for each common benchmark: results of the same scaling, else the only ones.
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two results to compare. why: what they have in common, "" where nothing else could be paired."""
 
-    Raises ValueError without a common benchmark, or if a path has several results of one.
+    benchmark: str
+    a: Side
+    b: Side
+    why: str = ""
+
+
+def pairs(a: str, b: str, benchmark: str | None = None) -> tuple[list[Pair], list[Side]]:
+    """Return the results to compare, by benchmark and scaling, and those that nothing is left to compare with.
+
+    If both sides have results of several organisations, each is compared with results of its own. Among several results
+    those are paired first that have most in common: organisation, division, system, batch size, and the nearest number
+    of units.
+    Raises ValueError without a common benchmark, or if nothing can be paired.
     """
     of_a, of_b = _results(a), _results(b)
     common = [name for name in REFERENCES if name in of_a and name in of_b and benchmark in (None, name)]
     if not common:
-        found = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
+        there = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
         wanted = f"results of {benchmark}" if benchmark else "results of one benchmark"
         raise ValueError(
-            f"expected {wanted} on both sides: {found}. python -m compliance.check shows what the logs are"
+            f"expected {wanted} on both sides: {there}. python -m compliance.check shows what the logs are"
         )
-    return [
-        (name, _only(of_a[name], a, name, scaling), _only(of_b[name], b, name, scaling))
-        for name in common
-        for scaling in _scalings(of_a[name], of_b[name])
-    ]
+    rounds = all(len({side.organisations for sides in of.values() for side in sides}) > 1 for of in (of_a, of_b))
+    found: list[Pair] = []
+    alone: list[Side] = []
+    for name in common:
+        for scaling in _scalings(of_a[name], of_b[name]):
+            one, other = ([side for side in of[name] if scaling in ("", side.scaling)] for of in (of_a, of_b))
+            paired = _paired(name, one, other, rounds)
+            used = {id(side) for pair in paired for side in (pair.a, pair.b)}
+            found += paired
+            alone += [side for side in (*one, *other) if id(side) not in used]
+    if not found:
+        folders = ", ".join(dict.fromkeys((alone[0].path, alone[-1].path)))
+        raise ValueError(
+            f"no organisation has results in both {a} and {b}; name the folder of one result each, such as {folders}"
+        )
+    return found, alone
 
 
 def _results(path: str) -> dict[str, list[Side]]:
@@ -113,10 +161,31 @@ def _scalings(a: list[Side], b: list[Side]) -> list[str]:
     return [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]
 
 
-def _only(sides: list[Side], path: str, benchmark: str, scaling: str) -> Side:
-    """Return the single result of a scaling; raise ValueError if there are several."""
-    fitting = [side for side in sides if side.scaling == (scaling or side.scaling)]
-    if len(fitting) > 1:
-        folders = ", ".join(side.path for side in fitting)
-        raise ValueError(f"{path} has {len(fitting)} results of {benchmark}; name the folder of one: {folders}")
-    return fitting[0]
+def _paired(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pair]:
+    """Return the pairs of results of one benchmark and scaling, in the order of A; each result is in one at most.
+
+    own: only results of an organisation they have in common.
+    """
+    possible = [(one, other) for one in a for other in b if not own or one.organisations & other.organisations]
+    chosen: list[tuple[Side, Side]] = []
+    for one, other in sorted(possible, key=lambda pair: _distance(*pair)):
+        if not any(one is known or other is taken for known, taken in chosen):
+            chosen.append((one, other))
+    chosen.sort(key=lambda pair: next(at for at, side in enumerate(a) if side is pair[0]))
+    several = len(a) > 1 or len(b) > 1
+    return [Pair(benchmark, one, other, _in_common(one, other) if several else "") for one, other in chosen]
+
+
+def _distance(a: Side, b: Side) -> tuple[float, ...]:
+    """Return how much two results differ: first in what they have in common, then in the number of units."""
+    strangers = not a.organisations & b.organisations
+    different = (mine != others for (_, mine), (_, others) in zip(a.kind, b.kind, strict=True))
+    units = abs(math.log(a.units / b.units)) if a.units and b.units else math.inf
+    return (strangers, *different, units)
+
+
+def _in_common(a: Side, b: Side) -> str:
+    """Return what two results have in common, and their numbers of units if these differ."""
+    same = [name for (name, mine), (_, others) in zip(a.kind, b.kind, strict=True) if name and mine and mine == others]
+    size = "" if a.units == b.units else f"nearest size: {plain(a.units)} and {plain(b.units)} units"
+    return "; ".join(filter(None, (f"same {', '.join(same)}" if same else "", size)))

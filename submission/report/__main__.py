@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -16,12 +17,14 @@ from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.words import clean
 from submission.report.write import NotAReportError, write_report
+from submission.summary.rows import NoResultsError, read_report
 
 EXAMPLES: Final = """\
 examples:
   python -m submission.report my_organisation/ -o report.html                a submission
   python -m submission.report hpc_results_v3.0/ -o round.html                a round: all its submissions
   python -m submission.report runs/round/package/ --allow-mini -o mini.html  results on the mini problems
+  python -m submission.report v3.0/ --previous v2.0/ -o round.html           with the speed-up since v2.0
   python -m submission.report runs/a/result_0.txt -o run.html                one log
 
 Open the page in any browser of 2024 or later. It needs no network; links to logs are relative to the page.
@@ -34,7 +37,7 @@ cannot be written, 2 wrong use
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NotAReportError))
+    return run_command(lambda: _run(given), (OSError, NotAReportError, NoResultsError))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
+    parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page to write")
     parser.add_argument("--force", action="store_true", help="replace a page written by this command")
     rounds = "{" + ",".join(ROUNDS) + "}"
@@ -78,7 +82,8 @@ def _run(given: argparse.Namespace) -> int:
             f"error: no logs below {', '.join(map(clean, given.paths))}; expected files result_*.txt", file=sys.stderr
         )
         return 1
-    write_report(report, given.output, given.title)
+    previous = read_report(given.previous, replace(options, round=None, details=False)) if given.previous else None
+    write_report(report, given.output, given.title, previous)
     print(f"{clean(given.output)}: {summary(report, all_shown(report))}")
     return 0
 

@@ -82,7 +82,7 @@ def convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
         drawing.label_beside(
             (x(band[0]), x(band[1])),
             top - 12,
-            f"reference {amount(band[1])} (means below {amount(band[0])} fail)",
+            f"reference {amount(band[1])} (limit {amount(band[0])})",
             "label reference-text",
         )
     if goal.mean is not None:
@@ -272,10 +272,11 @@ def _histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: float
         columns[math.floor((x(bounded(minutes)) - x.start) / DOT)].append(minutes)
     most = max(map(len, columns.values()))
     step = 120 / most
+    highest = next(column for column, found in sorted(columns.items()) if len(found) == most)
     for column, found in sorted(columns.items()):
         corner, height = (x.start + column * DOT, bottom - step * len(found)), step * len(found)
         drawing.box(corner, DOT - 1, height, "bar", f"{len(found)} runs of {found[0]:.4g} to {found[-1]:.4g} minutes")
-        if len(found) == most:
+        if column == highest:
             drawing.text((corner[0] + DOT / 2, corner[1] - 5), f"{most} runs", anchor="middle")
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from common.provenance import source_hash
 from common.version import VERSION
-from compliance.benchmarks import reference_of
-from compliance.formats.findings import all_shown, alone, inputs_by_round, lowered, result_sets, summary
+from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
 from compliance.formats.words import counted
-from compliance.logs.run import Run
 from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
-from compliance.model.result_set import ResultSet
 from submission.report.findings import Site, badge, findings
+from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
-from submission.summary.rows import Row, rows
+from submission.summary.rows import Row, every_set, row_of
 from submission.web.document import document, part, theme_switch
 from submission.web.html import Html, disclosure, element, joined
 
@@ -36,6 +32,7 @@ MEANING: Final = {
 GLOSSARY: Final = (
     ("Time to train", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
     ("Throughput", "Models per minute, trained by many concurrent instances, from the first start to the last stop."),
+    ("Score", "Time to train or throughput, normalised where the table of results has a normalised value."),
     ("Reference", "Mean epochs to converge of the reference runs at this batch size. A result that converges in fewer "
      "epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
     ("Normalised", "Time to train multiplied by (reference mean / mean of the result), if this ratio is above 1."),
@@ -49,20 +46,22 @@ GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite report
 """The tag by which the command recognises its own pages."""
 
 
-def render(report: Report, folder: str, title: str = "") -> str:
-    """Return the page as HTML. folder: of the page, for relative links to files.
+def render(report: Report, folder: str, title: str = "", previous: Sequence[Row] = ()) -> str:
+    """Return the page as HTML.
 
+    folder: of the page, for relative links to files. previous: results of the previous round, for the speed-ups.
     Equal reports give equal pages.
     """
     site = Site(folder)
     context = Context(report, site)
-    sets = [*result_sets(report), *single_logs(report)]
-    lines = [ResultLine(f"result-{at}", results, _row(results, report)) for at, results in enumerate(sets, 1)]
+    sets = enumerate(every_set(report), 1)
+    lines = [ResultLine(f"result-{at}", results, row_of(results, report)) for at, results in sets]
     body = [
         element("a", "Skip to the results", href="#results", class_="skip"),
         _header(report, lines, title or _title(report)),
         element(
             "main",
+            glance(lines, failures(lines, report), previous),
             element("section", element("h2", "Results"), filter_form(lines), *tables(lines), id="results"),
             *_packages(report, lines, context),
             _across_submissions(report, site),
@@ -70,11 +69,6 @@ def render(report: Report, folder: str, title: str = "") -> str:
         ),
     ]
     return document(title or _title(report), joined(body), GENERATOR, part("submission.report", "report.js"))
-
-
-def _row(results: ResultSet, report: Report) -> Row:
-    """Return the row of one result, from the summary of a report with this result only."""
-    return rows(replace(report, sets=[results]))[0]
 
 
 # -- parts of the page -------------------------------------------------------------------------------------
@@ -110,26 +104,14 @@ def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     return [*labels, "MINI"] if any(run.mini for run in report.runs) else labels
 
 
-def single_logs(report: Report) -> Iterator[ResultSet]:
-    """Yield the logs outside of result sets as loose sets, one for each round, benchmark and variant."""
-    kinds: dict[tuple[str, str | None, str], list[Run]] = {}
-    for run in alone(report):
-        kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
-    for (round_, benchmark, variant), runs in kinds.items():
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        results = ResultSet(folder, round_, report.profile, benchmark=benchmark, variant=variant, loose=True)
-        results.runs, results.reference = runs, reference_of(benchmark, variant)
-        yield results
-
-
 def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> Iterator[Html]:
     """Yield each submission with its results, then the logs outside of submissions."""
     by_set = {id(line.results): line for line in lines}
-    for package in report.packages:
+    for at, package in enumerate(report.packages, 1):
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
         head = element("h2", package.organisation, " ", element("span", f"round {package.round}", class_="quiet"))
         parts = [section(line, context) for line in sorted(inside, key=ResultLine.sort_key)]
-        yield element("section", head, _package(package, context.site), *parts, class_="package")
+        yield element("section", head, _package(package, context.site), *parts, id=package_id(at), class_="package")
     if by_set:
         head = element("h2", "Logs outside of a submission" if report.packages else "Logs")
         yield element("section", head, *(section(line, context) for line in by_set.values()), class_="package")
@@ -157,7 +139,7 @@ def _across_submissions(report: Report, site: Site) -> Html:
         parts += [element("h2", "Across the submissions"), findings(lowered(report.own, False), site.folder, site)]
     if items:
         parts += [element("h2", "Ignored findings"), element("ul", *items)]
-    return element("section", *parts, class_="package") if parts else Html("")
+    return element("section", *parts, id=ACROSS, class_="package") if parts else Html("")
 
 
 def _footer(report: Report, site: Site) -> Html:

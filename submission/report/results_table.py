@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compliance.formats.words import minutes, plain, staging_cell
+from compliance.formats.words import aligned, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
+from submission.report.short_names import short_framework, short_model
 from submission.summary.rows import Row
 from submission.web.html import Html, element, joined
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
-SMALL: Final = 0.1
-"""Minutes below which two decimals are too few."""
 TEXTS: Final = 6
 """Number of text columns at the left of a table."""
 
@@ -83,7 +83,7 @@ def tables(lines: Sequence[ResultLine]) -> list[Html]:
     ):
         found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
         if found:
-            rows = [(line, (*_names(line), *cells(line.row), _runs(line))) for line in found]
+            rows = [(line, (*_names(line), *cells(line))) for line in found]
             shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
     return shown
 
@@ -91,11 +91,11 @@ def tables(lines: Sequence[ResultLine]) -> list[Html]:
 NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
 TIME_HEAD: Final = (
     "Accelerators", "Batch size", "Time to train, min", "Normalised, min", "Scaled, min", "Staging, min",
-    "With staging, min", "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
+    "With staging, min", "Epochs to target", "Energy, kJ", "Runs", "Reference",
 )  # fmt: skip
 RATE_HEAD: Final = (
     "Accelerators", "Per model", "Models", "Time for all, min", "Models per min", "Normalised, per min",
-    "Staging, min", "With staging, min", "Convergence, epochs", "Reference", "Energy, kJ", "Runs",
+    "Staging, min", "With staging, min", "Epochs to target", "Energy, kJ", "Runs", "Reference",
 )  # fmt: skip
 LONG: Final = ("System", "Reference")
 """Columns of text that may be broken into lines."""
@@ -104,59 +104,87 @@ LONG: Final = ("System", "Reference")
 def _names(line: ResultLine) -> tuple[object, ...]:
     row = line.row
     benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
-    link = element("a", line.system, href=f"#{line.name}")
-    return (badge(row.verdict), row.round, benchmark, row.division, row.organisation, link)
+    return (badge(row.verdict), row.round, benchmark, row.division, breakable(row.organisation), _system(line))
 
 
-def _time_cells(row: Row) -> tuple[object, ...]:
+def _system(line: ResultLine) -> Html:
+    framework = line.row.framework
+    return system(line, model(line.row), _with_title(short_framework(framework), framework))
+
+
+def system(line: ResultLine, *words: object) -> Html:
+    """Return the link to the section of a result, and below it the words that are not empty."""
+    link = element("a", breakable(line.system), href=f"#{line.name}")
+    parts = [word for word in words if word]
+    return joined([link, element("div", joined(parts, ", "), class_="quiet") if parts else ""])
+
+
+def model(row: Row) -> Html | str:
+    """Return the short name of the accelerators, or of the processors of a system without; the full one on hover."""
+    name = row.processor if row.accelerators == 0 or not row.accelerator else row.accelerator
+    return _with_title(short_model(name), name)
+
+
+def _with_title(short: str, name: str) -> Html | str:
+    return short if short == name else element("span", short, title=name)
+
+
+def breakable(name: str) -> Html:
+    """Return a name that may be broken into lines after its punctuation."""
+    return joined(re.split(r"(?<=[_+@-])", name), element("wbr"))
+
+
+def _time_cells(line: ResultLine) -> tuple[object, ...]:
+    row = line.row
     return (
         _processors(row),
         _number(row.batch_size),
-        _minutes(row.minutes) or "–",
-        _minutes(row.normalised) if row.rcp_factor is not None and row.rcp_factor > 1 else "",
-        _minutes(row.scaled),
-        *_staging(row),
-        *_ends(row),
+        "–" if row.minutes is None else row.minutes,
+        row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else "",
+        row.scaled,
+        *staging(row),
+        *_ends(line, str(row.runs)),
     )
 
 
-def _rate_cells(row: Row) -> tuple[object, ...]:
+def _rate_cells(line: ResultLine) -> tuple[object, ...]:
+    row = line.row
     normalised = row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else None
     return (
         _processors(row),
         ("~" if row.states_whole_system else "") + _number(row.instance_scale),
         _number(row.models),
-        _minutes(row.minutes) or "–",
-        _rate(row.models_per_minute) or "–",
-        _rate(normalised),
-        *_staging(row),
-        *_ends(row),
+        "–" if row.minutes is None else row.minutes,
+        "–" if row.models_per_minute is None else row.models_per_minute,
+        normalised,
+        *staging(row),
+        # The models are the runs, as long as none is rejected.
+        *_ends(line, "" if row.runs == row.models else str(row.runs)),
     )
 
 
-def _staging(row: Row) -> tuple[str, str]:
+def staging(row: Row) -> tuple[str, float | None]:
     """Return the minutes of staging, in or out of the time, and the time with them if it lacks them."""
-    apart = "" if row.contains_staging else _minutes(row.time_with_staging_minutes)
+    apart = None if row.contains_staging else row.time_with_staging_minutes
     return staging_cell(row.staging_minutes, row.staging_clock), apart
 
 
-def _runs(line: ResultLine) -> Html | str:
-    return element("strong", line.incomplete, class_="label-word") if line.incomplete else str(line.row.runs)
+def _ends(line: ResultLine, runs: str) -> tuple[object, ...]:
+    row = line.row
+    converged = row.convergence
+    if converged is not None and row.convergence_unit != "epochs":
+        shown: object = joined([f"{converged:,.0f}", element("br"), row.convergence_unit])
+    else:
+        shown = converged
+    energy = None if row.energy_joules is None else row.energy_joules / 1000
+    short_of = element("strong", line.incomplete, class_="label-word") if line.incomplete else runs
+    return (shown, energy, short_of, row.rcp)
 
 
-def _ends(row: Row) -> tuple[object, ...]:
-    epochs = row.convergence_unit == "epochs"
-    converged = (
-        "" if row.convergence is None else f"{row.convergence:,.2f}" if epochs else f"{row.convergence:,.0f} samples"
-    )
-    energy = plain(row.energy_joules / 1000) if row.energy_joules is not None else ""
-    return (converged, row.rcp, energy)
-
-
-def _processors(row: Row) -> str:
+def _processors(row: Row) -> Html | str:
     """Return the number of accelerators of the system, or of processors if it has none."""
     if row.accelerators == 0:
-        return f"{plain(row.processors)} CPU{'s' * (row.processors > 1)}" if row.processors else "CPU"
+        return joined([_number(row.processors), element("br"), "CPU" if row.processors == 1 else "CPUs"])
     return _number(row.accelerators)
 
 
@@ -164,25 +192,25 @@ def _number(value: int | None) -> str:
     return "" if value is None else plain(value)
 
 
-def _minutes(value: float | None) -> str:
-    """Return minutes with two decimals, aligned in a column; small ones with more."""
-    return "" if value is None else f"{value:,.2f}" if value >= SMALL else minutes(value)
-
-
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
 def _table(
     title: str, head: Sequence[str], rows: Sequence[tuple[ResultLine, tuple[object, ...]]], same: set[str]
 ) -> Html:
     """Return the table without empty columns and those named in `same`."""
-    kept = [at for at in range(len(head)) if any(cells[at] != "" for _, cells in rows) and head[at] not in same]
+    columns = [
+        aligned(cells, 0 if name.startswith("Energy") else 2)
+        for name, cells in zip(head, zip(*(cells for _, cells in rows), strict=True), strict=True)
+    ]
+    kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
     kinds = {at: "text long" if head[at] in LONG else "text" if at < TEXTS else "number" for at in kept}
     titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]
     lines = [
-        element("tr", *(element("td", cells[at], class_=kinds[at]) for at in kept), **filtered(line), data_result=True)
-        for line, cells in rows
+        element(
+            "tr",
+            *(element("td", columns[at][number], class_=kinds[at]) for at in kept),
+            **filtered(line),
+            data_result=True,
+        )
+        for number, (line, _) in enumerate(rows)
     ]
     whole = element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_="results")
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.values import is_number
-from compliance.formats.findings import lowered
-from compliance.formats.words import STAGED, convergence_text, matters, minutes, plain, runs_text
+from compliance.formats.findings import shown_of
+from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
 from compliance.model.finding import INCOMPLETE
 from compliance.model.layout import WEAK
@@ -33,6 +33,7 @@ from submission.report.results_table import ResultLine, filtered
 from submission.report.score_text import how_scored, run_name, run_states
 from submission.web.html import Html, disclosure, element, joined, table
 
+Score = TimeToTrain | Throughput | None
 MAX_VALUE: Final = 2000
 """Characters of a value of a system description that are shown."""
 
@@ -49,19 +50,16 @@ def section(line: ResultLine, context: Context) -> Html:
     """Return the section of a result."""
     results, name = line.results, line.name
     curves, goal = curves_of(results), goal_of(results)
-    tolerated = context.report.tolerated
-    found = lowered(results.findings, False)
-    for run in (*results.runs, *results.pruned):
-        found += lowered(run.findings, run.path in tolerated)
+    found = shown_of(results, context.report.tolerated)
     head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
         key_figures(results),
-        element("div", *charts(name, curves, goal, _mean_minutes(results)), class_="charts"),
+        element("div", *charts(name, curves, goal, results.score), class_="charts"),
         element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
         disclosure(
             "Table of the runs",
-            runs_table(curves, goal.unit if goal else "epochs"),
+            runs_table(curves, goal.unit if goal else "epochs", _clock(results.score)),
         ),
         element("h4", "Findings"),
         findings(found, results.folder, context.site),
@@ -117,8 +115,9 @@ def goal_of(results: ResultSet) -> Goal | None:
     )
 
 
-def _mean_minutes(results: ResultSet) -> float | None:
-    return results.score.minutes if isinstance(results.score, TimeToTrain) else None
+def _clock(score: Score) -> str:
+    """Return where the staging lies, as the end of a title; "" without any."""
+    return f" (staging {STAGED[score.staging_clock]})" if score and score.staging_clock else ""
 
 
 # -- figures -----------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
     return pairs
 
 
-def charts(name: str, curves: Sequence[Curve], goal: Goal | None, mean: float | None) -> list[Html]:
+def charts(name: str, curves: Sequence[Curve], goal: Goal | None, score: Score) -> list[Html]:
     """Return the figures for which the logs have data."""
     shown = []
     if goal and any(curve.points for curve in curves):
@@ -166,13 +165,18 @@ def charts(name: str, curves: Sequence[Curve], goal: Goal | None, mean: float | 
         keys = [
             *keys,
             ("target", "target"),
-            *([("band", "means that fail: too fast"), ("reference", "mean of the reference")] if goal.band else []),
+            *(
+                [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
+                if goal.band
+                else []
+            ),
         ]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
         shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
     if any(curve.minutes is not None for curve in curves):
         keys = _state_keys(curves) if len(curves) <= MANY else []
-        shown.append(_figure("Spread of the runs", spread(f"{name}-spread", curves, mean), keys))
+        mean = score.minutes if isinstance(score, TimeToTrain) else None
+        shown.append(_figure(f"Spread of the runs{_clock(score)}", spread(f"{name}-spread", curves, mean), keys))
     if any(curve.seconds for curve in curves):
         keys = [(f"part {part}", part) for part in PARTS]
         title = "Time breakdown" + (" (selected runs)" if len(curves) > MANY_BARS else "")
@@ -191,7 +195,8 @@ def _state_keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:
 def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
     items = [element("li", _swatch(class_), text) for class_, text in keys]
     legend = element("ul", *items, class_="legend") if items else ""
-    return element("figure", element("figcaption", title), chart, legend, *more)
+    canvas = element("div", chart, class_="canvas", tabindex="0", role="region", aria_label=title)
+    return element("figure", element("figcaption", title), canvas, legend, *more)
 
 
 def _swatch(class_: str) -> Html:
@@ -216,19 +221,22 @@ def convergence_table(curves: Sequence[Curve], unit: str) -> Html:
     return table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
 
 
-def runs_table(curves: Sequence[Curve], unit: str) -> Html:
-    """Return the table of the runs: state, minutes, evaluations, last quality and minutes by part."""
+def runs_table(curves: Sequence[Curve], unit: str, clock: str) -> Html:
+    """Return the table of the runs: state, minutes, evaluations, last quality and minutes by part.
+
+    clock: where the staging lies, for the title.
+    """
     head = ("run", "status", "minutes", unit, "evaluations", "last quality", *(f"{part}, min" for part in PARTS))
     rows = []
     for curve in curves:
         epoch, value = curve.points[-1] if curve.points else (None, None)
-        parts = [
-            minutes(curve.seconds[part] / 60 if curve.seconds and part in curve.seconds else None) for part in PARTS
-        ]
+        seconds = curve.seconds or {}
+        parts = [seconds[part] / 60 if part in seconds else "–" for part in PARTS]
         quality = f"{value:.5g}" if value is not None else "–"
-        facts = (minutes(curve.minutes), plain(epoch), len(curve.points), quality)
+        facts = ("–" if curve.minutes is None else curve.minutes, plain(epoch), len(curve.points), quality)
         rows.append((curve.name, STATES[curve.state], *facts, *parts))
-    return table(head, rows, "Runs", 2)
+    columns = [aligned(column) for column in zip(*rows, strict=True)]
+    return table(head, zip(*columns, strict=True), f"Runs{clock}", 2)
 
 
 # -- system ------------------------------------------------------------------------------------------------

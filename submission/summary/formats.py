@@ -11,7 +11,7 @@ from typing import Final
 from common.version import VERSION
 from compliance.formats.json import finite
 from compliance.formats.markdown import escaped
-from compliance.formats.words import clean, matters, minutes, plain, staging_cell
+from compliance.formats.words import aligned, clean, matters, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from submission.summary.rows import Difference, Row, rows
@@ -34,7 +34,7 @@ SCORES: Final = {
 }
 WITH_STAGING: Final = {STRONG: ("TTT+", "staging"), WEAK: ("TTTa+", "staging")}
 """Heading of the time with staging, where the score lacks it."""
-ENDING: Final = (("epochs", ""), ("RCP", ""), ("energy", "MJ"), ("runs", ""))
+ENDING: Final = (("epochs", ""), ("RCP", ""), ("energy", "kJ"), ("runs", ""))
 EXPLANATION: Final = (
     "units: accelerators, or processors of a system without; epochs: to the target, * means samples; "
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
@@ -44,6 +44,7 @@ CLOCKS: Final = (
     "need not; compare results by the time with staging"
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
+MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
 
 RESULT_COLUMNS: Final = (
     *("round", "organisation", "division", "availability", "system", "nodes", "processor", "processors"),
@@ -79,13 +80,17 @@ def plain_summary(rows: Sequence[Row], changes: Sequence[Difference] = (), width
     """Return the tables and notes of a round in lines of at most `width` characters; None: nothing is cut."""
     blocks = [plain_text(table, width) for table in _tables(rows, changes)]
     wrapped = width or NOTE_WIDTH
-    lines = [line for note in _notes(rows) for line in textwrap.wrap(note, wrapped, subsequent_indent="  ")]
+    lines = [
+        line
+        for note in (*_legend(rows), *_remarks(rows))
+        for line in textwrap.wrap(note, wrapped, subsequent_indent="  ")
+    ]
     return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
 
 
 def markdown_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str:
     """Return the same tables and notes as Markdown."""
-    lines = "\n".join(f"- {escaped(note)}" for note in _notes(rows))
+    lines = "\n".join(f"- {note}" for note in (*_legend(rows), *map(escaped, _remarks(rows))))
     return "\n\n".join([*map(markdown_text, _tables(rows, changes)), lines]) + "\n"
 
 
@@ -123,20 +128,30 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
         found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
         headings = (*NAMES, *SIZE, *SCORES[scaling], ("staging", "min"), WITH_STAGING[scaling], *ENDING)
-        cells = tuple((*_names(row), *_size(row), *_scores(row), *_staging(row), *_ending(row)) for row in found)
+        rows_ = [(*_names(row), *_size(row), *_scores(row), *_staging(row), *_ending(row)) for row in found]
+        columns = [
+            aligned(column, 0 if name == "energy" else 2)
+            for (name, _), column in zip(headings, zip(*rows_, strict=True), strict=True)
+        ]
+        cells = tuple(zip(*columns, strict=True))
         numeric = tuple(heading not in NAMES for heading in headings)
         groups = tuple(f"{_benchmark(row)}, {clean(row.division)}" for row in found)
         tables.append(TextTable(f"Round {round_}. {TITLES[scaling]}", headings, cells, numeric, groups).without_empty())
     return tables + ([_difference_table(changes)] if changes else [])
 
 
-def _notes(rows: Sequence[Row]) -> list[str]:
-    """Return the notes below the tables: units, clocks, mini problems, and missing runs."""
+def _legend(rows: Sequence[Row]) -> list[str]:
+    """Return what the columns and signs of the tables mean; nothing in it is markup."""
     found = [EXPLANATION]
     found += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
     found += [WHOLE] if any(row.states_whole_system for row in rows) else []
-    if any(row.mini for row in rows):
-        found.append("(mini): a result on a mini problem, not an MLPerf result")
+    found += [MINI] if any(row.mini for row in rows) else []
+    return found
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    """Return what is particular about single results: missing runs, waivers and bypasses."""
+    found = []
     for row in rows:
         name = clean("/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark))))
         if row.incomplete:
@@ -164,12 +179,10 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
         (
             clean(change.organisation),
             change.scaling,
-            _score(change.before, change.unit, change.before_waived),
-            _score(change.now, change.unit, change.now_waived),
-            *(_with_staging(change) if apart else ()),
-            "–" if change.speedup is None else f"{change.speedup:.3g}×",
+            *(scores if apart else scores[:2]),
+            "–" if change.speedup is None else f"{change.speedup:.2f}×",
         )
-        for change in changes
+        for change, scores in zip(changes, _compared_scores(changes), strict=True)
     )
     names = ("organisation", "scaling", "before", "now", *(("before+", "now+") if apart else ()), "speed-up")
     headings = tuple((name, "staging" if name.endswith("+") else "") for name in names)
@@ -181,13 +194,22 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
     )
 
 
-def _with_staging(change: Difference) -> tuple[str, str]:
-    return _score(change.before_with_staging, change.unit), _score(change.now_with_staging, change.unit)
-
-
-def _score(value: float | None, unit: str, waived: bool = False) -> str:
-    number = minutes(value) if unit == "min" else f"{value:.4g}" if value is not None else "–"
-    return number if value is None else f"{number} {unit}{' (waived)' if waived else ''}"
+def _compared_scores(changes: Sequence[Difference]) -> list[tuple[str, ...]]:
+    """Return the scores before and now, and both with staging, with equal decimals for each unit."""
+    values = [(one.before, one.now, one.before_with_staging, one.now_with_staging) for one in changes]
+    numbers = {
+        unit: iter(
+            aligned([value for one, four in zip(changes, values, strict=True) if one.unit == unit for value in four])
+        )
+        for unit in {one.unit for one in changes}
+    }
+    return [
+        tuple(
+            f"{number} {one.unit}{' (waived)' if waived else ''}" if (number := next(numbers[one.unit])) else "–"
+            for waived in (one.before_waived, one.now_waived, False, False)
+        )
+        for one in changes
+    ]
 
 
 def _benchmark(shown: Row | Difference) -> str:
@@ -202,33 +224,27 @@ def _size(row: Row) -> tuple[str, ...]:
     return plain(row.accelerators or row.processors), plain(row.batch_size)
 
 
-def _scores(row: Row) -> tuple[str, ...]:
+def _scores(row: Row) -> tuple[str | float | None, ...]:
+    time = "–" if row.minutes is None else row.minutes
     if row.scaling == WEAK:
-        rates = (row.models_per_minute, row.normalised)
-        return (
-            plain(row.models),
-            ("~" if row.states_whole_system else "") + plain(row.instance_scale),
-            minutes(row.minutes),
-            *("" if rate is None else f"{rate:.4g}" for rate in rates),
-        )
-    return minutes(row.minutes), *("" if time is None else minutes(time) for time in (row.normalised, row.scaled))
+        instance = ("~" if row.states_whole_system else "") + plain(row.instance_scale)
+        return (plain(row.models), instance, time, row.models_per_minute, row.normalised)
+    return (time, row.normalised, row.scaled)
 
 
-def _staging(row: Row) -> tuple[str, str]:
+def _staging(row: Row) -> tuple[str, float | None]:
     """Return the minutes of staging, and the time with them if the score lacks them."""
-    complete = row.contains_staging or row.time_with_staging_minutes is None
-    return staging_cell(row.staging_minutes, row.staging_clock), "" if complete else minutes(
-        row.time_with_staging_minutes
-    )
+    apart = None if row.contains_staging else row.time_with_staging_minutes
+    return (staging_cell(row.staging_minutes, row.staging_clock), apart)
 
 
-def _ending(row: Row) -> tuple[str, ...]:
+def _ending(row: Row) -> tuple[str | float | None, ...]:
     star = "" if row.convergence_unit == "epochs" else "*"
     state = row.rcp.partition(":")[0].partition(" ")[0]
     return (
-        "" if row.convergence is None else f"{plain(row.convergence)}{star}",
+        f"{row.convergence:,.0f}{star}" if row.convergence is not None and star else row.convergence,
         f"×{row.rcp_factor:.3f}" if row.rcp_factor and row.rcp_factor > 1 else state,
-        "" if row.energy_joules is None else f"{row.energy_joules / 1e6:.4g}",
+        None if row.energy_joules is None else row.energy_joules / 1000,
         f"{row.runs}/{row.required_runs}" if row.required_runs and row.scaling == STRONG else str(row.runs),
     )
 

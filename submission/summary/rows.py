@@ -6,14 +6,15 @@ All numbers come from the report of `compliance.engine.check_paths`, so that the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.command import UsageError
 from common.values import is_number
+from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths
-from compliance.formats.findings import shown_verdict
+from compliance.formats.findings import alone, result_sets, shown_verdict
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
 from compliance.model.finding import PASSING
@@ -27,6 +28,7 @@ ALL_ORGANISATIONS: Final = "(all)"
 """Placeholder for the organisation in the rows with the best score of a round."""
 
 Key = tuple[str, bool, str, str, str]
+"""A kind of result: benchmark, whether mini, division, scaling, and the organisation in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +116,7 @@ def read_report(paths: Sequence[str], options: Options) -> Report:
 
     Raises NoResultsError if there are none, UsageError for a path that does not exist.
     """
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}")
-    report = check_paths(paths, options)
+    report = read_logs(paths, options)
     if not report.sets:
         raise NoResultsError(
             f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
@@ -126,11 +125,40 @@ def read_report(paths: Sequence[str], options: Options) -> Report:
     return report
 
 
+def read_logs(paths: Sequence[str], options: Options) -> Report:
+    """Return the report on the logs below the paths, in results or not; UsageError for a path that does not exist."""
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}")
+    return check_paths(paths, options)
+
+
 def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
     tolerated = report.tolerated
     found = [_row(results, shown_verdict(results, tolerated)) for results in report.sets]
     return sorted(found, key=_place)
+
+
+def every_set(report: Report) -> list[ResultSet]:
+    """Return the results, and the logs outside of them as loose sets, one for each round, benchmark and variant."""
+    return [*result_sets(report), *_single_logs(report)]
+
+
+def _single_logs(report: Report) -> Iterator[ResultSet]:
+    kinds: dict[tuple[str, str | None, str], list[Run]] = {}
+    for run in alone(report):
+        kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
+    for (round_, benchmark, variant), runs in kinds.items():
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
+        results = ResultSet(folder, round_, report.profile, benchmark=benchmark, variant=variant, loose=True)
+        results.runs, results.reference = runs, reference_of(benchmark, variant)
+        yield results
+
+
+def row_of(results: ResultSet, report: Report) -> Row:
+    """Return the row of one result of a report."""
+    return _row(results, shown_verdict(results, replace(report, sets=[results]).tolerated))
 
 
 def _place(row: Row) -> tuple[str, ...]:
@@ -258,6 +286,11 @@ class Difference:
     now_waived: bool = False
 
     @property
+    def key(self) -> Key:
+        """The kind of result."""
+        return (self.benchmark, self.mini, self.division, self.scaling, self.organisation.lower())
+
+    @property
     def speedup(self) -> float | None:
         """The ratio of the scores with staging, above 1 if now is better; None without a score in both rounds."""
         before, now = self.before_with_staging, self.now_with_staging
@@ -271,7 +304,7 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
 
     Results that passed in neither round are left out.
     """
-    before, now = _best(previous), _best(rows)
+    before, now = best(previous), best(rows)
     names = {row.organisation.lower(): row.organisation for row in (*previous, *rows)}
     found = []
     for key in sorted({*before, *now}):
@@ -298,16 +331,16 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
     return found
 
 
-def _best(rows: Iterable[Row]) -> dict[Key, Row]:
-    """Return the best passing result of each kind, by its score with staging."""
-    best: dict[Key, Row] = {}
+def best(rows: Iterable[Row]) -> dict[Key, Row]:
+    """Return the best passing result of each kind and organisation, and of ALL_ORGANISATIONS, by score with staging."""
+    found: dict[Key, Row] = {}
     for row in rows:
         score = row.score_with_staging
         if row.verdict not in PASSING or not score:
             continue
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            known = best[key].score_with_staging if key in best else None
+            known = found[key].score_with_staging if key in found else None
             if known is None or (score > known if row.scaling == WEAK else score < known):
-                best[key] = row
-    return best
+                found[key] = row
+    return found

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from compliance.formats.words import clean
 
-VOID: Final = {"br", "col", "input", "link", "meta"}
+VOID: Final = {"br", "col", "input", "link", "meta", "wbr"}
 
 Attribute = str | float | bool | None
 

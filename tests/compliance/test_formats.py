@@ -16,7 +16,7 @@ from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
-from compliance.formats.markdown import MOST_CHARACTERS, code, escaped
+from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
 from compliance.formats.words import clean, minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
@@ -535,6 +535,7 @@ def test_markdown_keeps_tables_and_tags_whole(nasty):
 )
 def test_markdown_is_readable_as_text_and_stays_text(text, shown, in_code):
     assert (escaped(text), code(text)) == (shown, in_code)
+    assert readable(text) == ("opt_base_learning_rate: 0.006" if "opt" in text else in_code)
 
 
 def test_markdown_fits_a_comment():

@@ -29,8 +29,10 @@ def test_wrong_arguments_are_refused(arguments, status, said, tmp_path):
 def test_page(seconds, goal, monkeypatch):
     monkeypatch.syspath_prepend(SCRIPT.parent)
     page = runpy.run_path(str(SCRIPT))["page"]
-    each = {"cpu_s": seconds, "wall_s": 2.0, "output_bytes": 5000}
-    results = dict.fromkeys(("check", "summary", "report"), each) | {"official": {"cpu_s": 144.0, "wall_s": 9.0}}
+    each = {"cpu_s": seconds, "wall_s": 2.0, "output_bytes": 5000, "most_memory_bytes": 50e6 * seconds}
+    commands = ("check", "summary", "report", "analysis")
+    results = dict.fromkeys(commands, each) | {"official": {"cpu_s": 144.0, "wall_s": 9.0}}
     text = page(results, MACHINE, {"packages": 18, "logs": 1545})
     assert f"goal: below 15 s CPU: {goal} | {3 * seconds:.2f} s | 6.00 s |" in text
     assert f"| ratio | {48 / seconds:.1f} times less CPU |" in text and "18 packages with 1545 logs" in text
+    assert f"at most 8 s CPU and 200 MB: {goal}" in text

@@ -95,7 +95,7 @@ def test_convergence_and_times(packages, capsys):
     assert time["eval, mean, min"]["a"] == pytest.approx(25 * 8 / 60, rel=1e-2)
     assert time["eval, mean, min"]["b"] == pytest.approx(30 * 8 / 60, rel=1e-2)
     assert time["init, mean, min"]["a"] == pytest.approx(10 / 60, rel=0.01)
-    assert time["time of an epoch, mean, s"]["a"] == pytest.approx(200, rel=0.01)
+    assert time["time of an epoch, mean, min"]["a"] == pytest.approx(200 / 60, rel=0.01)
     assert time["training, samples/s"]["a"] == pytest.approx(524_288 / 200, rel=0.01)
     assert time["training, samples/s per accelerator (node)"]["a"] == pytest.approx(524_288 / 200 / 64, rel=0.01)
     score = lines(comparison, "Score")["time to train, min"]
@@ -220,7 +220,7 @@ def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
 def test_tables_for_people(packages, capsys):
     for form, heading, row in (
         ("table", "Hyperparameters, as logged", "opt_base_learning_rate"),
-        ("markdown", "**Hyperparameters, as logged**", "| `opt_base_learning_rate` |"),
+        ("markdown", "**Hyperparameters, as logged**", "| opt_base_learning_rate |"),
     ):
         assert main([*packages, "--format", form]) == 0
         text = capsys.readouterr().out
@@ -270,19 +270,60 @@ def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
             capsys.readouterr()
 
 
+def many(folder, results):
+    """Write a submission of cosmoflow; results: {system: arguments of its package}."""
+    for system, (accelerators, arguments) in results.items():
+        package = SamplePackage("cosmoflow", **arguments).system(accelerators_per_node=str(accelerators))
+        package.write(folder)
+        for part in ("results/example_n64", "systems/example_n64.json"):
+            (folder / part).rename(folder / part.replace("example_n64", system))
+    return folder
+
+
+def systems(comparisons):
+    return [(one["a"]["name"].split("/")[1], one["b"]["name"].split("/")[1]) for one in comparisons]
+
+
+def test_several_results_are_paired_by_what_they_have_in_common(tmp_path, capsys):
+    small, large = {"settings": {"global_batch_size": 256}}, {"settings": {"global_batch_size": 1024}}
+    a = many(tmp_path / "A", {"s4": (4, small), "s16": (16, large), "free": (4, {"division": "open"})})
+    b = many(
+        tmp_path / "B", {"t16": (16, large), "t8": (8, small), "open": (8, {"division": "open"}), "u": (64, large)}
+    )
+    assert main([str(a), str(b), "--format", "json"]) == 0
+    out, error = capsys.readouterr()
+    found = json.loads(out)["comparisons"]
+    assert set(systems(found)) == {("s4", "t8"), ("s16", "t16"), ("free", "open")}
+    why = {one["a"]["name"].split("/")[1]: one["paired_by"] for one in found}
+    assert why["s16"] == "same division, batch size"
+    assert why["s4"] == "same division, batch size; nearest size: 64 and 128 units"
+    assert error == "not compared, nothing to pair with: 1 result (B/u/strong/cosmoflow)\n"
+    assert main([str(a), str(b)]) == 0 and f"cosmoflow ({why['s16']})" in capsys.readouterr().out
+
+
+def test_rounds_are_compared_organisation_by_organisation(tmp_path, capsys):
+    for round_, names in (("v2.0", ("Fujitsu", "Solo", "Third")), ("v3.0", ("FUJITSU+RIKEN", "Third", "Alone"))):
+        for name in names:
+            SamplePackage("deepcam").write(tmp_path / round_ / name)
+    found = compared(tmp_path / "v2.0", tmp_path / "v3.0", capsys=capsys)
+    names = [(one["a"]["name"].split("/")[0], one["b"]["name"].split("/")[0]) for one in found]
+    assert names == [("Fujitsu", "FUJITSU+RIKEN"), ("Third", "Third")]
+    (own,) = compared(tmp_path / "v2.0" / "Third", tmp_path / "v3.0", capsys=capsys)
+    assert own["b"]["name"].startswith("Third/")
+
+
 def test_wrong_use(packages, tmp_path, capsys):
     a, b = packages
     other = SamplePackage("deepcam").write(tmp_path / "C")
-    repository = tmp_path / "repository"
-    for name in ("one", "two"):
-        SamplePackage("cosmoflow").write(repository / name)
+    for name in ("first/one", "first/two", "second/three", "second/four"):
+        SamplePackage("cosmoflow").write(tmp_path / name)
     for arguments, said in (
         ([a], "required: B"),
         ([a, "nowhere"], "no such file or folder: nowhere"),
         ([a, other], "has cosmoflow"),
         ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
         ([a, __file__], "has none"),
-        ([repository, a], "2 results of cosmoflow; name the folder of one"),
+        ([tmp_path / "first", tmp_path / "second"], "name the folder of one result each, such as"),
         ([a, b, "--format", "html"], "invalid choice"),
     ):
         with pytest.raises(SystemExit) as stopped:

@@ -13,15 +13,17 @@ from urllib.parse import unquote
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.formats.words import aligned
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.assemble.provenance import record_package
 from submission.report import write_report
 from submission.report.__main__ import main
 from submission.report.findings import MAX_LINE, excerpt
+from submission.report.short_names import short_framework, short_model
 from tests.submission.report.browser import browser, chromium
 
-VOID = {"br", "col", "input", "link", "meta"}
+VOID = {"br", "col", "input", "link", "meta", "wbr"}
 HOSTILE = "</script></style><img src=x onerror=alert(1)>\"'&lt;\x1b[31m\x00\u202eevil"
 
 
@@ -101,11 +103,91 @@ def test_an_incomplete_mini_package(tmp_path):
     assert names.count("figure") == 3 and names.count("title") > 3
 
 
+def before_the_results(page):
+    """Return the text of the first section."""
+    return re.search("At a glance .*? Find |At a glance .*? Results ", page.text, re.DOTALL)[0]
+
+
+def test_the_page_opens_with_the_best_results_and_what_failed(tmp_path):
+    (tmp_path / "Example_University").mkdir()
+    for name, package in {
+        "Best": SamplePackage(),
+        "Slower": SamplePackage(epochs=40),
+        "Fast": SamplePackage(epochs=12),
+        "Few": SamplePackage("deepcam", runs=3),
+    }.items():
+        package.write(tmp_path / "Example_University" / name)
+    page = page_of(tmp_path)
+    check_form(page)
+    text = before_the_results(page)
+    assert re.search(r"cosmoflow\s+closed\s+example_\s*n64\s+Best, 64 × .*\s86\.\d\d ", text)
+    assert "Slower" not in text
+    assert re.search(
+        "FAIL .*Fast: closed cosmoflow on example_n64 .*RCP test failed .*rule RCP01: The result does not converge",
+        text,
+    )
+    assert re.search("INCOMPLETE .*Few: closed deepcam on example_n64 .*3 of 5 runs: the others are missing", text)
+    assert "Nothing failed" not in text
+
+
+def test_errors_of_a_submission_and_a_round_without_errors_at_a_glance(tmp_path):
+    page = page_of(tmp_path, SamplePackage(runs=10))
+    assert "Nothing failed." in before_the_results(page)
+    page = page_of(tmp_path, SamplePackage(runs=10, epochs=12))
+    assert "No result passes." in before_the_results(page)
+    (tmp_path / "Example_University" / "results" / "other_system" / "strong" / "deepcam").mkdir(parents=True)
+    page = page_of(tmp_path)
+    assert page.all("href").count("#submission-1") == page.all("id").count("submission-1") == 1
+
+
+def test_the_previous_round_at_a_glance(tmp_path, capsys):
+    now = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "v3.0" / "Example")
+    before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Other")
+    output = tmp_path / "report.html"
+    assert main([now, "--previous", before, "-o", str(output)]) == 0
+    text = before_the_results(Page(output))
+    assert "Previous round, min" in text and "30.00 out" in text
+    score, both, old, speedup = map(float, re.search(r"(\S+) 30.00 out\s+(\S+)\s+(\S+)\s+(\S+)×", text).groups())
+    assert both == pytest.approx(score + 30, abs=0.02) and speedup == pytest.approx(old / both, abs=0.01)
+    (tmp_path / "empty").mkdir()
+    for arguments, status, said in (
+        (["--previous", str(tmp_path / "empty")], 1, "no results in"),
+        (["--previous", "nowhere"], 2, "no such file or folder: nowhere"),
+    ):
+        assert main([now, *arguments, "-o", str(output), "--force"]) == status
+        assert said in capsys.readouterr().err
+
+
 def test_staging_out_of_the_clock_is_said_with_the_time_that_contains_it(tmp_path):
     page = page_of(tmp_path, SamplePackage().staged("init_stop", 30 * 60_000))
     check_form(page)
     assert "Staging took 30.00 minutes, outside the time; with all of it the score is 116." in page.text
     assert "With staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
+
+
+def test_the_numbers_of_a_column_have_equal_decimals():
+    assert aligned([3.79, 140.4, "–", None]) == ["3.79", "140.40", "–", ""]
+    assert aligned([0.0851, 12.0]) == ["0.0851", "12.0000"] and aligned([0.68, 4.2126]) == ["0.680", "4.213"]
+    assert aligned([5312.4, 0.0], least=0) == ["5,312", "0"] and aligned([]) == []
+
+
+@pytest.mark.parametrize(
+    ("shorten", "name", "short"),
+    [
+        (short_model, "NVIDIA A100-SXM4-40GB (400W)", "A100"),
+        (short_model, "NVIDIA A100 - PCIe - 80 GB", "A100"),
+        (short_model, "NVIDIA Quadro RTX 5000", "RTX 5000"),
+        (short_model, "FUJITSU Processor A64FX", "A64FX"),
+        (short_model, "Intel(R) Xeon(R) CPU E5-2620 v4 @ 2.10GHz", "Xeon E5-2620 v4"),
+        (short_model, "NVIDIA", "NVIDIA"),
+        (short_model, "", ""),
+        (short_framework, "PyTorch NVIDIA Release 22.08", "PyTorch 22.08"),
+        (short_framework, "tensorflow/2.1.0 py37_3dc74fe_3951.g96e0832", "TensorFlow 2.1.0"),
+        (short_framework, "a framework that nobody knows", "a framewo...dy knows"),
+    ],
+)
+def test_short_names(shorten, name, short):
+    assert shorten(name) == short
 
 
 def test_the_size_of_an_instance_where_the_logs_state_the_whole_system(tmp_path):
@@ -120,7 +202,7 @@ def test_a_passing_package_has_no_labels(tmp_path):
     assert "INCOMPLETE" not in page.text and "MINI" not in page.text
     assert re.search(r"Of 10 runs the fastest \(result_\d+ with 8[67]\.", page.text)
     assert "The mean of the other 8 runs is 86." in page.text
-    assert "reference 22.83 (means below 22.2 fail)" in page.text and "target 0.124" in page.text
+    assert "reference 22.83 (limit 22.2)" in page.text and "target 0.124" in page.text
     classes = Counter(page.all("class"))
     assert classes["run kept"] == 8 and classes["run dropped"] == 2
 
@@ -344,6 +426,38 @@ def test_nothing_is_wider_than_a_phone(tab, round_page):
     tab.call("Emulation.clearDeviceMetricsOverride")
 
 
+def at_width(tab, page, width):
+    """Open a page in a window of this width."""
+    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+    tab.open(page)
+
+
+CHART_TEXTS = "[...document.querySelectorAll('.canvas svg')].map(svg => [...svg.querySelectorAll('text')])"
+FONT_SIZES = f"{CHART_TEXTS}.flat().map(t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a)"
+OVERLAPS = f"""{CHART_TEXTS}.flatMap(texts => texts.flatMap((a, at) => {{
+  const one = a.getBoundingClientRect(), chart = a.ownerSVGElement.getBoundingClientRect();
+  const found = texts.slice(at + 1).filter(b => {{
+    const other = b.getBoundingClientRect();
+    return Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1
+      && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 3;
+  }}).map(b => `${{a.textContent}} on ${{b.textContent}}`);
+  return one.left < chart.left - 1 || one.right > chart.right + 1 ? [...found, `${{a.textContent}} is cut`] : found;
+}}))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_text_of_charts_is_readable_and_does_not_overlap(width, tab, tmp_path):
+    SamplePackage("deepcam", scaling="weak", runs=40, epochs=20).together().write(tmp_path / "First")
+    SamplePackage(epochs=45).write(tmp_path / "Second")
+    SamplePackage("openfold").write(tmp_path / "Third")
+    output = tmp_path / "report.html"
+    write_report(check_paths([tmp_path], Options(details=True)), output)
+    at_width(tab, output, width)
+    assert min(tab.value(FONT_SIZES)) >= 12
+    assert tab.value(OVERLAPS) == []
+    tab.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_a_hostile_page_does_nothing(tab, tmp_path):
     package = SamplePackage().edit(1, lambda log: log.set("opt_name", HOSTILE)).system(framework=HOSTILE)
     page = page_of(tmp_path, package)
@@ -355,13 +469,24 @@ def test_a_hostile_page_does_nothing(tab, tmp_path):
 
 def test_the_tables_fit_a_desktop(tab, tmp_path):
     epochs = [22, 22, 23, 22, 23, 22, 23, 22, 23, 23]
-    for name in ("First", "Second"):
-        package = SamplePackage(epochs=epochs).file("scaling.json", '{"scaling_factor": 2}')
+    machine = {"accelerator_model_name": "NVIDIA H100-SXM5-80GB (700W)", "framework": "PyTorch NVIDIA Release 22.08"}
+    for name in ("Organisation+with+a+long+name", "Second"):
+        package = SamplePackage(epochs=epochs, scaling="weak").with_time_to_train().staged("init_stop", 60_000)
+        package.file("scaling.json", '{"scaling_factor": 2}').system(**machine)
         package.copy_to(f"system_with_a_long_name_{SYSTEM}").write(tmp_path / "round" / name)
     output = tmp_path / "report.html"
-    write_report(check_paths([tmp_path / "round"], Options(details=True)), output)
-    tab.open(output)
-    tab.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
-    wide = "[...document.querySelectorAll('table.results')].filter(t => t.scrollWidth > t.parentElement.clientWidth)"
-    assert tab.value(f"{wide}.length") == 0
+    report = check_paths([tmp_path / "round"], Options(details=True))
+    write_report(report, output, previous=report)
+    at_width(tab, output, 1280)
+    kinds = ".results", "#glance table"
+    wide = "[...document.querySelectorAll('.scroll')].filter(part => part.scrollWidth > part.clientWidth)"
+    assert tab.value(f"document.querySelectorAll('{', '.join(kinds)}').length") == 4
+    assert tab.value(f"{wide}.map(part => [part.ariaLabel, part.scrollWidth - part.clientWidth])") == []
+    cell = "document.querySelector('.results td.long')"
+    assert tab.value(f"{cell}.textContent").endswith("H100, PyTorch 22.08")
+    assert tab.value(f"[...{cell}.querySelectorAll('[title]')].map(part => part.title)") == list(machine.values())
+    hint = "getComputedStyle(document.querySelector('#results .scroll'), '::before').content"
+    assert "scroll" not in tab.value(hint)
+    at_width(tab, output, 400)
+    assert "scroll" in tab.value(hint) and tab.value(f"{wide}.length") > 0
     tab.call("Emulation.clearDeviceMetricsOverride")

@@ -151,8 +151,8 @@ def test_all_lines_fit_the_width(folder):
         )
         for row in rows(report)
     ]
-    text = plain_summary(long, width=120)
-    assert max(map(len, text.splitlines())) <= 120
+    text = plain_summary(long, width=130)
+    assert max(map(len, text.splitlines())) <= 130
     assert "n1024" in text and "..." in text and "1,234.5" not in text.split("...")[0]
     assert "..." not in plain_summary(long)
 
@@ -182,6 +182,14 @@ def test_a_terminal_without_utf8_gets_ascii(folder, monkeypatch):
     assert "..." in text and "\\u" not in text
 
 
+def test_the_numbers_of_a_column_have_equal_decimals_and_energy_is_in_kilojoules(folder):
+    row = row_of(SamplePackage(), folder)
+    others = [replace(row, minutes=0.237, energy_joules=5.3e6), replace(row, minutes=8.5, energy_joules=1.2e9)]
+    lines = plain_summary(others).splitlines()
+    assert "0.237 " in lines[4] and "8.500 " in lines[5] and " 5,300 " in lines[4] and " 1,200,000 " in lines[5]
+    assert "kJ" in lines[2]
+
+
 def test_the_throughput_table_has_one_heading_units(folder):
     package = SamplePackage("oc20", scaling="weak", runs=12).together()
     assert plain_summary([row_of(package, folder)]).partition("RCP:")[0].split().count("units") == 1
@@ -199,6 +207,7 @@ def test_hostile_text_is_harmless(folder):
     assert "\x1b" not in plain_summary([row], changes)
     markdown = markdown_summary([row], changes)
     assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
+    assert len({line.count("|") for line in markdown.split("\n\n")[1].splitlines()}) == 1
     (line,) = csv.DictReader(io.StringIO(csv_summary([row])["time_to_train.csv"]))
     assert line["framework"].startswith("'=cmd") and "\x1b" not in line["framework"]
     assert json.loads(json_summary([row]))["results"][0]["system"] == EVIL
@@ -286,7 +295,7 @@ def test_difference_between_rounds(folder):
     assert found["New", "strong"].before is None and found["New", "strong"].speedup is None
     assert found["Example", "weak"].speedup == 4 and found["Example", "weak"].unit == "models/min"
     text = plain_summary(now, differences(before, now))
-    assert "1.5×" in text and "now" in text
+    assert "1.50×" in text and "now" in text
 
 
 # -- the command -------------------------------------------------------------------------------------------
@@ -298,7 +307,11 @@ def test_the_command(folder, tmp_path, capsys):
     table = capsys.readouterr().out
     assert table.startswith("Round 3.0. Time to train") and "example_n64" in table
     assert main([str(folder), "--format", "markdown", "-o", str(tmp_path / "table.md")]) == 0
-    assert (tmp_path / "table.md").read_text().startswith("**Round 3.0")
+    markdown = (tmp_path / "table.md").read_text()
+    assert (
+        markdown.startswith("**Round 3.0") and "| cosmoflow, closed | PASS | Example | example_n64 | 64 |" in markdown
+    )
+    assert "`" not in markdown and "&#" not in markdown and "* means samples" in markdown
     assert main([str(folder), "--format", "json", "--round", "v2.0.0"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["round"] == "2.0"
     assert main([str(folder), "--format", "csv"]) == 0

@@ -1,0 +1,135 @@
+"""The command `python -m submission.analysis`: analyse rounds, with tables, figures, fits and projections."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from common.command import CommandParser, UsageError, run_command
+from common.reference import ROUNDS
+from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
+from compliance.formats.words import clean
+from compliance.options import Options
+from submission.analysis.analysis import Analysis, Settings, analysis
+from submission.analysis.projection import projection_table
+from submission.analysis.tables import tables
+from submission.analysis.write import write
+from submission.summary.rows import NoResultsError
+from submission.text_table import output_width, plain_text
+
+EXAMPLES: Final = """\
+examples:
+  python -m submission.analysis hpc_results_v0.7/ -o out/              one round
+  python -m submission.analysis v1.0/ v2.0/ v3.0/ -o out/              several: also the best of each year, fits
+  python -m submission.analysis runs/ --allow-mini -o out/             your own runs
+  python -m submission.analysis v3.0/ --project 2048,4096 -o out/      projected to other numbers of accelerators
+  python -m submission.analysis v3.0/ --ceilings mine.yaml -o out/     the cost model of your machine
+
+The folder gets analysis.html (one file, no network), analysis.json, a CSV file for each table and an SVG file for each
+figure. What the logs do not say (staging that copies nothing, power caps) comes from facts.yaml of this package and
+from --facts FILE. Projections and the cost model are marked as such: neither is a result.
+
+exit status: 0 analysed (a result that cannot be is named), 1 there is nothing to analyse, 2 wrong use
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _run(given), (OSError, NoResultsError))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        prog="python -m submission.analysis",
+        description="Analyse results: where the time goes, how epochs and times scale, how runs vary; with figures.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="TREE", help="repository of submissions, submission, folder of runs"
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
+    parser.add_argument("--force", action="store_true", help="replace the files of an earlier analysis")
+    parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
+    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    parser.add_argument("--facts", metavar="FILE", help="more facts about results (YAML, the form of facts.yaml)")
+    parser.add_argument("--ceilings", metavar="FILE", help="ceilings of accelerators for the cost model (YAML)")
+    parser.add_argument(
+        "--project",
+        type=_units,
+        default=(),
+        metavar="UNITS",
+        help="project results to these numbers of accelerators: N,...",
+    )
+    add_profile_option(parser)
+    add_waivers_option(parser)
+    add_rules_option(parser)
+    return parser
+
+
+def _units(text: str) -> tuple[int, ...]:
+    """Return the numbers of units that an argument names; an `argparse` type."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 0 < int(word) <= MOST_UNITS for word in words):
+        raise argparse.ArgumentTypeError(f"expected numbers from 1 to {MOST_UNITS}, such as 512,1024; found {text!r}")
+    return tuple(sorted({int(word) for word in words}))
+
+
+MOST_UNITS: Final = 10_000_000
+
+
+def _run(given: argparse.Namespace) -> int:
+    _check_output(given.output, given.paths, given.force)
+    options = Options(
+        given.profile,
+        given.round,
+        allow_mini=given.allow_mini,
+        waivers=given.waivers,
+        progress=sys.stderr.isatty(),
+        details=True,
+    )
+    found = analysis(given.paths, options, Settings(given.facts, given.ceilings, given.project))
+    for one in found.sets:
+        if one.problem:
+            print(
+                f"warning: {clean(one.name or one.folder)}, round {one.row.round}: {clean(one.problem)}",
+                file=sys.stderr,
+            )
+    if all(one.problem for one in found.sets):
+        print("error: no result can be analysed", file=sys.stderr)
+        return 1
+    written = write(found, given.output)
+    write_text(_text(found, output_width()), None)
+    print(f"{clean(given.output / written[0])} and {len(written) - 1} files beside it")
+    return 0
+
+
+def _text(found: Analysis, width: int | None) -> str:
+    """Return what a terminal shows: the first table, what the fits say, projections, the error of the cost model."""
+    blocks = [plain_text(tables(found.sets)[0], width), "\n".join(clean(fit.said) for fit in found.fits)]
+    if found.projected.projections:
+        blocks.append(plain_text(projection_table(found.projected), width))
+    blocks.append(f"cost model: {found.cost_error.said}" if found.costed else "")
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _check_output(output: Path, paths: Sequence[str], force: bool) -> None:
+    """Raise UsageError if the output is a file, lies in what is read, or holds something else."""
+    target = os.path.realpath(output)
+    for path in map(os.path.realpath, paths):
+        if target == path or target.startswith(path + os.sep):
+            raise UsageError(f"-o {output} lies in {path}, which is read; name a folder outside of it")
+    if not os.path.lexists(output):
+        return
+    if not output.is_dir():
+        raise UsageError(f"-o {output} is a file; expected a folder, for several files")
+    if any(output.iterdir()) and not force:
+        raise UsageError(f"-o {output} is not empty; --force replaces the files of an earlier analysis in it")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""The least time of a training step by the ceilings of the hardware, for any number of units.
+
+step = max(compute, memory, input, network): all four overlap perfectly, and each runs at its ceiling. Latencies,
+waiting for the slowest unit and operations below the ceilings are not in it, so that it is a bound and no forecast:
+`published_pairs` says how far published results are from it. Several ranks may share a sample (`spatial`). Gradients
+are summed in fp32 by a ring over all units; a sum in fp16, first inside of nodes, or in the switches sends less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeVar
+
+from common.config import load, rebuild
+from submission.analysis.fits import EPOCH_TIME, device, full_name, scaling_pairs
+from submission.analysis.model import AnalysedSet
+from submission.text_table import TextTable
+
+T = TypeVar("T")
+
+HERE: Final = Path(__file__).parent
+HALF: Final = 2
+"""Bytes of a value for which workloads state memory and halo traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Peaks of one unit; what the keys mean: ceilings.yaml."""
+
+    match: tuple[str, ...]
+    peak_flop_per_s: float
+    value_bytes: int
+    memory_bytes_per_s: float
+    network_bytes_per_s: float
+    input_bytes_per_s: float
+    source: str
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Costs of one sample; what the keys mean: workloads.yaml."""
+
+    forward_flop: float
+    training_flop: float
+    memory_bytes: float
+    input_bytes: float
+    gradient_bytes: float
+    train_samples: int
+    eval_samples: int
+    source: str
+    halo_bytes: float | None = None
+    most_spatial: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+        if self.most_spatial > 1 and self.halo_bytes is None:
+            raise ValueError("most_spatial above 1 needs halo_bytes, what ranks that share a sample send for it")
+
+
+def _check_positive(section: Ceilings | Workload) -> None:
+    for one in fields(section):
+        value = getattr(section, one.name)
+        if isinstance(value, int | float) and not 0 < value < math.inf:
+            raise ValueError(f"{one.name}: expected a number above 0; got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class _CeilingsFile:
+    ceilings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkloadsFile:
+    workloads: dict[str, Any]
+
+
+def read_ceilings(path: Path = HERE / "ceilings.yaml") -> dict[str, Ceilings]:
+    """Return the ceilings of a file by name; ConfigError with file, key and what was expected if it is broken."""
+    return _sections(Ceilings, load(_CeilingsFile, path).ceilings, f"{path}: ceilings")
+
+
+def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
+    """Return the workloads of a file by name; ConfigError as for ceilings."""
+    return _sections(Workload, load(_WorkloadsFile, path).workloads, f"{path}: workloads")
+
+
+def _sections(cls: type[T], trees: Mapping[str, Any], source: str) -> dict[str, T]:
+    return {name: rebuild(cls, tree, f"{source}.{name}") for name, tree in trees.items()}
+
+
+def ceilings_of(model: str, known: Mapping[str, Ceilings]) -> str:
+    """Return the name of the ceilings for a model name of a system description, "" if there are none."""
+    squeezed = _squeezed(model)
+    found = [name for name, one in known.items() if all(_squeezed(word) in squeezed for word in one.match)]
+    return max(found, key=lambda name: len(known[name].match), default="")
+
+
+def _squeezed(text: str) -> str:
+    return "".join(sign for sign in text.lower() if sign.isalnum())
+
+
+@dataclass(frozen=True, slots=True)
+class CostedStep:
+    """The least time of a training step; times in seconds.
+
+    spatial: ranks that share a sample. binds: which of the four times is the longest. epoch_seconds: of all training
+    steps and the evaluation.
+    """
+
+    workload: str
+    ceilings: str
+    units: int
+    batch_size: int
+    spatial: int
+    compute: float
+    memory: float
+    input: float
+    network: float
+    step: float
+    binds: str
+    samples_per_s: float
+    epoch_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostedPair:
+    """Predicted over published time of an epoch, for two results of one system.
+
+    calibrated_ratio: of the second, where the model is multiplied so that it is right for the first; this is also the
+    predicted over the published ratio of both times.
+    """
+
+    first: str
+    second: str
+    first_binds: str
+    second_binds: str
+    first_ratio: float
+    second_ratio: float
+    calibrated_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelError:
+    """How far the model is from published pairs: medians of |ratio - 1| for the larger; None without pairs."""
+
+    pairs: tuple[CostedPair, ...]
+    median_error: float | None
+    median_calibrated_error: float | None
+
+    @property
+    def said(self) -> str:
+        """The errors in words."""
+        if self.median_error is None or self.median_calibrated_error is None:
+            return "no published system has results at two scales: the error of the cost model is unknown"
+        return (
+            f"a bound, not a forecast: over {len(self.pairs)} published pairs the time of an epoch at the larger scale "
+            f"is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} with one "
+            "factor for each system, set at its smaller scale"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Workloads and ceilings by name."""
+
+    workloads: Mapping[str, Workload]
+    ceilings: Mapping[str, Ceilings]
+
+    def cost(self, workload: str, ceilings: str, units: int, batch: int, spatial: int = 1) -> CostedStep:
+        """Return the cost of a step; ValueError if the units cannot share the batch in this way."""
+        work, top = self.workloads[workload], self.ceilings[ceilings]
+        if min(units, batch, spatial) < 1 or spatial > work.most_spatial or units % spatial:
+            raise ValueError(
+                f"{workload}: {units} units cannot share samples by {spatial}: expected a divisor of the units, "
+                f"at most {work.most_spatial}"
+            )
+        groups = units // spatial
+        if batch < groups:
+            raise ValueError(
+                f"{workload}: a batch of {batch} leaves units idle: expected at least {groups} samples, one for each "
+                f"group of {spatial} units"
+            )
+        each = math.ceil(batch / groups)
+        share, values = each / spatial, top.value_bytes / HALF
+        halo = (work.halo_bytes or 0) * values * each if spatial > 1 else 0.0
+        times = {
+            "compute": share * work.training_flop / top.peak_flop_per_s,
+            "memory": share * work.memory_bytes * values / top.memory_bytes_per_s,
+            "input": share * work.input_bytes / top.input_bytes_per_s,
+            "network": (2 * (units - 1) / units * work.gradient_bytes + halo) / top.network_bytes_per_s,
+        }
+        binds = max(times, key=lambda name: times[name])
+        step, forward = times[binds], work.forward_flop / work.training_flop
+        evaluated = max(times["compute"] * forward, times["memory"] * forward, times["input"]) / (each * groups)
+        epoch = math.ceil(work.train_samples / batch) * step + work.eval_samples * evaluated
+        return CostedStep(
+            workload=workload,
+            ceilings=ceilings,
+            units=units,
+            batch_size=batch,
+            spatial=spatial,
+            **times,
+            step=step,
+            binds=binds,
+            samples_per_s=batch / step,
+            epoch_seconds=epoch,
+        )
+
+    def scale_out(self, workload: str, ceilings: str, units: Sequence[int], batch: int) -> list[CostedStep]:
+        """Return the cost on each number of units with a batch of at most this size, as far as that is possible.
+
+        More units than samples share samples; if even that leaves units idle, the batch grows.
+        """
+        found = []
+        for count in units:
+            most = self.workloads[workload].most_spatial
+            ways = [ranks for ranks in range(1, most + 1) if count % ranks == 0]
+            spatial = next((ranks for ranks in ways if count // ranks <= batch), ways[-1])
+            found.append(self.cost(workload, ceilings, count, max(batch, count // spatial), spatial))
+        return found
+
+    def published(self, one: AnalysedSet) -> CostedStep | None:
+        """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware."""
+        row, ceilings = one.row, ceilings_of(device(one), self.ceilings)
+        names = (f"{row.benchmark}@{row.round}", row.benchmark)
+        workload = next((name for name in names if name in self.workloads), "")
+        if row.mini or not (workload and ceilings and one.units and row.batch_size):
+            return None
+        return self.scale_out(workload, ceilings, [one.units], row.batch_size)[0]
+
+    def published_pairs(self, sets: Iterable[AnalysedSet]) -> ModelError:
+        """Return how far the model is from the published results of systems with several scales."""
+        pairs = []
+        for first, second in scaling_pairs(sets):
+            costs, times = (self.published(first), self.published(second)), (_seconds(first), _seconds(second))
+            if costs[0] and costs[1]:
+                ratios = costs[0].epoch_seconds / times[0], costs[1].epoch_seconds / times[1]
+                binds = (costs[0].binds, costs[1].binds)
+                pairs.append(CostedPair(full_name(first), full_name(second), *binds, *ratios, ratios[1] / ratios[0]))
+        return ModelError(
+            tuple(pairs),
+            median(abs(pair.second_ratio - 1) for pair in pairs) if pairs else None,
+            median(abs(pair.calibrated_ratio - 1) for pair in pairs) if pairs else None,
+        )
+
+
+def _seconds(one: AnalysedSet) -> float:
+    return (one.mean(EPOCH_TIME) or 0.0) * 60
+
+
+def cost_table(steps: Sequence[CostedStep]) -> TextTable:
+    """Return costed steps as a table, with times in milliseconds."""
+    headings = (
+        ("workload", ""),
+        ("ceilings", ""),
+        ("units", ""),
+        ("batch", "samples"),
+        ("ranks", "of a sample"),
+        *((name, "ms") for name in ("compute", "memory", "input", "network")),
+        ("binds", ""),
+        ("rate", "samples/s"),
+        ("epoch", "s"),
+    )
+    rows = tuple(
+        (
+            one.workload,
+            one.ceilings,
+            str(one.units),
+            str(one.batch_size),
+            str(one.spatial),
+            *(f"{1000 * time:.3g}" for time in (one.compute, one.memory, one.input, one.network)),
+            one.binds,
+            f"{one.samples_per_s:,.0f}",
+            f"{one.epoch_seconds:.3g}",
+        )
+        for one in steps
+    )
+    numeric = (False, False, *(True,) * 7, False, True, True)
+    return TextTable("least time of a step by the ceilings: a bound, no result", headings, rows, numeric)
+
+
+def error_table(error: ModelError) -> TextTable:
+    """Return predicted over published times of an epoch as a table."""
+    headings = (
+        ("smaller result", ""),
+        ("larger result", ""),
+        ("binds", "smaller, larger"),
+        ("smaller", "pred./publ."),
+        ("larger", "pred./publ."),
+        ("larger", "calibrated"),
+    )
+    rows = tuple(
+        (
+            one.first,
+            one.second,
+            f"{one.first_binds}, {one.second_binds}",
+            *(f"{ratio:.3f}" for ratio in (one.first_ratio, one.second_ratio, one.calibrated_ratio)),
+        )
+        for one in error.pairs
+    )
+    return TextTable(error.said, headings, rows, (False, False, False, True, True, True))

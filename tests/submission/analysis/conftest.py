@@ -1,0 +1,30 @@
+"""Results as the analysis sees them, with given quantities."""
+
+from collections.abc import Callable
+
+import pytest
+
+from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
+from submission.summary.rows import Row
+
+
+def analysed_set(system: str, batch: int | None, units: int | None, **quantities: float) -> AnalysedSet:
+    """Return a closed result of one run; a quantity may also be a field of its row."""
+    given = {
+        "verdict": "PASS", "round": "3.0", "organisation": "Example", "division": "closed", "availability": "onprem",
+        "system": system, "scaling": "strong", "benchmark": "cosmoflow", "mini": False, "nodes": 1, "processor": "",
+        "processors": 1, "accelerator": "NVIDIA V100", "accelerators": units, "framework": "", "batch_size": batch,
+        "runs": 1, "required_runs": 1, "incomplete": "", "energy_joules": None,
+    }  # fmt: skip
+    row = Row(**{name: quantities.pop(name, value) for name, value in given.items()})
+    normalisation = quantities.pop("normalisation", 1.0)
+    means = {name: Statistics(value, None, value, value, value, 1) for name, value in quantities.items()}
+    return AnalysedSet(
+        row, "", units, (AnalysedRun("result_0.txt", quantities, True),), means, normalisation=normalisation
+    )
+
+
+@pytest.fixture
+def result() -> Callable[..., AnalysedSet]:
+    """Return `analysed_set`."""
+    return analysed_set

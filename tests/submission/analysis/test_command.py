@@ -1,0 +1,93 @@
+"""The command `python -m submission.analysis`: what it writes, and bad input."""
+
+import csv
+import json
+import os
+
+import pytest
+
+from compliance.samples.package import SamplePackage
+from submission.analysis.__main__ import main
+
+EVIL = "<script>alert(1)</script>=cmd"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    SamplePackage().system(accelerator_model_name=EVIL).write(tmp_path / "v2.0" / "Example")
+    SamplePackage("oc20", "3.0").write(tmp_path / "v3.0" / "Example")
+    return tmp_path
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def test_it_writes_page_data_tables_and_figures(tree, tmp_path, capsys):
+    out = tmp_path / "new" / "out"
+    assert run(tree / "v2.0", tree / "v3.0", "-o", out) == 0
+    said = capsys.readouterr().out
+    assert "Example example_n64" in said and "analysis.html" in said
+    document = json.loads((out / "analysis.json").read_text())
+    assert [one["round"] for one in document["results"]] == ["2.0", "3.0"]
+    quantities = document["results"][0]["quantities"]
+    assert quantities["run_stop_epoch.mean"] > 0 and quantities["run_staging_time.mean"] is None
+    with (out / "runs.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 15
+    page = (out / "analysis.html").read_text()
+    assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    names = [name for name in os.listdir(out) if name.endswith(".csv")]
+    assert all(f'href="{name}"' in page for name in names) and {"results.csv", "runs.csv"} <= set(names)
+    assert {name.rpartition(".")[2] for name in os.listdir(out)} == {"html", "json", "csv", "svg"}
+
+
+def test_a_second_analysis_needs_force_and_gives_the_same(tree, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(tree / "v3.0", "-o", out) == 0
+    first = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert run(tree / "v3.0", "-o", out) == 2 and "not empty; --force" in capsys.readouterr().err
+    assert run(tree / "v3.0", "-o", out, "--force") == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == first
+
+
+def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
+    package = SamplePackage("deepcam")
+    for number in range(1, 6):
+        package.edit(number, lambda log: log.drop("run_stop"))
+    package.write(tmp_path / "v3.0" / "Broken")
+    assert run(tree / "v3.0", "-o", tmp_path / "out") == 0
+    said = capsys.readouterr().err
+    assert "Broken/example_n64/strong/deepcam, round 3.0: none of its 5 runs can be analysed" in said
+    assert "run_start or run_stop is missing" in (tmp_path / "out" / "analysis.html").read_text()
+    assert run(tree / "v3.0" / "Broken", "-o", tmp_path / "alone") == 1
+    assert "no result can be analysed" in capsys.readouterr().err and not (tmp_path / "alone").exists()
+
+
+def test_a_single_log_is_enough(tree, tmp_path):
+    log = next((tree / "v3.0").rglob("result_1.txt"))
+    assert run(log, "-o", tmp_path / "out") == 0
+    (one,) = json.loads((tmp_path / "out" / "analysis.json").read_text())["results"]
+    assert one["problem"] == "" and len(one["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "wanted"),
+    [
+        (["missing", "-o", "out"], 2, "no such file or folder: missing"),
+        (["empty", "-o", "out"], 1, "no logs in empty: expected submissions"),
+        (["v3.0", "-o", "v3.0/out"], 2, "which is read; name a folder outside of it"),
+        (["v3.0", "-o", "file"], 2, "-o file is a file"),
+        (["v3.0", "-o", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
+        (["v3.0", "-o", "out", "--facts", "missing"], 2, "missing cannot be read"),
+        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file"),
+    ],
+)
+def test_wrong_use(tree, tmp_path, monkeypatch, capsys, arguments, code, wanted):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("V100: fast")
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = run(*arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == code and wanted in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from submission.analysis.figures.boxes import LINE, Box, around
+from submission.analysis.figures.density import density
 from submission.analysis.figures.names import amount, by_benchmark, labels
 from submission.analysis.figures.panel import (
     UNITS,
@@ -167,8 +168,9 @@ class _Block:
 
 
 def _range(sets: Sequence[AnalysedSet], name: str, means: Sequence[float]) -> list[float]:
-    """Return the lowest and the highest values of all runs and means."""
-    values = [value for each in sets for value in run_values(each, name)]
+    """Return the ends of the values of all runs, of their distributions and of the means."""
+    runs = [run_values(each, name) for each in sets]
+    values = [value for found in runs for value in (*found, *(place for place, _ in density(found)))]
     return [min(*values, *means), max(*values, *means)] if values else [*means]
 
 

@@ -77,7 +77,7 @@ def _panel(figure: Figure, title: str, sets: Sequence[AnalysedSet], corner: Corn
         [*units, *filter(None, (_batch(each) for each in sets))],
         left + LEFT,
         left + corner.width - RIGHT,
-        ROOM if figure.is_wide else PADDING,
+        ROOM if corner.width == WIDE else PADDING,
     )
     means = [each.mean("run_time") or 1 for each in sets]
     minutes = [value for each in sets for value in run_values(each, "run_time")]

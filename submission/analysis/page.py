@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import not_
 from typing import Final
 
 from common.version import VERSION
 from compliance.formats.words import clean, counted
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost_model import cost_table, error_table
-from submission.analysis.fits import Fit
+from submission.analysis.figures.by_year import by_year
+from submission.analysis.figures.compute_analysis import compute_analysis
+from submission.analysis.figures.embed import Figure, responsive
+from submission.analysis.figures.fitted_line import fitted_line
+from submission.analysis.figures.names import by_benchmark
+from submission.analysis.figures.panel import NARROW
+from submission.analysis.figures.time_shares import time_shares
+from submission.analysis.figures.time_to_solution import time_to_solution
+from submission.analysis.figures.variation import variation
+from submission.analysis.fits import full_name
 from submission.analysis.model import AnalysedSet
-from submission.analysis.projection import projection_table
+from submission.analysis.projection import Projections, projection_table
 from submission.analysis.quantities import QUANTITIES, RATIOS
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
 from submission.web.document import document, theme_switch
 from submission.web.html import Html, disclosure, element, joined, table
 
+HALF: Final = 580
+"""The width of a fit: two stand side by side."""
+BEST: Final = "Best results of each round"
+TIME_CAPTION: Final = (
+    "Each result at its units, with the distribution of its runs, and its batch size at the end of a dashed line. "
+    "Dotted: equal unit-hours."
+)
+SHARES_CAPTION: Final = "Shares of the time of a run, as ratios of means."
+VARIATION_CAPTION: Final = (
+    "Logarithmic principal components of epochs and epoch time. A flat ellipse varies in epochs, by the training; an "
+    "upright one varies in the time of an epoch, by the system."
+)
+COMPUTE_CAPTION: Final = (
+    "Batch size, epochs, epochs per minute and units, with lines of equal samples per unit, steps, throughput per unit "
+    "and compute time. Samples per minute have a panel of their own, because their scale differs."
+)
 GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite analysis">')
 """The tag by which the command recognises its own pages."""
 
@@ -35,7 +63,7 @@ class Part:
 def render(found: Analysis, files: Sequence[str]) -> str:
     """Return the page. files: names of the other files of the analysis, in the same folder."""
     sets = found.sets
-    title, parts = _title(sets), [*_rounds(sets), *_across(found)]
+    title, parts = _title(sets), [*_best(sets), *_rounds(sets), *_derived(found)]
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     body = [
         element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
@@ -51,28 +79,87 @@ def render(found: Analysis, files: Sequence[str]) -> str:
     return document(title, joined(body), GENERATOR)
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure of some results. name: its id on the page and the name of its file. folded: opened by a click."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+    sets: list[AnalysedSet]
+    folded: bool = False
+
+
+def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
+    """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
+    good = [one for one in sets if not one.problem]
+    for round_ in dict.fromkeys(one.row.round for one in good):
+        inside, prefix = [one for one in good if one.row.round == round_], f"v{round_.replace('.', '-')}"
+        several = by_benchmark(inside)
+        for benchmark, found in several.items():
+            name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-time-to-solution".replace("--", "-")
+            yield Picture(name, f"Time to solution: {benchmark}", TIME_CAPTION, time_to_solution, found)
+        yield Picture(f"{prefix}-time-shares", "Where the time goes", SHARES_CAPTION, time_shares, inside)
+        yield Picture(f"{prefix}-variation", "Variation of the runs", VARIATION_CAPTION, variation, inside)
+        for benchmark, found in several.items():
+            name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-compute".replace("--", "-")
+            yield Picture(name, f"Compute analysis: {benchmark}", COMPUTE_CAPTION, compute_analysis, found, folded=True)
+    yield Picture("best-by-round", BEST, "", by_year, good)
+
+
+def _drawn(picture: Picture) -> Html:
+    """Return the figure with its title and caption, empty if there is nothing to draw."""
+    drawing = responsive(picture.figure, picture.sets, picture.name)
+    if not drawing:
+        return drawing
+    caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
+    if picture.folded:
+        return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
+    return element("figure", element("figcaption", picture.title), drawing, caption, class_="plots")
+
+
 def _rounds(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
     for round_ in dict.fromkeys(one.row.round for one in sets if not one.problem):
         inside = [one for one in sets if one.row.round == round_ and not one.problem]
-        yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", tuple(_round_tables(inside)))
+        shown = [_drawn(one) for one in pictures(inside) if one.figure is not by_year]
+        body = (*filter(None, shown), *_round_tables(inside))
+        yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", body)
 
 
-def _across(found: Analysis) -> Iterator[Part]:
+def _best(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
+    (best,) = (one for one in pictures(sets) if one.figure is by_year)
+    if drawn := _drawn(best):
+        yield Part("best", BEST, (drawn,))
+
+
+def _derived(found: Analysis) -> Iterator[Part]:
     """Yield what follows from the results, each part marked for what it is."""
     if found.fits:
-        yield Part("fits", "Fits", tuple(_fits(found.fits)))
+        yield Part("fits", "Fits", (element("div", *_fits(found), class_="fits"),))
     if found.projected.projections:
-        shown = html_table(projection_table(found.projected))
-        yield Part("projections", "Projections, not results", (element("p", found.projected.said), shown))
+        yield Part("projections", "Projections, not results", tuple(_projections(found.projected)))
     if found.costed:
-        said = element("p", found.cost_error.said)
-        parts = [html_table(cost_table(found.costed))]
-        parts += [html_table(error_table(found.cost_error))] if found.cost_error.pairs else []
-        yield Part("cost-model", "Cost model, not results", (said, *parts))
+        steps = cost_table(found.costed)
+        errors = (
+            html_table(error_table(found.cost_error)) if found.cost_error.pairs else element("p", found.cost_error.said)
+        )
+        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, html_table(steps))))
 
 
-def _fits(fits: Sequence[Fit]) -> Iterator[Html]:
-    for fit in fits:
+def _projections(found: Projections) -> Iterator[Html]:
+    shown = projection_table(found)
+    *numbers, _ = zip(*shown.rows, strict=True)
+    yield html_table(
+        replace(shown, headings=shown.headings[:-1], rows=tuple(zip(*numbers, strict=True)), numeric=shown.numeric[:-1])
+    )
+    notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in shown.rows]
+    yield disclosure("How each was projected", element("ul", *notes))
+
+
+def _fits(found: Analysis) -> Iterator[Html]:
+    named = {full_name(one): one for one in found.sets}
+    for at, fit in enumerate(found.fits, 1):
         critical = fit.critical
         said = [fit.said]
         if critical is not None:
@@ -89,7 +176,9 @@ def _fits(fits: Sequence[Fit]) -> Iterator[Html]:
         rows += [(one.name, "", "", one.reason) for one in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
         points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
-        yield element("div", *(element("p", one) for one in said), points, class_="fit")
+        drawing = joined(fitted_line(fit, named, f"fit-{at}", width) for width in (HALF, NARROW))
+        figure = element("figure", drawing, class_="plots") if drawing else ""
+        yield element("div", *(element("p", one) for one in said), figure, points)
 
 
 def _title(sets: Sequence[AnalysedSet]) -> str:
@@ -123,20 +212,18 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 
 
-def html_table(shown: TextTable) -> Html:
-    """Return a table of text as HTML; groups are a column."""
-    head = [
-        " ".join(filter(None, (name, f"({unit})" if unit in UNIT_WORDS else unit))) for name, unit in shown.headings
-    ]
-    texts = next((at for at, numeric in enumerate(shown.numeric) if numeric), len(head))
+def html_table(shown: TextTable, caption: str = "") -> Html:
+    """Return a table of text as HTML, with its title as the caption unless another is given; groups are a column."""
+    head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in shown.headings]
+    texts, ends = (len(list(takewhile(not_, order))) for order in (shown.numeric, reversed(shown.numeric)))
     rows: Sequence[Sequence[object]] = shown.rows
     if shown.groups:
         head, texts = ["benchmark", *head], texts + 1
         rows = [(group, *row) for group, row in zip(shown.groups, shown.rows, strict=True)]
-    return table(head, rows, shown.title, texts)
+    return table(head, rows, caption or shown.title, texts, ends)
 
 
-UNIT_WORDS: Final = frozenset(quantity.unit for quantity in QUANTITIES.values()) | {"%", "unit h", "h"}
+UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
 
 
 def _problems(sets: Sequence[AnalysedSet]) -> Iterator[Html]:

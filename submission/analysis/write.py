@@ -11,7 +11,9 @@ from common.files import whole_file
 from compliance.formats.json import finite
 from submission.analysis.analysis import Analysis
 from submission.analysis.export import document, tables
-from submission.analysis.page import render
+from submission.analysis.figures.embed import standalone
+from submission.analysis.figures.panel import WIDE
+from submission.analysis.page import pictures, render
 
 PAGE: Final = "analysis.html"
 DATA: Final = "analysis.json"
@@ -29,5 +31,7 @@ def write(found: Analysis, folder: Path) -> list[str]:
 
 def _files(found: Analysis) -> Iterator[tuple[str, str]]:
     others = {DATA: json.dumps(finite(document(found)), indent=1) + "\n", **dict(tables(found))}
+    drawn = {one.name: one.figure(one.sets, one.name, WIDE) for one in pictures(found.sets)}
+    others |= {f"{name}.svg": standalone(svg) for name, svg in drawn.items() if svg}
     yield PAGE, render(found, list(others))
     yield from others.items()

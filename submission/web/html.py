@@ -62,12 +62,14 @@ def file_link(path: str, folder: str, text: str) -> Html:
     return element("a", text, href=address if address.startswith(".") else f"./{address}")
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", texts: int = 1) -> Html:
-    """Return a table whose first `texts` columns are text and the others numbers; it scrolls if it is too wide.
+def table(
+    head: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", texts: int = 1, ends: int = 0
+) -> Html:
+    """Return a table whose first `texts` and last `ends` columns are text, the others numbers; it scrolls if too wide.
 
     The first cell of a row is its heading.
     """
-    kinds = [None if at < texts else "number" for at in range(len(head))]
+    kinds = [None if at < texts or at >= len(head) - ends else "number" for at in range(len(head))]
     titles = [element("th", text, scope="col", class_=kind) for text, kind in zip(head, kinds, strict=True)]
     lines = []
     for row in rows:

@@ -51,12 +51,12 @@ class Figure(Drawing):
 
     def __init__(self, name: str, title: str, description: str, width: int) -> None:
         super().__init__(f"{name}-{width}", title, description, 0)
-        self.width, self.class_ = width, f"plot {'wide' if width == WIDE else 'narrow'}"
+        self.width, self.class_ = width, f"plot {'wide' if width > NARROW else 'narrow'}"
 
     @property
     def is_wide(self) -> bool:
         """Whether it is for a screen or paper, not for a phone."""
-        return self.width == WIDE
+        return self.width > NARROW
 
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
@@ -325,7 +325,7 @@ def _sample(figure: Figure, kind: str, place: Point) -> None:
                 figure.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
         case _ if kind.startswith("org-"):
             figure.dot(place, f"mark {kind}", radius=MARK)
-        case _ if kind.startswith("part"):
+        case _ if kind.startswith(("part", "interval")):
             figure.box((x - 9, y - 6), 18, 12, kind)
         case _:
             figure.line((x - 10, y), (x + 12, y), kind)

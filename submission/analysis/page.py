@@ -18,7 +18,7 @@ from submission.analysis.figures.compute_analysis import compute_analysis
 from submission.analysis.figures.embed import Figure, responsive
 from submission.analysis.figures.fitted_line import fitted_line
 from submission.analysis.figures.names import by_benchmark
-from submission.analysis.figures.panel import NARROW
+from submission.analysis.figures.panel import HALF, NARROW
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
@@ -31,8 +31,6 @@ from submission.text_table import TextTable
 from submission.web.document import document, theme_switch
 from submission.web.html import Html, disclosure, element, joined, table
 
-HALF: Final = 580
-"""The width of a fit: two stand side by side."""
 BEST: Final = "Best results of each round"
 TIME_CAPTION: Final = (
     "Each result at its units, with the distribution of its runs, and its batch size at the end of a dashed line. "
@@ -99,13 +97,13 @@ def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
         several = by_benchmark(inside)
         for benchmark, found in several.items():
             name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-time-to-solution".replace("--", "-")
-            yield Picture(name, f"Time to solution: {benchmark}", TIME_CAPTION, time_to_solution, found)
+            yield Picture(name, "Time to solution", TIME_CAPTION, time_to_solution, found)
         yield Picture(f"{prefix}-time-shares", "Where the time goes", SHARES_CAPTION, time_shares, inside)
         yield Picture(f"{prefix}-variation", "Variation of the runs", VARIATION_CAPTION, variation, inside)
         for benchmark, found in several.items():
             name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-compute".replace("--", "-")
             yield Picture(name, f"Compute analysis: {benchmark}", COMPUTE_CAPTION, compute_analysis, found, folded=True)
-    yield Picture("best-by-round", BEST, "", by_year, good)
+    yield Picture("best-by-round", "", "", by_year, good)
 
 
 def _drawn(picture: Picture) -> Html:
@@ -116,7 +114,8 @@ def _drawn(picture: Picture) -> Html:
     caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
     if picture.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
-    return element("figure", element("figcaption", picture.title), drawing, caption, class_="plots")
+    title = element("figcaption", picture.title) if picture.title else ""
+    return element("figure", title, drawing, caption, class_="plots")
 
 
 def _rounds(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
@@ -136,7 +135,7 @@ def _best(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
 def _derived(found: Analysis) -> Iterator[Part]:
     """Yield what follows from the results, each part marked for what it is."""
     if found.fits:
-        yield Part("fits", "Fits", (element("div", *_fits(found), class_="fits"),))
+        yield Part("fits", "Fits", (element("div", *_fits(found), class_="pairs"),))
     if found.projected.projections:
         yield Part("projections", "Projections, not results", tuple(_projections(found.projected)))
     if found.costed:

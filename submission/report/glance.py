@@ -43,12 +43,12 @@ class Failure:
 def glance(
     lines: Sequence[ResultLine], failed: Sequence[Failure], previous: Sequence[Row] = (), figure: Html | None = None
 ) -> Html:
-    """Return the section. previous: results of the previous round. figure: of all results, below the best ones."""
+    """Return the section. previous: results of the previous round. figure: of all results, above the best ones."""
     return element(
         "section",
         element("h2", "At a glance"),
+        figure or "",
         *_best(lines, previous),
-        *([figure] if figure else []),
         element("h3", "What failed"),
         *_failures(failed),
         id="glance",

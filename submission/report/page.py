@@ -12,6 +12,12 @@ from compliance.formats.words import counted
 from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
+from submission.analysis.facts import known_facts
+from submission.analysis.figures.embed import responsive
+from submission.analysis.figures.names import by_benchmark
+from submission.analysis.figures.panel import HALF
+from submission.analysis.figures.time_to_solution import time_to_solution
+from submission.analysis.sets import analyse
 from submission.report.findings import Site, badge, findings
 from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
@@ -61,7 +67,7 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
         _header(report, lines, title or _title(report)),
         element(
             "main",
-            glance(lines, failures(lines, report), previous),
+            glance(lines, failures(lines, report), previous, _time_to_solution(report)),
             element("section", element("h2", "Results"), filter_form(lines), *tables(lines), id="results"),
             *_packages(report, lines, context),
             _across_submissions(report, site),
@@ -69,6 +75,17 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
         ),
     ]
     return document(title or _title(report), joined(body), GENERATOR, part("submission.report", "report.js"))
+
+
+def _time_to_solution(report: Report) -> Html:
+    """Return figure 1 of the analysis, for each benchmark."""
+    sets = [one for one in analyse(report, known_facts()) if not one.problem]
+    drawings = [
+        responsive(time_to_solution, found, f"time-{at}", HALF)
+        for at, found in enumerate(by_benchmark(sets).values(), 1)
+    ]
+    figures = [element("figure", drawing, class_="plots") for drawing in drawings if drawing]
+    return joined([element("h3", "Time to solution"), element("div", *figures, class_="pairs")] if figures else [])
 
 
 # -- parts of the page -------------------------------------------------------------------------------------

@@ -11,9 +11,13 @@ import pytest
 from compliance.engine import Options, check_paths
 from submission.analysis.export import flat
 from submission.analysis.facts import known_facts
+from submission.analysis.figures.embed import standalone
+from submission.analysis.figures.panel import WIDE
 from submission.analysis.model import AnalysedSet
+from submission.analysis.page import pictures
 from submission.analysis.sets import analyse
 
+ROOT = Path(__file__).resolve().parents[2]
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """The anchors are printed with 6 decimals."""
 PRINTED = {
@@ -105,3 +109,10 @@ def test_every_published_result_is_analysed(sets: list[AnalysedSet]) -> None:
     for one in sets:
         shares = [one.ratios[f"{part}_time/run_time"] or 0.0 for part in ("staging", "train", "eval", "rest")]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-6), one.name
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_published_logs(sets: list[AnalysedSet]) -> None:
+    (drawn,) = (one for one in pictures(sets) if one.name == "v0-7-cosmoflow-time-to-solution")
+    picture = ROOT / "docs" / "images" / "time-to-solution.svg"
+    assert f"docs/images/{picture.name})" in (ROOT / "README.md").read_text()
+    assert picture.read_text() == standalone(drawn.figure(drawn.sets, drawn.name, WIDE))

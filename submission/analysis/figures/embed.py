@@ -19,12 +19,12 @@ SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
-def responsive(figure: Figure, sets: Sequence[AnalysedSet], name: str) -> Html:
+def responsive(figure: Figure, sets: Sequence[AnalysedSet], name: str, wide: int = WIDE) -> Html:
     """Return the figure twice, wide and narrow, of which page.css shows one; empty without anything to show.
 
     It belongs into a `figure` element of class "plots".
     """
-    return joined(figure(sets, name, width) for width in (WIDE, NARROW))
+    return joined(figure(sets, name, width) for width in (wide, NARROW))
 
 
 def standalone(svg: Html) -> str:

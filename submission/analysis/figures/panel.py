@@ -15,8 +15,8 @@ from submission.analysis.figures.names import amount, colour
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import LARGEST, Drawing, Point, Scale, short
 
-WIDE, NARROW = 960, 360
-"""Widths of a figure on a screen or paper, and on a phone."""
+WIDE, HALF, NARROW = 960, 580, 360
+"""Widths of a figure on a screen or paper, of one of two side by side, and of one on a phone."""
 PADDING: Final = 30
 """Space in a panel between its edge and the outermost points."""
 MARK: Final = 5.5

@@ -35,7 +35,7 @@ from submission.web.html import Html
 MANY: Final = 24
 """Results of a benchmark above which the panel has numbers and a list below instead of names."""
 FEW: Final = 6
-"""Up to so many results a panel takes half of the width."""
+"""Up to this many results a panel takes half of the width."""
 ROOM: Final = 100
 """Space for names beside the outermost points."""
 LEFT, RIGHT, TOP, BOTTOM = 52, 44, 66, 48

@@ -15,6 +15,7 @@ from compliance.cli import add_profile_option, add_rules_option, add_waivers_opt
 from compliance.formats.words import clean
 from compliance.options import Options
 from submission.analysis.analysis import Analysis, Settings, analysis
+from submission.analysis.cost_model import error_table
 from submission.analysis.projection import projection_table
 from submission.analysis.tables import tables
 from submission.analysis.write import write
@@ -113,7 +114,7 @@ def _text(found: Analysis, width: int | None) -> str:
     blocks = [plain_text(tables(found.sets)[0], width), "\n".join(clean(fit.said) for fit in found.fits)]
     if found.projected.projections:
         blocks.append(plain_text(projection_table(found.projected), width))
-    blocks.append(f"cost model: {found.cost_error.said}" if found.costed else "")
+    blocks.append(plain_text(error_table(found.cost_error), width) if found.cost_error.pairs else "")
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

@@ -160,7 +160,7 @@ class ModelError:
         if self.median_error is None or self.median_calibrated_error is None:
             return "no published system has results at two scales: the error of the cost model is unknown"
         return (
-            f"a bound, not a forecast: over {len(self.pairs)} published pairs the time of an epoch at the larger scale "
+            f"cost model, a bound and no forecast: over {len(self.pairs)} published pairs the time of an epoch at the larger scale "
             f"is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} with one "
             "factor for each system, set at its smaller scale"
         )
@@ -283,7 +283,7 @@ def cost_table(steps: Sequence[CostedStep]) -> TextTable:
         for one in steps
     )
     numeric = (False, False, *(True,) * 7, False, True, True)
-    return TextTable("least time of a step by the ceilings: a bound, no result", headings, rows, numeric)
+    return TextTable("Least time of a step by the ceilings: a bound, no result", headings, rows, numeric)
 
 
 def error_table(error: ModelError) -> TextTable:

@@ -27,8 +27,10 @@ PCA: Final = {
     "epochs_system_correlation": "correlation of log10 epochs and log10 epoch time",
     "explained_variance_ratio_1": "share of the first principal component in their variance",
     "explained_variance_ratio_2": "share of the second",
-    "epochs_component_1": "part of the epochs in the first component, a unit vector",
-    "epoch_time_component_1": "part of the epoch time in it",
+    "epochs_component_1": "part of the epochs in the first component, a unit vector; >= 0",
+    "system_component_1": "part of the epoch time in it",
+    "epochs_component_2": "part of the epochs in the second component",
+    "system_component_2": "part of the epoch time in it",
 }
 
 
@@ -43,12 +45,10 @@ def flat(analysed: AnalysedSet) -> dict[str, float | None]:
         found |= {f"{name}.{kind}": getattr(statistics, kind) if statistics else None for kind in STATISTICS}
     found[BUDGET] = found[f"{BUDGET}.mean"]
     pca = analysed.pca
-    explained = pca.explained if pca else None
-    values = (
-        (pca.correlation, explained, None if explained is None else 1 - explained, *pca.first)
-        if pca
-        else [None] * len(PCA)
-    )
+    values: Sequence[float | None] = [None] * len(PCA)
+    if pca is not None:
+        explained = pca.explained
+        values = (pca.correlation, explained, None if explained is None else 1 - explained, *pca.first, *pca.second)
     return found | {name: analysed.ratios.get(name) for name in RATIOS} | dict(zip(PCA, values, strict=True))
 
 

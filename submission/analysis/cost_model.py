@@ -160,9 +160,9 @@ class ModelError:
         if self.median_error is None or self.median_calibrated_error is None:
             return "no published system has results at two scales: the error of the cost model is unknown"
         return (
-            f"cost model, a bound and no forecast: over {len(self.pairs)} published pairs the time of an epoch at the larger scale "
-            f"is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} with one "
-            "factor for each system, set at its smaller scale"
+            f"cost model, a bound and no forecast: over {len(self.pairs)} published pairs the time of an epoch at the "
+            f"larger scale is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} "
+            "with one factor for each system, set at its smaller scale"
         )
 
 

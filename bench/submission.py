@@ -55,7 +55,8 @@ def ours(name: str, corpus: Path, folder: Path) -> dict[str, float]:
     errors = folder / "errors.txt"
     begin = time.perf_counter()
     with errors.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-m", module, str(corpus), *options], cwd=folder, stderr=file)
+        command = [sys.executable, "-m", module, str(corpus), *options]
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=file)
         _, status, use = os.wait4(process.pid, 0)
     code = process.returncode = os.waitstatus_to_exitcode(status)
     output = folder / options[-1]

@@ -60,7 +60,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
         *mark_items(shown),
         ("runs", "runs and their distribution"),
         ("link", "link to the batch size"),
-        ("iso", "equal compute budget, accelerator (processor) hours"),
+        ("iso", "equal accelerator (processor) hours"),
     ]
     top = legend(figure, items, top + 10)
     figure.height = legend(figure, organisation_items(shown), top + 4) + 4

@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any, Final, TypeVar
 
 from common.config import load, rebuild
-from submission.analysis.fits import EPOCH_TIME, device, full_name, scaling_pairs
+from submission.analysis.fits import device, full_name, scaling_pairs
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCH_TIME
 from submission.text_table import TextTable
 
 T = TypeVar("T")

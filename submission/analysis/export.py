@@ -11,7 +11,7 @@ from common.version import VERSION
 from submission.analysis.analysis import Analysis
 from submission.analysis.fits import Fit
 from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import QUANTITIES, RATIOS
+from submission.analysis.quantities import QUANTITIES, RATIOS, definitions
 from submission.text_table import csv_text
 
 SCHEMA: Final = 1
@@ -91,9 +91,7 @@ def tables(found: Analysis) -> Iterator[tuple[str, str]]:
     stated = dict.fromkeys(key for one in sets for key in one.hyperparameters)
     rows = [(one.row.round, one.name, *(_plain(one.hyperparameters.get(key)) for key in stated)) for one in sets]
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
-    meanings = [(q.name, q.unit, q.definition, "harmonic" if q.harmonic else "arithmetic") for q in QUANTITIES.values()]
-    meanings += [(name, "", definition, "ratio of means") for name, definition in RATIOS.items()]
-    meanings += [(name, "", definition, "") for name, definition in PCA.items()]
+    meanings = [*definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
     yield from _derived_tables(found)
 

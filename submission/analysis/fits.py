@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 from compliance.model.layout import STRONG
 from submission.analysis.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES
 
 FIRST_ROUND: Final = "0.7"
 """Its rules and its reference of CosmoFlow differ from those of all later rounds."""
-EPOCHS, EPOCH_TIME, RUN_TIME = "run_stop_epoch", "run_epoch_time", "run_time"
-SAMPLES: Final = "run_stop_samples"
 Value = Callable[[AnalysedSet], float | None]
 
 

@@ -25,7 +25,7 @@ from submission.analysis.figures.variation import variation
 from submission.analysis.fits import full_name
 from submission.analysis.model import AnalysedSet
 from submission.analysis.projection import Projections, projection_table
-from submission.analysis.quantities import QUANTITIES, RATIOS
+from submission.analysis.quantities import QUANTITIES, definitions
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
 from submission.web.document import document, theme_switch
@@ -234,15 +234,14 @@ def _problems(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
 
 
 def _footer(files: Sequence[str]) -> Html:
-    rows = [(q.name, q.unit, q.definition, "harmonic" if q.harmonic else "arithmetic") for q in QUANTITIES.values()]
-    rows += [(name, "", definition, "ratio of means") for name, definition in RATIOS.items()]
     links = joined([element("a", name, href=name) for name in files], ", ")
     return element(
         "footer",
         element("h2", "How to read this page"),
         element("p", WHICH_RUNS),
         disclosure(
-            "Definitions of the quantities", table(("name", "unit", "definition", "mean over runs"), rows, "", 4)
+            "Definitions of the quantities",
+            table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4),
         ),
         element("p", "The numbers behind this page: ", links, ".") if files else "",
     )

@@ -14,9 +14,6 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from submission.analysis.fits import (
-    EPOCH_TIME,
-    EPOCHS,
-    RUN_TIME,
     comparable,
     epochs_against_batch,
     full_name,
@@ -26,6 +23,7 @@ from submission.analysis.fits import (
 )
 from submission.analysis.least_squares import NoFitError, power_law
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME
 from submission.text_table import TextTable
 
 IDEAL: Final = -1.0

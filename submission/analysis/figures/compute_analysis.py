@@ -29,11 +29,11 @@ from submission.analysis.figures.panel import (
     triangle,
 )
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCHS
 from submission.web.drawing import Scale
 from submission.web.html import Html
 
-EPOCHS, THROUGHPUT = "run_stop_epoch", "run_epoch_throughput"
-TRAIN, EVAL = "run_train_throughput", "run_eval_throughput"
+THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
 LEFT, RIGHT, TOP, BOTTOM = 58, 48, 52, 46
 """Space around a panel for its titles and numbers."""
 HEIGHT: Final = 270

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Final, TypeVar
 
 from common.config import load, rebuild
-from submission.analysis.fits import device, full_name, scaling_pairs
+from submission.analysis.fits import device, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
 from submission.text_table import TextTable
@@ -244,7 +244,7 @@ class CostModel:
             if costs[0] and costs[1]:
                 ratios = costs[0].epoch_seconds / times[0], costs[1].epoch_seconds / times[1]
                 binds = (costs[0].binds, costs[1].binds)
-                pairs.append(CostedPair(full_name(first), full_name(second), *binds, *ratios, ratios[1] / ratios[0]))
+                pairs.append(CostedPair(first.full_name, second.full_name, *binds, *ratios, ratios[1] / ratios[0]))
         return ModelError(
             tuple(pairs),
             median(abs(pair.second_ratio - 1) for pair in pairs) if pairs else None,

@@ -22,7 +22,6 @@ from submission.analysis.figures.panel import HALF, NARROW
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
-from submission.analysis.fits import full_name
 from submission.analysis.model import AnalysedSet
 from submission.analysis.projection import Projections, projection_table
 from submission.analysis.quantities import QUANTITIES, definitions
@@ -157,7 +156,7 @@ def _projections(found: Projections) -> Iterator[Html]:
 
 
 def _fits(found: Analysis) -> Iterator[Html]:
-    named = {full_name(one): one for one in found.sets}
+    named = {one.full_name: one for one in found.sets}
     for at, fit in enumerate(found.fits, 1):
         critical = fit.critical
         said = [fit.said]

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from submission.analysis.fits import (
     comparable,
     epochs_against_batch,
-    full_name,
     scaled_sets,
     scaling_pairs,
     system_family,
@@ -115,8 +114,8 @@ def _left_out(sets: Sequence[AnalysedSet], first: AnalysedSet, second: AnalysedS
     if projected is None or not published or not epoch:
         return None
     return LeaveOneOut(
-        full_name(first),
-        full_name(second),
+        first.full_name,
+        second.full_name,
         projected.minutes,
         published,
         abs(projected.minutes / published - 1),
@@ -130,7 +129,7 @@ class _Method:
     def __init__(self, sets: Sequence[AnalysedSet]) -> None:
         self.sets = scaled_sets(sets)
         self._pairs = scaling_pairs(sets)
-        groups = {full_name(one): comparable(one) for one in sets}
+        groups = {one.full_name: comparable(one) for one in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
     def __call__(self, one: AnalysedSet, units: int) -> Projection | None:
@@ -149,7 +148,7 @@ class _Method:
         new_epochs = epochs * (batch / size) ** fit.b if fit else epochs
         new_epoch, rest = epoch * (units / one.units) ** exponent.value, max(0.0, minutes - epochs * epoch)
         return Projection(
-            full_name(one),
+            one.full_name,
             one.row.benchmark,
             one.units,
             units,

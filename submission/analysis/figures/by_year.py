@@ -9,7 +9,7 @@ from typing import Final
 from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
 from submission.analysis.figures.boxes import Box, around, placed, text_width
-from submission.analysis.figures.names import YEARS, amount, benchmark
+from submission.analysis.figures.names import YEARS, amount
 from submission.analysis.figures.panel import WIDE, Figure, drawable, legend, logarithmic, mark, round_values
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import Point, Scale
@@ -66,7 +66,7 @@ def _best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]]:
         score, weak = each.row.score_with_staging, each.row.scaling == WEAK
         if not drawable(score) or each.row.verdict not in PASSING:
             continue
-        found = best.setdefault((weak, benchmark(each), each.row.division), {})
+        found = best.setdefault((weak, each.marked_benchmark, each.row.division), {})
         known = found[each.row.round].row.score_with_staging if each.row.round in found else None
         if known is None or (score > known if weak else score < known):
             found[each.row.round] = each

@@ -44,17 +44,12 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
         row = each.row
         runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
         same = (colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
-        known = found.setdefault(benchmark(each), {})
+        known = found.setdefault(each.marked_benchmark, {})
         if same in known:
             rounds = f"{known[same].row.round}, v{row.round}"
             each = replace(known[same], row=replace(known[same].row, round=rounds))
         known[same] = each
     return {name: list(known.values()) for name, known in found.items()}
-
-
-def benchmark(each: AnalysedSet) -> str:
-    """Return the benchmark of a result, with a mark if it is a mini problem."""
-    return f"{each.row.benchmark} (mini)" if each.row.mini else each.row.benchmark
 
 
 def labels(sets: Sequence[AnalysedSet]) -> list[str]:

@@ -10,7 +10,6 @@ from submission.analysis.fits import (
     energy_against_units,
     epoch_time_against_units,
     epochs_against_batch,
-    full_name,
 )
 from submission.analysis.least_squares import NoFitError, critical_batch, power_law
 
@@ -131,7 +130,7 @@ def test_energy_and_power_caps_of_simulated_results(result):
         result(f"s_{watts}W", 64, 8, run_time=1000 * watts**-0.5, energy_joules=watts**0.5, watts=watts)
         for watts in (150, 200, 250)
     ]
-    time, joules = against_power_cap(capped, {full_name(one): one.mean("watts") for one in capped})
+    time, joules = against_power_cap(capped, {one.full_name: one.mean("watts") for one in capped})
     assert time.power.b == pytest.approx(-0.5) and joules.power.b == pytest.approx(0.5)
     assert time.said.startswith("cosmoflow on s, 8 accelerators, round 3.0: run time falls as power cap^-0.500")
     assert against_power_cap(capped, {}) == []

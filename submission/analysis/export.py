@@ -52,7 +52,7 @@ def flat(analysed: AnalysedSet) -> dict[str, float | None]:
     return found | {name: analysed.ratios.get(name) for name in RATIOS} | dict(zip(PCA, values, strict=True))
 
 
-def document(found: Analysis) -> dict[str, Any]:
+def json_document(found: Analysis) -> dict[str, Any]:
     """Return the contents of analysis.json."""
     return {"schema": SCHEMA, "version": VERSION, "results": [_result(one) for one in found.sets], **_derived(found)}
 
@@ -75,7 +75,7 @@ def _identity(analysed: AnalysedSet) -> dict[str, Any]:
     return row | {"units": analysed.units, "unit": analysed.unit}
 
 
-def tables(found: Analysis) -> Iterator[tuple[str, str]]:
+def csv_files(found: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
     sets = found.sets
     results = [_identity(one) | flat(one) | {"problem": one.problem} for one in sets]
@@ -93,7 +93,7 @@ def tables(found: Analysis) -> Iterator[tuple[str, str]]:
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
     meanings = [*definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
-    yield from _derived_tables(found)
+    yield from _derived_files(found)
 
 
 def _plain(value: Any) -> Any:
@@ -117,7 +117,7 @@ def _derived(found: Analysis) -> dict[str, Any]:
     }
 
 
-def _derived_tables(found: Analysis) -> Iterator[tuple[str, str]]:
+def _derived_files(found: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the fits, their points, efficiencies, projections and the cost model."""
     yield from _table("fits.csv", [_fit_row(fit) for fit in found.fits])
     points = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from operator import not_
 from typing import Final
@@ -13,12 +14,11 @@ from common.version import VERSION
 from compliance.formats.words import clean, counted
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost_model import cost_table, error_table
-from submission.analysis.figures.by_year import by_year
+from submission.analysis.figures.best_by_round import best_by_round
 from submission.analysis.figures.compute_analysis import compute_analysis
-from submission.analysis.figures.embed import Figure, responsive
 from submission.analysis.figures.fitted_line import fitted_line
 from submission.analysis.figures.names import by_benchmark
-from submission.analysis.figures.panel import HALF, NARROW
+from submission.analysis.figures.panel import HALF, NARROW, WIDE
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
@@ -45,7 +45,7 @@ COMPUTE_CAPTION: Final = (
     "and compute time. Samples per minute have a panel of their own, because their scale differs."
 )
 GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite analysis">')
-"""The tag by which the command recognises its own pages."""
+"""What made the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class Part:
     body: tuple[Html, ...]
 
 
-def render(found: Analysis, files: Sequence[str]) -> str:
+def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> str:
     """Return the page. files: names of the other files of the analysis, in the same folder."""
     sets = found.sets
-    title, parts = _title(sets), [*_best(sets), *_rounds(sets), *_derived(found)]
+    title, parts = _title(sets), [*_best(shown), *_rounds(sets, shown), *_derived(found)]
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     body = [
         element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
@@ -76,40 +76,60 @@ def render(found: Analysis, files: Sequence[str]) -> str:
     return document(title, joined(body), GENERATOR)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
-    """A figure of some results. name: its id on the page and the name of its file. folded: opened by a click."""
+    """A figure of some results.
+
+    name: its id on the page and the name of its file. round: "" for one of all rounds. folded: opened by a click.
+    """
 
     name: str
+    round: str
     title: str
     caption: str
-    figure: Figure
+    draw: Callable[[Sequence[AnalysedSet], str, int], Html]
     sets: list[AnalysedSet]
     folded: bool = False
+
+    @cached_property
+    def wide(self) -> Html:
+        """The drawing for a screen, for paper and for a file; empty if there is nothing to draw."""
+        return self.draw(self.sets, self.name, WIDE)
+
+    @property
+    def narrow(self) -> Html:
+        """The drawing for a phone."""
+        return self.draw(self.sets, self.name, NARROW)
 
 
 def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
     """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
     good = [one for one in sets if not one.problem]
     for round_ in dict.fromkeys(one.row.round for one in good):
-        inside, prefix = [one for one in good if one.row.round == round_], f"v{round_.replace('.', '-')}"
+        inside = [one for one in good if one.row.round == round_]
         several = by_benchmark(inside)
         for benchmark, found in several.items():
-            name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-time-to-solution".replace("--", "-")
-            yield Picture(name, "Time to solution", TIME_CAPTION, time_to_solution, found)
-        yield Picture(f"{prefix}-time-shares", "Where the time goes", SHARES_CAPTION, time_shares, inside)
-        yield Picture(f"{prefix}-variation", "Variation of the runs", VARIATION_CAPTION, variation, inside)
+            name = _file_name(round_, benchmark, "time-to-solution")
+            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, found)
+        name = _file_name(round_, "time-shares")
+        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
+        name = _file_name(round_, "variation")
+        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside)
         for benchmark, found in several.items():
-            name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-compute".replace("--", "-")
-            yield Picture(name, f"Compute analysis: {benchmark}", COMPUTE_CAPTION, compute_analysis, found, folded=True)
-    yield Picture("best-by-round", "", "", by_year, good)
+            name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
+            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, found, folded=True)
+    yield Picture("best-by-round", "", "", "", best_by_round, good)
+
+
+def _file_name(round_: str, *words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", " ".join((f"v{round_}", *words)))
 
 
 def _drawn(picture: Picture) -> Html:
     """Return the figure with its title and caption, empty if there is nothing to draw."""
-    drawing = responsive(picture.figure, picture.sets, picture.name)
-    if not drawing:
-        return drawing
+    if not picture.wide:
+        return picture.wide
+    drawing = joined([picture.wide, picture.narrow])
     caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
     if picture.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
@@ -117,17 +137,16 @@ def _drawn(picture: Picture) -> Html:
     return element("figure", title, drawing, caption, class_="plots")
 
 
-def _rounds(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
+def _rounds(sets: Sequence[AnalysedSet], shown: Sequence[Picture]) -> Iterator[Part]:
     for round_ in dict.fromkeys(one.row.round for one in sets if not one.problem):
         inside = [one for one in sets if one.row.round == round_ and not one.problem]
-        shown = [_drawn(one) for one in pictures(inside) if one.figure is not by_year]
-        body = (*filter(None, shown), *_round_tables(inside))
+        figures = [_drawn(one) for one in shown if one.round == round_]
+        body = (*filter(None, figures), *_round_tables(inside))
         yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", body)
 
 
-def _best(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
-    (best,) = (one for one in pictures(sets) if one.figure is by_year)
-    if drawn := _drawn(best):
+def _best(shown: Sequence[Picture]) -> Iterator[Part]:
+    for drawn in filter(None, (_drawn(one) for one in shown if not one.round)):
         yield Part("best", BEST, (drawn,))
 
 

@@ -26,7 +26,7 @@ Kind = tuple[bool, str, str]
 """Whether it is throughput, the benchmark, and the division."""
 
 
-def by_year(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
     best = _best(sets)
     rounds = sorted({each.row.round for each in sets}, key=_version)

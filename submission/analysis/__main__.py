@@ -14,7 +14,7 @@ from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
 from compliance.formats.words import clean
 from compliance.options import Options
-from submission.analysis.analysis import Analysis, Settings, analysis
+from submission.analysis.analysis import Analysis, Settings, analyse_trees
 from submission.analysis.cost_model import error_table
 from submission.analysis.projection import projection_table
 from submission.analysis.tables import tables
@@ -93,7 +93,7 @@ def _run(given: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
         details=True,
     )
-    found = analysis(given.paths, options, Settings(given.facts, given.ceilings, given.project))
+    found = analyse_trees(given.paths, options, Settings(given.facts, given.ceilings, given.project))
     for one in found.sets:
         if one.problem:
             print(

@@ -159,15 +159,17 @@ def _derived(found: Analysis) -> Iterator[Part]:
     if found.costed:
         steps = cost_table(found.costed)
         errors = (
-            html_table(error_table(found.cost_error)) if found.cost_error.pairs else element("p", found.cost_error.said)
+            _html_table(error_table(found.cost_error))
+            if found.cost_error.pairs
+            else element("p", found.cost_error.said)
         )
-        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, html_table(steps))))
+        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, _html_table(steps))))
 
 
 def _projections(found: Projections) -> Iterator[Html]:
     shown = projection_table(found)
     *numbers, _ = zip(*shown.rows, strict=True)
-    yield html_table(
+    yield _html_table(
         replace(shown, headings=shown.headings[:-1], rows=tuple(zip(*numbers, strict=True)), numeric=shown.numeric[:-1])
     )
     notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in shown.rows]
@@ -217,8 +219,8 @@ def _section(part: Part) -> Html:
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
     first, *others = tables(sets)
-    yield html_table(first)
-    yield from (disclosure(one.title, html_table(one)) for one in others)
+    yield _html_table(first)
+    yield from (disclosure(one.title, _html_table(one)) for one in others)
     notes = [(one, [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]) for one in sets]
     items = [
         element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, said))}")
@@ -229,15 +231,15 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 
 
-def html_table(shown: TextTable, caption: str = "") -> Html:
-    """Return a table of text as HTML, with its title as the caption unless another is given; groups are a column."""
+def _html_table(shown: TextTable) -> Html:
+    """Return a table of text as HTML, with its title as the caption; groups are a column."""
     head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in shown.headings]
     texts, ends = (len(list(takewhile(not_, order))) for order in (shown.numeric, reversed(shown.numeric)))
     rows: Sequence[Sequence[object]] = shown.rows
     if shown.groups:
         head, texts = ["benchmark", *head], texts + 1
         rows = [(group, *row) for group, row in zip(shown.groups, shown.rows, strict=True)]
-    return table(head, rows, caption or shown.title, texts, ends)
+    return table(head, rows, shown.title, texts, ends)
 
 
 UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}

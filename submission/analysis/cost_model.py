@@ -159,7 +159,10 @@ class ModelError:
     def said(self) -> str:
         """The errors in words."""
         if self.median_error is None or self.median_calibrated_error is None:
-            return "no published system has results at two scales: the error of the cost model is unknown"
+            return (
+                "cost model, a bound and no forecast; its error is unknown: expected results of a system with known "
+                "ceilings at two scales"
+            )
         return (
             f"cost model, a bound and no forecast: over {len(self.pairs)} published pairs the time of an epoch at the "
             f"larger scale is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} "

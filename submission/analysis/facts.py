@@ -55,22 +55,22 @@ def known_facts(path: str | None = None) -> Facts:
     """Return the facts of published results, and of a file of the user's; UsageError if that is broken."""
     shipped = files("submission.analysis").joinpath("facts.yaml")
     facts = _parsed(shipped.read_text(encoding="utf-8"), "facts.yaml")
-    return facts if path is None else facts.updated(_parsed(read_text(path), path))
+    return facts if path is None else facts.updated(_parsed(_text(path), path))
 
 
-def read_text(path: str) -> str:
+def _text(path: str) -> str:
     """Return the text of a small file that the user names; UsageError if it cannot be read."""
     try:
         return ANYWHERE.read(path, MAX_BYTES).decode("utf-8")
     except RefusedFileError as error:
-        raise UsageError(f"{path}: the file {error.reason}") from None
+        raise UsageError(f"{path} cannot be read: it {error.reason}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text; expected YAML") from None
 
 
-def load_yaml(text: str, path: str) -> dict[str, Any]:
+def _mapping(text: str, path: str) -> dict[str, Any]:
     """Return the mapping that a YAML file contains, {} for an empty one; UsageError names file and line."""
     try:
         found = yaml.safe_load(text)
@@ -87,7 +87,7 @@ def load_yaml(text: str, path: str) -> dict[str, Any]:
 
 
 def _parsed(text: str, path: str) -> Facts:
-    root = load_yaml(text, path)
+    root = _mapping(text, path)
     if unknown := [key for key in root if key not in SECTIONS]:
         raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected {', '.join(SECTIONS)}")
     for section in SECTIONS:

@@ -96,7 +96,7 @@ def projections(sets: Sequence[AnalysedSet], units: Sequence[int]) -> Projection
     errors = [error for first, second in scaling_pairs(sets) if (error := _left_out(sets, first, second))]
     middle = median(error.error for error in errors) if errors else None
     worst = max(errors, key=lambda error: error.error, default=None)
-    said = "no published system has results at two scales: the error of the projections is unknown"
+    said = "projections, not results; their error is unknown: expected two systems with results at two scales each"
     if middle is not None and worst is not None:
         said = (
             f"projections, not results: over {len(errors)} published pairs the method is off by {middle:.0%} in the "

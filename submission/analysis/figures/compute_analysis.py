@@ -19,11 +19,11 @@ from submission.analysis.figures.panel import (
     Panel,
     colour_of,
     drawable,
-    key,
     legend,
     logarithmic,
     mark,
     mark_items,
+    numbered_list,
     numbers,
     run_values,
     triangle,
@@ -92,7 +92,9 @@ class _Block:
             (text, f"{amount(each.mean('run_time') or 0)} min")
             for text, each in zip(self.names, self.sets, strict=True)
         ]
-        end = key(self.figure, self.sets, rows, Box(left, up + (TOP if wide else LINE), left + width, math.inf))
+        end = numbered_list(
+            self.figure, self.sets, rows, Box(left, up + (TOP if wide else LINE), left + width, math.inf)
+        )
         return max(end, corners[4][1] + step if wide else 0.0)
 
     def _panel(self, x: Axis, y: Axis, iso: Iso | None, what: str) -> Panel:

@@ -2,7 +2,6 @@
 
 import random
 import re
-import statistics
 from dataclasses import replace
 from importlib.resources import files
 from itertools import combinations
@@ -19,8 +18,8 @@ from submission.analysis.figures.standalone import standalone
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
-from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
-from submission.analysis.statistics import log_pca
+from submission.analysis.model import AnalysedRun, AnalysedSet
+from submission.analysis.statistics import log_pca, summarise
 from submission.summary.rows import Row
 
 FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]
@@ -47,13 +46,7 @@ def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row)
             "run_steps": epochs * 2048,
         }
         measured.append(AnalysedRun(f"result_{number}.txt", values, kept=True))
-    found = {}
-    for name in measured[0].values:
-        values = [run.values[name] for run in measured]
-        std = statistics.stdev(values) if runs > 1 else None
-        found[name] = Statistics(
-            statistics.fmean(values), std, statistics.median(values), min(values), max(values), runs
-        )
+    found = {name: summarise(name, [run.values[name] for run in measured]) for name in measured[0].values}
     pca = log_pca((run.values["run_stop_epoch"], run.values["run_epoch_time"]) for run in measured)
     shares = {"staging_time/run_time": 0.1, "train_time/run_time": 0.6, "eval_time/run_time": 0.25}
     row = replace(ROW, organisation=organisation, minutes=minutes, **row)

@@ -120,18 +120,8 @@ def _derived(found: Analysis) -> dict[str, Any]:
 def _derived_files(found: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the fits, their points, efficiencies, projections and the cost model."""
     yield from _table("fits.csv", [_fit_row(fit) for fit in found.fits])
-    points = [
-        {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": one.name, "counts": True}
-        | {"x": one.x, "y": one.y, "reason": ""}
-        for fit in found.fits
-        for one in fit.points
-    ]
-    points += [
-        {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": one.name, "counts": False}
-        | {"x": None, "y": None, "reason": one.reason}
-        for fit in found.fits
-        for one in fit.left_out
-    ]
+    points = [_point_row(fit, one.name, x=one.x, y=one.y) for fit in found.fits for one in fit.points]
+    points += [_point_row(fit, one.name, reason=one.reason) for fit in found.fits for one in fit.left_out]
     yield from _table("fit_points.csv", points)
     yield from _table("efficiencies.csv", [asdict(one) for fit in found.fits for one in fit.efficiencies])
     yield from _table("projections.csv", [asdict(one) for one in found.projected.projections])
@@ -158,6 +148,11 @@ def _fit_row(fit: Fit) -> dict[str, Any]:
         "critical_batch_size": critical.bc if critical else None,
         "said": fit.said,
     }
+
+
+def _point_row(fit: Fit, name: str, x: float | None = None, y: float | None = None, reason: str = "") -> dict[str, Any]:
+    row = {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": name}
+    return row | {"counts": not reason, "x": x, "y": y, "reason": reason}
 
 
 def _table(name: str, rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:

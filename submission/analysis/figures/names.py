@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from submission.analysis.model import AnalysedSet
+from submission.text_table import shortened
 
 ORGANISATIONS: Final = (
     "nvidia lbnl fujitsu cscs helmholtzai tacc riken dell anl clemson ncsa fujitsuriken hpelbnl".split()
@@ -56,8 +57,8 @@ def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     """Return "organisation system" of each result, as short as they stay different; with the round if several."""
     several = len({each.row.round for each in sets}) > 1
     rounds = [f" v{each.row.round}" if several else "" for each in sets]
-    short = [f"{each.row.organisation} {_shortened(FRAMEWORK.sub('', each.row.system))}" for each in sets]
-    whole = [f"{each.row.organisation} {_shortened(each.row.system)}" for each in sets]
+    short = [f"{each.row.organisation} {_cut(FRAMEWORK.sub('', each.row.system))}" for each in sets]
+    whole = [f"{each.row.organisation} {_cut(each.row.system)}" for each in sets]
     looks = [
         (text, round_, each.row.division, each.row.scaling)
         for text, round_, each in zip(short, rounds, sets, strict=True)
@@ -69,8 +70,8 @@ def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     ]
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[1 - LONGEST // 2 :]}"
+def _cut(name: str) -> str:
+    return shortened(name, LONGEST, "…")
 
 
 def amount(value: float) -> str:

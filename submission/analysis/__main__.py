@@ -100,7 +100,7 @@ def _run(given: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
     if all(one.problem for one in found.sets):
-        print("error: no result can be analysed", file=sys.stderr)
+        print("error: no result can be analysed; the warnings say why", file=sys.stderr)
         return 1
     written = write(found, given.output)
     write_text(_text(found, output_width()), None)
@@ -126,7 +126,7 @@ def _check_output(output: Path, paths: Sequence[str], force: bool) -> None:
     if not os.path.lexists(output):
         return
     if not output.is_dir():
-        raise UsageError(f"-o {output} is a file; expected a folder, for several files")
+        raise UsageError(f"-o {output} is a file; name a folder, because an analysis is several files")
     if any(output.iterdir()) and not force:
         raise UsageError(f"-o {output} is not empty; --force replaces the files of an earlier analysis in it")
 

@@ -24,7 +24,7 @@ from submission.text_table import TextTable
 T = TypeVar("T")
 
 HERE: Final = Path(__file__).parent
-HALF: Final = 2
+STATED_VALUE_BYTES: Final = 2
 """Bytes of a value for which workloads state memory and halo traffic."""
 
 
@@ -192,7 +192,7 @@ class CostModel:
                 f"group of {spatial} units"
             )
         each = math.ceil(batch / groups)
-        share, values = each / spatial, top.value_bytes / HALF
+        share, values = each / spatial, top.value_bytes / STATED_VALUE_BYTES
         halo = (work.halo_bytes or 0) * values * each if spatial > 1 else 0.0
         times = {
             "compute": share * work.training_flop / top.peak_flop_per_s,

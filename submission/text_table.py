@@ -85,13 +85,13 @@ def _line(cells: Iterable[str], widths: Sequence[int], numeric: Sequence[bool], 
     return gap.join(aligned).rstrip()
 
 
-def shortened(text: str, width: int) -> str:
+def shortened(text: str, width: int, cut: str = CUT) -> str:
     """Return the text cut to `width` characters in the middle, because long names differ at their ends."""
     if len(text) <= width:
         return text
-    kept = max(width - len(CUT), 0)
+    kept = max(width - len(cut), 0)
     tail = kept // 2
-    return f"{text[: kept - tail]}{CUT}{text[len(text) - tail :]}"
+    return f"{text[: kept - tail]}{cut}{text[len(text) - tail :]}"
 
 
 def markdown_text(table: TextTable) -> str:

@@ -87,7 +87,7 @@ def aligned(cells: Sequence[T | float | None], least: int = 2) -> list[T | str]:
 
 
 def energy(joules: float) -> str:
-    """Return an energy in kJ, the unit of all tables and pages, with at least four digits: `5,312 kJ`."""
+    """Return an energy in kJ, the unit of all tables and pages: `12.35 kJ`, `5,312 kJ`."""
     return f"{joules / 1000:,.0f} kJ" if joules >= 1e6 else f"{joules / 1000:.4g} kJ"
 
 

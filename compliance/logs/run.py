@@ -56,7 +56,7 @@ class RunDetails:
     evaluations: between the first epoch and run_stop, in file order; those without a number are left out.
     epoch_seconds: length of each whole epoch (of a log with blocks only: of a block, by its epoch_count).
     seconds: of init, staging, train, eval and rest; together the time of the run; empty if the log has no times.
-    phases: number and length of its epochs and evaluations.
+    phases: length of its epochs and evaluations.
     hyperparameters: value of each setting of any benchmark, as logged first. provenance: what a log of this suite
     says of versions, sources, data and configuration; else empty.
     """

@@ -78,14 +78,13 @@ def epoch_seconds(log: Log) -> Iterator[float]:
 
 
 class Phases(NamedTuple):
-    """How long the epochs and evaluations of a run took, up to run_stop, where all of both have their stops.
+    """How long the epochs and evaluations of a run took, up to run_stop; those without a stop are left out.
 
-    epochs, evaluations: how many. epoch_seconds: time in epochs or evaluations, which may lie inside or between them;
-    evaluation_seconds: that in evaluations. unclosed: epochs without a stop. first: the number of the first epoch,
+    epoch_seconds: time in epochs or evaluations, which may lie inside or between them. evaluations: how many;
+    evaluation_seconds: time in them. unclosed: epochs without a stop. first: the number of the first epoch,
     0 or 1 in most logs; None without a number.
     """
 
-    epochs: float
     epoch_seconds: float
     evaluations: int
     evaluation_seconds: float
@@ -94,15 +93,13 @@ class Phases(NamedTuple):
 
 
 def phases(log: Log) -> Phases:
-    """Return the phases of a run; of a log with blocks only, a block counts as the epochs that it says it has."""
+    """Return the phases of a run; in a log without epochs, its blocks are the epochs."""
     extent = _extent(log)
     kind = "epoch" if log["epoch_start"] else "block"
     trained = list(_intervals(log, kind, extent)) if extent else []
     evaluated = [found for found in _intervals(log, "eval", extent) if found.whole] if extent else []
     whole = [found for found in trained if found.whole]
-    counts = [found.start.meta("epoch_count") if kind == "block" else 1 for found in whole]
     return Phases(
-        sum(count for count in counts if is_number(count)),
         _covered_ms((found.begin, found.end) for found in (*whole, *evaluated)) / 1000,
         len(evaluated),
         _covered_ms((found.begin, found.end) for found in evaluated) / 1000,

@@ -14,7 +14,7 @@ from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
 from compliance.formats.words import clean
 from compliance.options import Options
-from submission.analysis.analysis import Analysis, Settings, analysis
+from submission.analysis.analysis import Analysis, Settings, analyse_trees
 from submission.analysis.cost_model import error_table
 from submission.analysis.projection import projection_table
 from submission.analysis.tables import tables
@@ -22,19 +22,21 @@ from submission.analysis.write import write
 from submission.summary.rows import NoResultsError
 from submission.text_table import output_width, plain_text
 
+MOST_UNITS: Final = 10_000_000
 EXAMPLES: Final = """\
 examples:
   python -m submission.analysis hpc_results_v0.7/ -o out/              one round
-  python -m submission.analysis v1.0/ v2.0/ v3.0/ -o out/              several: also the best of each year, fits
+  python -m submission.analysis v1.0/ v2.0/ v3.0/ -o out/              several: also the best results of each
   python -m submission.analysis runs/ --allow-mini -o out/             your own runs
   python -m submission.analysis v3.0/ --project 2048,4096 -o out/      projected to other numbers of accelerators
   python -m submission.analysis v3.0/ --ceilings mine.yaml -o out/     the cost model of your machine
 
-The folder gets analysis.html (one file, no network), analysis.json, a CSV file for each table and an SVG file for each
-figure. What the logs do not say (staging that copies nothing, power caps) comes from facts.yaml of this package and
-from --facts FILE. Projections and the cost model are marked as such: neither is a result.
+The folder gets analysis.html (one file, no network), analysis.json with all numbers, and CSV and SVG files. What the
+logs do not say (staging that copies nothing, power caps) comes from submission/analysis/facts.yaml and --facts FILE.
+Projections and the cost model are marked as such: neither is a result.
 
-exit status: 0 analysed (a result that cannot be is named), 1 there is nothing to analyse, 2 wrong use
+exit status: 0 analysed (results that cannot be analysed are named on standard error), 1 there is nothing to analyse or
+the files cannot be written, 2 wrong use
 """
 
 
@@ -51,20 +53,20 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     parser.add_argument(
-        "paths", nargs="+", metavar="TREE", help="repository of submissions, submission, folder of runs"
+        "paths", nargs="+", metavar="TREE", help="repository of submissions, submission, folder of runs, or log"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
     parser.add_argument("--force", action="store_true", help="replace the files of an earlier analysis")
     parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
     parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
-    parser.add_argument("--facts", metavar="FILE", help="more facts about results (YAML, the form of facts.yaml)")
-    parser.add_argument("--ceilings", metavar="FILE", help="ceilings of accelerators for the cost model (YAML)")
+    parser.add_argument("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
+    parser.add_argument("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
     parser.add_argument(
         "--project",
         type=_units,
         default=(),
-        metavar="UNITS",
-        help="project results to these numbers of accelerators: N,...",
+        metavar="N,...",
+        help="project results to these numbers of accelerators",
     )
     add_profile_option(parser)
     add_waivers_option(parser)
@@ -80,9 +82,6 @@ def _units(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-MOST_UNITS: Final = 10_000_000
-
-
 def _run(given: argparse.Namespace) -> int:
     _check_output(given.output, given.paths, given.force)
     options = Options(
@@ -93,7 +92,7 @@ def _run(given: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
         details=True,
     )
-    found = analysis(given.paths, options, Settings(given.facts, given.ceilings, given.project))
+    found = analyse_trees(given.paths, options, Settings(given.facts, given.ceilings, given.project))
     for one in found.sets:
         if one.problem:
             print(
@@ -101,7 +100,7 @@ def _run(given: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
     if all(one.problem for one in found.sets):
-        print("error: no result can be analysed", file=sys.stderr)
+        print("error: no result can be analysed; the warnings say why", file=sys.stderr)
         return 1
     written = write(found, given.output)
     write_text(_text(found, output_width()), None)
@@ -127,7 +126,7 @@ def _check_output(output: Path, paths: Sequence[str], force: bool) -> None:
     if not os.path.lexists(output):
         return
     if not output.is_dir():
-        raise UsageError(f"-o {output} is a file; expected a folder, for several files")
+        raise UsageError(f"-o {output} is a file; name a folder, because an analysis is several files")
     if any(output.iterdir()) and not force:
         raise UsageError(f"-o {output} is not empty; --force replaces the files of an earlier analysis in it")
 

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from compliance.options import Options
-from submission.analysis.cost_model import (
-    CostedStep,
-    CostModel,
-    ModelError,
-    read_ceilings,
-    read_workloads,
-)
+from submission.analysis.cost_model import CostedStep, CostModel, ModelError, read_ceilings, read_workloads
 from submission.analysis.facts import Facts, known_facts
 from submission.analysis.fits import (
     Fit,
@@ -52,7 +46,7 @@ class Analysis:
     cost_error: ModelError
 
 
-def analysis(paths: Sequence[str], options: Options, settings: Settings) -> Analysis:
+def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) -> Analysis:
     """Return the analysis of all results below the paths.
 
     Raises NoResultsError if there are none, UsageError for a path or a file of the user's that cannot be used.

@@ -16,14 +16,15 @@ from statistics import median
 from typing import Any, Final, TypeVar
 
 from common.config import load, rebuild
-from submission.analysis.fits import EPOCH_TIME, device, full_name, scaling_pairs
+from submission.analysis.fits import device, scaling_pairs
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCH_TIME
 from submission.text_table import TextTable
 
 T = TypeVar("T")
 
 HERE: Final = Path(__file__).parent
-HALF: Final = 2
+STATED_VALUE_BYTES: Final = 2
 """Bytes of a value for which workloads state memory and halo traffic."""
 
 
@@ -158,7 +159,10 @@ class ModelError:
     def said(self) -> str:
         """The errors in words."""
         if self.median_error is None or self.median_calibrated_error is None:
-            return "no published system has results at two scales: the error of the cost model is unknown"
+            return (
+                "cost model, a bound and no forecast; its error is unknown: expected results of a system with known "
+                "ceilings at two scales"
+            )
         return (
             f"cost model, a bound and no forecast: over {len(self.pairs)} published pairs the time of an epoch at the "
             f"larger scale is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} "
@@ -188,7 +192,7 @@ class CostModel:
                 f"group of {spatial} units"
             )
         each = math.ceil(batch / groups)
-        share, values = each / spatial, top.value_bytes / HALF
+        share, values = each / spatial, top.value_bytes / STATED_VALUE_BYTES
         halo = (work.halo_bytes or 0) * values * each if spatial > 1 else 0.0
         times = {
             "compute": share * work.training_flop / top.peak_flop_per_s,
@@ -243,7 +247,7 @@ class CostModel:
             if costs[0] and costs[1]:
                 ratios = costs[0].epoch_seconds / times[0], costs[1].epoch_seconds / times[1]
                 binds = (costs[0].binds, costs[1].binds)
-                pairs.append(CostedPair(full_name(first), full_name(second), *binds, *ratios, ratios[1] / ratios[0]))
+                pairs.append(CostedPair(first.full_name, second.full_name, *binds, *ratios, ratios[1] / ratios[0]))
         return ModelError(
             tuple(pairs),
             median(abs(pair.second_ratio - 1) for pair in pairs) if pairs else None,

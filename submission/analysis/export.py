@@ -11,7 +11,7 @@ from common.version import VERSION
 from submission.analysis.analysis import Analysis
 from submission.analysis.fits import Fit
 from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import QUANTITIES, RATIOS
+from submission.analysis.quantities import QUANTITIES, RATIOS, definitions
 from submission.text_table import csv_text
 
 SCHEMA: Final = 1
@@ -52,7 +52,7 @@ def flat(analysed: AnalysedSet) -> dict[str, float | None]:
     return found | {name: analysed.ratios.get(name) for name in RATIOS} | dict(zip(PCA, values, strict=True))
 
 
-def document(found: Analysis) -> dict[str, Any]:
+def json_document(found: Analysis) -> dict[str, Any]:
     """Return the contents of analysis.json."""
     return {"schema": SCHEMA, "version": VERSION, "results": [_result(one) for one in found.sets], **_derived(found)}
 
@@ -75,7 +75,7 @@ def _identity(analysed: AnalysedSet) -> dict[str, Any]:
     return row | {"units": analysed.units, "unit": analysed.unit}
 
 
-def tables(found: Analysis) -> Iterator[tuple[str, str]]:
+def csv_files(found: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
     sets = found.sets
     results = [_identity(one) | flat(one) | {"problem": one.problem} for one in sets]
@@ -91,11 +91,9 @@ def tables(found: Analysis) -> Iterator[tuple[str, str]]:
     stated = dict.fromkeys(key for one in sets for key in one.hyperparameters)
     rows = [(one.row.round, one.name, *(_plain(one.hyperparameters.get(key)) for key in stated)) for one in sets]
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
-    meanings = [(q.name, q.unit, q.definition, "harmonic" if q.harmonic else "arithmetic") for q in QUANTITIES.values()]
-    meanings += [(name, "", definition, "ratio of means") for name, definition in RATIOS.items()]
-    meanings += [(name, "", definition, "") for name, definition in PCA.items()]
+    meanings = [*definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
-    yield from _derived_tables(found)
+    yield from _derived_files(found)
 
 
 def _plain(value: Any) -> Any:
@@ -119,21 +117,11 @@ def _derived(found: Analysis) -> dict[str, Any]:
     }
 
 
-def _derived_tables(found: Analysis) -> Iterator[tuple[str, str]]:
+def _derived_files(found: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the fits, their points, efficiencies, projections and the cost model."""
     yield from _table("fits.csv", [_fit_row(fit) for fit in found.fits])
-    points = [
-        {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": one.name, "counts": True}
-        | {"x": one.x, "y": one.y, "reason": ""}
-        for fit in found.fits
-        for one in fit.points
-    ]
-    points += [
-        {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": one.name, "counts": False}
-        | {"x": None, "y": None, "reason": one.reason}
-        for fit in found.fits
-        for one in fit.left_out
-    ]
+    points = [_point_row(fit, one.name, x=one.x, y=one.y) for fit in found.fits for one in fit.points]
+    points += [_point_row(fit, one.name, reason=one.reason) for fit in found.fits for one in fit.left_out]
     yield from _table("fit_points.csv", points)
     yield from _table("efficiencies.csv", [asdict(one) for fit in found.fits for one in fit.efficiencies])
     yield from _table("projections.csv", [asdict(one) for one in found.projected.projections])
@@ -160,6 +148,11 @@ def _fit_row(fit: Fit) -> dict[str, Any]:
         "critical_batch_size": critical.bc if critical else None,
         "said": fit.said,
     }
+
+
+def _point_row(fit: Fit, name: str, x: float | None = None, y: float | None = None, reason: str = "") -> dict[str, Any]:
+    row = {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": name}
+    return row | {"counts": not reason, "x": x, "y": y, "reason": reason}
 
 
 def _table(name: str, rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -5,10 +5,10 @@ They are data with a reason, in facts.yaml and in files of the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
@@ -17,6 +17,8 @@ from common.tree import ANYWHERE, RefusedFileError
 from common.values import is_number
 from compliance.model.waivers import FORM
 from compliance.rcp.stats import olympic_mean
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 1 << 20
 SECTIONS: Final = ("staging_excluded", "reference_epochs", "power_cap_watts")
@@ -55,22 +57,22 @@ def known_facts(path: str | None = None) -> Facts:
     """Return the facts of published results, and of a file of the user's; UsageError if that is broken."""
     shipped = files("submission.analysis").joinpath("facts.yaml")
     facts = _parsed(shipped.read_text(encoding="utf-8"), "facts.yaml")
-    return facts if path is None else facts.updated(_parsed(read_text(path), path))
+    return facts if path is None else facts.updated(_parsed(_text(path), path))
 
 
-def read_text(path: str) -> str:
+def _text(path: str) -> str:
     """Return the text of a small file that the user names; UsageError if it cannot be read."""
     try:
         return ANYWHERE.read(path, MAX_BYTES).decode("utf-8")
     except RefusedFileError as error:
-        raise UsageError(f"{path}: the file {error.reason}") from None
+        raise UsageError(f"{path} cannot be read: it {error.reason}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text; expected YAML") from None
 
 
-def load_yaml(text: str, path: str) -> dict[str, Any]:
+def _mapping(text: str, path: str) -> dict[str, Any]:
     """Return the mapping that a YAML file contains, {} for an empty one; UsageError names file and line."""
     try:
         found = yaml.safe_load(text)
@@ -87,7 +89,7 @@ def load_yaml(text: str, path: str) -> dict[str, Any]:
 
 
 def _parsed(text: str, path: str) -> Facts:
-    root = load_yaml(text, path)
+    root = _mapping(text, path)
     if unknown := [key for key in root if key not in SECTIONS]:
         raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected {', '.join(SECTIONS)}")
     for section in SECTIONS:
@@ -97,12 +99,15 @@ def _parsed(text: str, path: str) -> Facts:
         for name in root[section]:
             if not isinstance(name, str) or name.count("/") != FORM.count("/"):
                 raise UsageError(f"{path}: {section}: {name!r} names no result; expected {FORM}")
-    staging = {name: _reason(reason, f"{path}: staging_excluded: {name}") for name, reason in root[SECTIONS[0]].items()}
-    reference = {
-        name: _normalisation(given, f"{path}: reference_epochs: {name}") for name, given in root[SECTIONS[1]].items()
-    }
-    caps = {name: _positive(watts, f"{path}: power_cap_watts: {name}") for name, watts in root[SECTIONS[2]].items()}
-    return Facts(staging, reference, caps)
+
+    def entries(section: str, read: Callable[[Any, str], T]) -> dict[str, T]:
+        return {name: read(given, f"{path}: {section}: {name}") for name, given in root[section].items()}
+
+    return Facts(
+        entries("staging_excluded", _reason),
+        entries("reference_epochs", _normalisation),
+        entries("power_cap_watts", _positive),
+    )
 
 
 def _normalisation(given: Any, place: str) -> Normalisation:

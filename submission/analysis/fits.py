@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 from compliance.model.layout import STRONG
 from submission.analysis.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES
 
 FIRST_ROUND: Final = "0.7"
 """Its rules and its reference of CosmoFlow differ from those of all later rounds."""
-EPOCHS, EPOCH_TIME, RUN_TIME = "run_stop_epoch", "run_epoch_time", "run_time"
-SAMPLES: Final = "run_stop_samples"
 Value = Callable[[AnalysedSet], float | None]
 
 
@@ -97,11 +96,6 @@ class _Question(NamedTuple):
     why_not: Callable[[AnalysedSet], str]
 
 
-def full_name(results: AnalysedSet) -> str:
-    """Return the name of a result that is unique in a repository of rounds, as in waiver files."""
-    return f"{results.row.round}/{results.name}"
-
-
 def efficiency(first: tuple[float, float], second: tuple[float, float]) -> float:
     """Return the throughput per unit at the second scale relative to the first; each is (units, time of an epoch)."""
     return first[0] * first[1] / (second[0] * second[1])
@@ -120,14 +114,14 @@ def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> _Chosen:
     kept: list[AnalysedSet] = []
     left_out: list[LeftOut] = []
     seen: dict[tuple[object, ...], str] = {}
-    for one in sorted(sets, key=lambda one: (one.row.round, full_name(one))):
+    for one in sorted(sets, key=lambda one: (one.row.round, one.full_name)):
         reason = one.problem or question.why_not(one)
         for axis, value in ((question.x, question.x_of(one)), (question.y, question.y_of(one))):
             reason = reason or ("" if value else f"its logs and system description give no {axis.name}")
-        if not reason and (same := seen.setdefault(_contents(one), full_name(one))) != full_name(one):
+        if not reason and (same := seen.setdefault(_contents(one), one.full_name)) != one.full_name:
             reason = f"the same runs as {same}"
         if reason:
-            left_out.append(LeftOut(full_name(one), reason))
+            left_out.append(LeftOut(one.full_name, reason))
         else:
             kept.append(one)
     return _Chosen(kept, tuple(left_out))
@@ -136,7 +130,7 @@ def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> _Chosen:
 def _contents(one: AnalysedSet) -> tuple[object, ...]:
     """Return what identical resubmissions have in common, whatever the spelling of their names."""
     runs = sorted((run.values.get(RUN_TIME, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in one.runs)
-    return (one.row.benchmark, *(runs if any(map(any, runs)) else [full_name(one)]))
+    return (one.row.benchmark, *(runs if any(map(any, runs)) else [one.full_name]))
 
 
 def _not_strong(one: AnalysedSet) -> str:
@@ -172,7 +166,7 @@ def system_family(one: AnalysedSet) -> tuple[str, ...]:
 def _by(key: Callable[[AnalysedSet], tuple[object, ...]], sets: Iterable[AnalysedSet]) -> list[list[AnalysedSet]]:
     """Return the results that share a key together, in the order of keys and names."""
     groups: dict[tuple[object, ...], list[AnalysedSet]] = {}
-    for one in sorted(sets, key=lambda one: (tuple(map(str, key(one))), full_name(one))):
+    for one in sorted(sets, key=lambda one: (tuple(map(str, key(one))), one.full_name)):
         groups.setdefault(key(one), []).append(one)
     return list(groups.values())
 
@@ -204,7 +198,7 @@ def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[ScalingPair]:
     """Return each larger result of a system beside its smallest one."""
     pairs = []
     for family in _by(system_family, sets):
-        chosen = sorted(scaled_sets(family), key=lambda one: (one.units or 0, full_name(one)))
+        chosen = sorted(scaled_sets(family), key=lambda one: (one.units or 0, one.full_name))
         pairs += [ScalingPair(chosen[0], one) for one in chosen[1:] if one.units != chosen[0].units]
     return pairs
 
@@ -266,11 +260,11 @@ def energy_against_units(sets: Iterable[AnalysedSet]) -> list[Fit]:
 def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -> list[Fit]:
     """Return run time and energy over the power cap, y = alpha P^-gamma, for each system at one scale and batch size.
 
-    watts: the cap of a unit, by `full_name` of the result.
+    watts: the cap of a unit, by full name of the result.
     """
 
     def cap(one: AnalysedSet) -> float | None:
-        return watts.get(full_name(one))
+        return watts.get(one.full_name)
 
     model = "y = alpha P^-gamma"
     time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), _mean(RUN_TIME), _not_strong)
@@ -288,7 +282,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     """Return the fit through the results that count."""
     kept, left_out = _chosen(sets, question)
     points = tuple(
-        Point(full_name(one), *map(float, (question.x_of(one) or 0, question.y_of(one) or 0))) for one in kept
+        Point(one.full_name, *map(float, (question.x_of(one) or 0, question.y_of(one) or 0))) for one in kept
     )
     rounds = tuple(sorted({one.row.round for one in kept or sets}))
     place = _place(kept or sets, rounds, question)
@@ -318,7 +312,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
 
 def _place(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Question) -> str:
     """Return which results a fit is about: benchmark, system and units where they are the same, rounds."""
-    said = sets[0].row.benchmark + " (mini)" * sets[0].row.mini
+    said = sets[0].marked_benchmark
     if question.x != BATCH:
         prefix = os.path.commonprefix([one.row.system for one in sets])  # noqa: RUF071  (names, no paths)
         said += " on " + re.sub(r"[_-]n?\d*$", "", prefix)

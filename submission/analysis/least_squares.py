@@ -40,11 +40,11 @@ class Line:
         """Return y on the line."""
         return self.intercept + self.slope * x
 
-    def half_width(self, x: float, new: bool = False) -> float | None:
-        """Return half the interval at x of the line, or with `new` of a further point; None for two points."""
+    def half_width(self, x: float) -> float | None:
+        """Return half the interval of the line at x; None for two points."""
         if self.residual_std is None:
             return None
-        variance = new + 1 / self.count + (x - self.x_mean) ** 2 / self.x_squares
+        variance = 1 / self.count + (x - self.x_mean) ** 2 / self.x_squares
         return _t(self.count) * self.residual_std * math.sqrt(variance)
 
 
@@ -99,18 +99,13 @@ class PowerLaw:
         """Whether the interval of the exponent holds 0: no dependence is shown."""
         return self.b_interval is not None and self.b_interval[0] <= 0 <= self.b_interval[1]
 
-    @property
-    def scaling_exponent(self) -> float:
-        """The beta of t = alpha N^-beta; 1 is ideal."""
-        return -self.b
-
     def at(self, x: float) -> float:
         """Return y on the curve."""
         return math.exp(self.log_line.at(math.log(x)))
 
-    def interval(self, x: float, new: bool = False) -> Interval | None:
-        """Return the interval at x of the curve, or with `new` of a further point; None for two points."""
-        half = self.log_line.half_width(math.log(x), new)
+    def interval(self, x: float) -> Interval | None:
+        """Return the interval of the curve at x; None for two points."""
+        half = self.log_line.half_width(math.log(x))
         return None if half is None else (self.at(x) * math.exp(-half), self.at(x) * math.exp(half))
 
 

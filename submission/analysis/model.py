@@ -64,11 +64,12 @@ class AnalysedSet:
 
     row: its line in the summary: verdict, round, organisation, system, accelerator, benchmark, division, score.
     units: accelerators of a run (of one instance, for throughput), or processors on a system without; None if unknown.
-    epochs_to_solution is that of the last evaluation up to run_stop. statistics: by name of the quantity.
+    statistics: of the runs that count, by name of the quantity; a quantity that one of them lacks is missing.
     ratios: by name, such as "train_time/run_time"; each is a ratio of means, None where it is excluded.
     hyperparameters: as logged, where all runs agree.
-    excluded: why a quantity is missing or changed, by its name. notes: what a reader must know of the set.
-    problem: why the set cannot be analysed at all, else "".
+    excluded: why a quantity is missing, by its name; "normalised": why the result is normalised.
+    notes: what a reader must know of the result.
+    problem: why the result cannot be analysed at all, else "".
     normalisation: by what epochs and all times but staging were multiplied.
     """
 
@@ -87,9 +88,19 @@ class AnalysedSet:
 
     @property
     def name(self) -> str:
-        """The organisation, system and benchmark; with its round it is unique in a repository of rounds."""
+        """The organisation, system, scaling and benchmark: unique in a round."""
         parts = (self.row.organisation, self.row.system, self.row.scaling, self.row.benchmark)
         return "/".join(part for part in parts if part)
+
+    @property
+    def full_name(self) -> str:
+        """The name with the round, as in waiver files: unique in a repository of rounds."""
+        return f"{self.row.round}/{self.name}"
+
+    @property
+    def marked_benchmark(self) -> str:
+        """The benchmark, with a mark if it is a mini problem."""
+        return f"{self.row.benchmark} (mini)" if self.row.mini else self.row.benchmark
 
     @property
     def unit(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from operator import not_
 from typing import Final
@@ -13,19 +14,17 @@ from common.version import VERSION
 from compliance.formats.words import clean, counted
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost_model import cost_table, error_table
-from submission.analysis.figures.by_year import by_year
+from submission.analysis.figures.best_by_round import best_by_round
 from submission.analysis.figures.compute_analysis import compute_analysis
-from submission.analysis.figures.embed import Figure, responsive
 from submission.analysis.figures.fitted_line import fitted_line
 from submission.analysis.figures.names import by_benchmark
-from submission.analysis.figures.panel import HALF, NARROW
+from submission.analysis.figures.panel import HALF, NARROW, WIDE
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
-from submission.analysis.fits import full_name
 from submission.analysis.model import AnalysedSet
 from submission.analysis.projection import Projections, projection_table
-from submission.analysis.quantities import QUANTITIES, RATIOS
+from submission.analysis.quantities import QUANTITIES, definitions
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
 from submission.web.document import document, theme_switch
@@ -46,7 +45,7 @@ COMPUTE_CAPTION: Final = (
     "and compute time. Samples per minute have a panel of their own, because their scale differs."
 )
 GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite analysis">')
-"""The tag by which the command recognises its own pages."""
+"""What made the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,10 @@ class Part:
     body: tuple[Html, ...]
 
 
-def render(found: Analysis, files: Sequence[str]) -> str:
+def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> str:
     """Return the page. files: names of the other files of the analysis, in the same folder."""
     sets = found.sets
-    title, parts = _title(sets), [*_best(sets), *_rounds(sets), *_derived(found)]
+    title, parts = _title(sets), [*_best(shown), *_rounds(sets, shown), *_derived(found)]
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     body = [
         element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
@@ -77,40 +76,60 @@ def render(found: Analysis, files: Sequence[str]) -> str:
     return document(title, joined(body), GENERATOR)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
-    """A figure of some results. name: its id on the page and the name of its file. folded: opened by a click."""
+    """A figure of some results.
+
+    name: its id on the page and the name of its file. round: "" for one of all rounds. folded: opened by a click.
+    """
 
     name: str
+    round: str
     title: str
     caption: str
-    figure: Figure
+    draw: Callable[[Sequence[AnalysedSet], str, int], Html]
     sets: list[AnalysedSet]
     folded: bool = False
+
+    @cached_property
+    def wide(self) -> Html:
+        """The drawing for a screen, for paper and for a file; empty if there is nothing to draw."""
+        return self.draw(self.sets, self.name, WIDE)
+
+    @property
+    def narrow(self) -> Html:
+        """The drawing for a phone."""
+        return self.draw(self.sets, self.name, NARROW)
 
 
 def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
     """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
     good = [one for one in sets if not one.problem]
     for round_ in dict.fromkeys(one.row.round for one in good):
-        inside, prefix = [one for one in good if one.row.round == round_], f"v{round_.replace('.', '-')}"
+        inside = [one for one in good if one.row.round == round_]
         several = by_benchmark(inside)
         for benchmark, found in several.items():
-            name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-time-to-solution".replace("--", "-")
-            yield Picture(name, "Time to solution", TIME_CAPTION, time_to_solution, found)
-        yield Picture(f"{prefix}-time-shares", "Where the time goes", SHARES_CAPTION, time_shares, inside)
-        yield Picture(f"{prefix}-variation", "Variation of the runs", VARIATION_CAPTION, variation, inside)
+            name = _file_name(round_, benchmark, "time-to-solution")
+            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, found)
+        name = _file_name(round_, "time-shares")
+        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
+        name = _file_name(round_, "variation")
+        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside)
         for benchmark, found in several.items():
-            name = f"{prefix}-{re.sub(r'[^a-z0-9]+', '-', benchmark)}-compute".replace("--", "-")
-            yield Picture(name, f"Compute analysis: {benchmark}", COMPUTE_CAPTION, compute_analysis, found, folded=True)
-    yield Picture("best-by-round", "", "", by_year, good)
+            name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
+            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, found, folded=True)
+    yield Picture("best-by-round", "", "", "", best_by_round, good)
+
+
+def _file_name(round_: str, *words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", " ".join((f"v{round_}", *words)))
 
 
 def _drawn(picture: Picture) -> Html:
     """Return the figure with its title and caption, empty if there is nothing to draw."""
-    drawing = responsive(picture.figure, picture.sets, picture.name)
-    if not drawing:
-        return drawing
+    if not picture.wide:
+        return picture.wide
+    drawing = joined([picture.wide, picture.narrow])
     caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
     if picture.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
@@ -118,17 +137,16 @@ def _drawn(picture: Picture) -> Html:
     return element("figure", title, drawing, caption, class_="plots")
 
 
-def _rounds(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
+def _rounds(sets: Sequence[AnalysedSet], shown: Sequence[Picture]) -> Iterator[Part]:
     for round_ in dict.fromkeys(one.row.round for one in sets if not one.problem):
         inside = [one for one in sets if one.row.round == round_ and not one.problem]
-        shown = [_drawn(one) for one in pictures(inside) if one.figure is not by_year]
-        body = (*filter(None, shown), *_round_tables(inside))
+        figures = [_drawn(one) for one in shown if one.round == round_]
+        body = (*filter(None, figures), *_round_tables(inside))
         yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", body)
 
 
-def _best(sets: Sequence[AnalysedSet]) -> Iterator[Part]:
-    (best,) = (one for one in pictures(sets) if one.figure is by_year)
-    if drawn := _drawn(best):
+def _best(shown: Sequence[Picture]) -> Iterator[Part]:
+    for drawn in filter(None, (_drawn(one) for one in shown if not one.round)):
         yield Part("best", BEST, (drawn,))
 
 
@@ -141,15 +159,17 @@ def _derived(found: Analysis) -> Iterator[Part]:
     if found.costed:
         steps = cost_table(found.costed)
         errors = (
-            html_table(error_table(found.cost_error)) if found.cost_error.pairs else element("p", found.cost_error.said)
+            _html_table(error_table(found.cost_error))
+            if found.cost_error.pairs
+            else element("p", found.cost_error.said)
         )
-        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, html_table(steps))))
+        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, _html_table(steps))))
 
 
 def _projections(found: Projections) -> Iterator[Html]:
     shown = projection_table(found)
     *numbers, _ = zip(*shown.rows, strict=True)
-    yield html_table(
+    yield _html_table(
         replace(shown, headings=shown.headings[:-1], rows=tuple(zip(*numbers, strict=True)), numeric=shown.numeric[:-1])
     )
     notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in shown.rows]
@@ -157,7 +177,7 @@ def _projections(found: Projections) -> Iterator[Html]:
 
 
 def _fits(found: Analysis) -> Iterator[Html]:
-    named = {full_name(one): one for one in found.sets}
+    named = {one.full_name: one for one in found.sets}
     for at, fit in enumerate(found.fits, 1):
         critical = fit.critical
         said = [fit.said]
@@ -199,8 +219,8 @@ def _section(part: Part) -> Html:
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
     first, *others = tables(sets)
-    yield html_table(first)
-    yield from (disclosure(one.title, html_table(one)) for one in others)
+    yield _html_table(first)
+    yield from (disclosure(one.title, _html_table(one)) for one in others)
     notes = [(one, [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]) for one in sets]
     items = [
         element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, said))}")
@@ -211,15 +231,15 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 
 
-def html_table(shown: TextTable, caption: str = "") -> Html:
-    """Return a table of text as HTML, with its title as the caption unless another is given; groups are a column."""
+def _html_table(shown: TextTable) -> Html:
+    """Return a table of text as HTML, with its title as the caption; groups are a column."""
     head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in shown.headings]
     texts, ends = (len(list(takewhile(not_, order))) for order in (shown.numeric, reversed(shown.numeric)))
     rows: Sequence[Sequence[object]] = shown.rows
     if shown.groups:
         head, texts = ["benchmark", *head], texts + 1
         rows = [(group, *row) for group, row in zip(shown.groups, shown.rows, strict=True)]
-    return table(head, rows, caption or shown.title, texts, ends)
+    return table(head, rows, shown.title, texts, ends)
 
 
 UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
@@ -234,15 +254,14 @@ def _problems(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
 
 
 def _footer(files: Sequence[str]) -> Html:
-    rows = [(q.name, q.unit, q.definition, "harmonic" if q.harmonic else "arithmetic") for q in QUANTITIES.values()]
-    rows += [(name, "", definition, "ratio of means") for name, definition in RATIOS.items()]
     links = joined([element("a", name, href=name) for name in files], ", ")
     return element(
         "footer",
         element("h2", "How to read this page"),
         element("p", WHICH_RUNS),
         disclosure(
-            "Definitions of the quantities", table(("name", "unit", "definition", "mean over runs"), rows, "", 4)
+            "Definitions of the quantities",
+            table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4),
         ),
         element("p", "The numbers behind this page: ", links, ".") if files else "",
     )

@@ -14,18 +14,15 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from submission.analysis.fits import (
-    EPOCH_TIME,
-    EPOCHS,
-    RUN_TIME,
     comparable,
     epochs_against_batch,
-    full_name,
     scaled_sets,
     scaling_pairs,
     system_family,
 )
 from submission.analysis.least_squares import NoFitError, power_law
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME
 from submission.text_table import TextTable
 
 IDEAL: Final = -1.0
@@ -99,7 +96,7 @@ def projections(sets: Sequence[AnalysedSet], units: Sequence[int]) -> Projection
     errors = [error for first, second in scaling_pairs(sets) if (error := _left_out(sets, first, second))]
     middle = median(error.error for error in errors) if errors else None
     worst = max(errors, key=lambda error: error.error, default=None)
-    said = "no published system has results at two scales: the error of the projections is unknown"
+    said = "projections, not results; their error is unknown: expected two systems with results at two scales each"
     if middle is not None and worst is not None:
         said = (
             f"projections, not results: over {len(errors)} published pairs the method is off by {middle:.0%} in the "
@@ -117,8 +114,8 @@ def _left_out(sets: Sequence[AnalysedSet], first: AnalysedSet, second: AnalysedS
     if projected is None or not published or not epoch:
         return None
     return LeaveOneOut(
-        full_name(first),
-        full_name(second),
+        first.full_name,
+        second.full_name,
         projected.minutes,
         published,
         abs(projected.minutes / published - 1),
@@ -132,7 +129,7 @@ class _Method:
     def __init__(self, sets: Sequence[AnalysedSet]) -> None:
         self.sets = scaled_sets(sets)
         self._pairs = scaling_pairs(sets)
-        groups = {full_name(one): comparable(one) for one in sets}
+        groups = {one.full_name: comparable(one) for one in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
     def __call__(self, one: AnalysedSet, units: int) -> Projection | None:
@@ -151,7 +148,7 @@ class _Method:
         new_epochs = epochs * (batch / size) ** fit.b if fit else epochs
         new_epoch, rest = epoch * (units / one.units) ** exponent.value, max(0.0, minutes - epochs * epoch)
         return Projection(
-            full_name(one),
+            one.full_name,
             one.row.benchmark,
             one.units,
             units,

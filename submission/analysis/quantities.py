@@ -8,6 +8,7 @@ size. Times are in minutes, throughputs per minute.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +16,16 @@ from common.reference import Reference
 from common.values import is_number
 from compliance.logs.run import Run
 
+RUN_TIME: Final = "run_time"
+EPOCHS: Final = "run_stop_epoch"
+EPOCH_TIME: Final = "run_epoch_time"
+TARGET_EPOCH: Final = "run_target_epoch"
+SAMPLES: Final = "run_stop_samples"
 STAGING: Final = "run_staging_time"
 STAGING_INSIDE: Final = "run_staging_inside_time"
 STAGING_RATE: Final = "run_staging_throughput"
-OPENFOLD_UNIT: Final = "samples"
-"""The unit of convergence of a benchmark that counts samples, not epochs."""
+COUNTS_SAMPLES: Final = "samples"
+"""The `epoch_unit` of a benchmark whose `epoch_num` counts samples, not epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +41,19 @@ class Quantity:
 QUANTITIES: Final = {
     quantity.name: quantity
     for quantity in (
-        Quantity("run_time", "min", "T_run = run_stop - run_start"),
+        Quantity(RUN_TIME, "min", "T_run = run_stop - run_start"),
         Quantity(STAGING, "min", "T_staging = staging_stop - staging_start, in or out of T_run"),
         Quantity(STAGING_INSIDE, "min", "the part of T_staging inside T_run"),
         Quantity("run_epochs_time", "min", "T_epochs: epochs with their evaluations; the compute time to solution"),
         Quantity("run_train_time", "min", "T_train = T_epochs - T_eval"),
         Quantity("run_eval_time", "min", "T_eval: all evaluations"),
         Quantity("run_rest_time", "min", "T_run - T_epochs - the part of T_staging inside T_run"),
-        Quantity("run_stop_epoch", "epochs", "E: epochs to solution, up to the last evaluation before run_stop"),
+        Quantity(EPOCHS, "epochs", "E: epochs to solution, up to the last evaluation before run_stop"),
         Quantity("run_stop_epoch_num", "epochs", "E as logged: less by one where the log counts epochs from 0"),
-        Quantity("run_target_epoch", "epochs", "epochs up to the first evaluation that meets the target"),
-        Quantity("run_stop_samples", "samples", "samples to solution: E * N_train, or as logged"),
+        Quantity(TARGET_EPOCH, "epochs", "epochs up to the first evaluation that meets the target"),
+        Quantity(SAMPLES, "samples", "samples to solution: E * N_train, or as logged"),
         Quantity("run_steps", "steps", "training steps to solution: E * N_train / B"),
-        Quantity("run_epoch_time", "min", "T_epochs / E"),
+        Quantity(EPOCH_TIME, "min", "T_epochs / E"),
         Quantity("run_epoch_throughput", "1/min", "E / T_epochs", harmonic=True),
         Quantity("run_train_throughput", "samples/min", "E * N_train / T_train", harmonic=True),
         Quantity("run_eval_throughput", "samples/min", "evaluations * N_eval / T_eval", harmonic=True),
@@ -71,13 +77,21 @@ RATIOS: Final = {
 """Quantities of a result: ratios of the means of its runs, not means of ratios."""
 
 
+def definitions() -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, unit, definition and kind of mean of each quantity and ratio."""
+    for one in QUANTITIES.values():
+        yield one.name, one.unit, one.definition, "harmonic" if one.harmonic else "arithmetic"
+    for name, definition in RATIOS.items():
+        yield name, "", definition, "ratio of means"
+
+
 def quantities(run: Run, reference: Reference | None, units: int | None) -> dict[str, float]:
     """Return the quantities of a run by name; those that its log does not give are missing."""
     phases, converged_after = run.details.phases, run.convergence
     staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
     epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
     training = epochs_time - evaluation
-    by_samples = reference is not None and reference.epoch_unit == OPENFOLD_UNIT
+    by_samples = reference is not None and reference.epoch_unit == COUNTS_SAMPLES
     epochs = samples = None
     if is_number(converged_after):
         later = float(phases.first == 0)
@@ -85,19 +99,19 @@ def quantities(run: Run, reference: Reference | None, units: int | None) -> dict
         samples = float(converged_after) if by_samples else _product(epochs, _samples(run, "train_samples"))
     evaluated = _product(phases.evaluations, _samples(run, "eval_samples"))
     found = {
-        "run_time": run.minutes,
+        RUN_TIME: run.minutes,
         STAGING: staging or None,
         STAGING_INSIDE: inside if staging else None,
         "run_epochs_time": epochs_time or None,
         "run_train_time": training or None,
         "run_eval_time": evaluation or None,
         "run_rest_time": None if run.minutes is None else run.minutes - epochs_time - inside,
-        "run_stop_epoch": epochs,
+        EPOCHS: epochs,
         "run_stop_epoch_num": None if epochs is None else float(converged_after),
-        "run_target_epoch": None if by_samples else _target_epoch(run, reference),
-        "run_stop_samples": samples,
+        TARGET_EPOCH: None if by_samples else _target_epoch(run, reference),
+        SAMPLES: samples,
         "run_steps": _rate(samples, run.batch_size),
-        "run_epoch_time": _rate(epochs_time, epochs),
+        EPOCH_TIME: _rate(epochs_time, epochs),
         "run_epoch_throughput": _rate(epochs, epochs_time),
         "run_train_throughput": _rate(samples, training),
         "run_eval_throughput": _rate(evaluated, evaluation),

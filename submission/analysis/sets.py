@@ -18,7 +18,17 @@ from compliance.model.score import IN, SHORTEST_STAGING
 from compliance.model.waivers import waiver_name
 from submission.analysis.facts import Facts
 from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
-from submission.analysis.quantities import QUANTITIES, STAGING, STAGING_INSIDE, STAGING_RATE, quantities
+from submission.analysis.quantities import (
+    EPOCH_TIME,
+    EPOCHS,
+    QUANTITIES,
+    RUN_TIME,
+    STAGING,
+    STAGING_INSIDE,
+    STAGING_RATE,
+    TARGET_EPOCH,
+    quantities,
+)
 from submission.analysis.statistics import log_pca, summarise
 from submission.compare.hyperparameters import NOT_HYPERPARAMETERS
 from submission.summary.rows import Row, every_set, row_of
@@ -26,7 +36,6 @@ from submission.summary.rows import Row, every_set, row_of
 SUCCESS: Final = ("success", None)
 """The status of a run that ended as it should; some logs of round 0.7 state none."""
 FASTEST, SLOWEST = "the fastest run", "the slowest run"
-EPOCHS, EPOCH_TIME, TARGET_EPOCH = "run_stop_epoch", "run_epoch_time", "run_target_epoch"
 NORMALISED: Final = frozenset(
     "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_stop_epoch_num run_target_epoch "
     "run_stop_samples run_steps".split()
@@ -128,11 +137,11 @@ class _Outcome:
         for values in self.measured.values():
             for name in NORMALISED & values.keys():
                 values[name] *= factor
-            if "run_time" in values:
-                before, inside = values["run_time"], values.get(STAGING_INSIDE, 0.0)
-                values["run_time"] = inside + (before - inside) * factor
+            if RUN_TIME in values:
+                before, inside = values[RUN_TIME], values.get(STAGING_INSIDE, 0.0)
+                values[RUN_TIME] = inside + (before - inside) * factor
                 if "run_compute_budget" in values:
-                    values["run_compute_budget"] *= values["run_time"] / before
+                    values["run_compute_budget"] *= values[RUN_TIME] / before
 
     def analysed(self, empty: AnalysedSet) -> AnalysedSet:
         """Return the analysis."""
@@ -162,7 +171,7 @@ class _Outcome:
 
     def _runs(self) -> Iterator[AnalysedRun]:
         """Yield the runs; of three or more of time to train, neither the fastest nor the slowest counts."""
-        ranked = sorted((values["run_time"], path) for path, values in self.measured.items() if path not in self.failed)
+        ranked = sorted((values[RUN_TIME], path) for path, values in self.measured.items() if path not in self.failed)
         out = dict(self.failed)
         if self.results.scaling != WEAK and len(self.measured) >= OLYMPIC and len(ranked) >= OLYMPIC - 1:
             out[ranked[0][1]] = FASTEST
@@ -177,8 +186,8 @@ class _Outcome:
 
         size = self.results.batch_size
         return {
-            "staging_time/run_time": ratio(STAGING_INSIDE, "run_time"),
-            **{f"{part}_time/run_time": ratio(f"run_{part}_time", "run_time") for part in ("train", "eval", "rest")},
+            "staging_time/run_time": ratio(STAGING_INSIDE, RUN_TIME),
+            **{f"{part}_time/run_time": ratio(f"run_{part}_time", RUN_TIME) for part in ("train", "eval", "rest")},
             "staging_time/epoch_time": ratio(STAGING, EPOCH_TIME),
             "batch_size/units": size / units if is_number(size) and units else None,
         }

@@ -33,7 +33,7 @@ def _table(title: str, columns: Sequence[Column], sets: Sequence[AnalysedSet], m
     first = ((("round", ""), lambda one: one.row.round),) if many else ()
     both = (*first, (("result", ""), short_name), *columns)
     rows = tuple(tuple(cell(one) for _, cell in both) for one in sets)
-    groups = tuple(f"{one.row.benchmark}{' (mini)' if one.row.mini else ''}" for one in sets)
+    groups = tuple(one.marked_benchmark for one in sets)
     numeric = tuple(heading[0] not in TEXT_COLUMNS for heading, _ in both)
     return TextTable(title, tuple(heading for heading, _ in both), rows, numeric, groups).without_empty()
 

@@ -10,9 +10,8 @@ from typing import Final
 from common.files import whole_file
 from compliance.formats.json import finite
 from submission.analysis.analysis import Analysis
-from submission.analysis.export import document, tables
-from submission.analysis.figures.embed import standalone
-from submission.analysis.figures.panel import WIDE
+from submission.analysis.export import csv_files, json_document
+from submission.analysis.figures.standalone import standalone
 from submission.analysis.page import pictures, render
 
 PAGE: Final = "analysis.html"
@@ -30,8 +29,8 @@ def write(found: Analysis, folder: Path) -> list[str]:
 
 
 def _files(found: Analysis) -> Iterator[tuple[str, str]]:
-    others = {DATA: json.dumps(finite(document(found)), indent=1) + "\n", **dict(tables(found))}
-    drawn = {one.name: one.figure(one.sets, one.name, WIDE) for one in pictures(found.sets)}
-    others |= {f"{name}.svg": standalone(svg) for name, svg in drawn.items() if svg}
-    yield PAGE, render(found, list(others))
+    shown = list(pictures(found.sets))
+    others = {DATA: json.dumps(finite(json_document(found)), indent=1) + "\n", **dict(csv_files(found))}
+    others |= {f"{one.name}.svg": standalone(one.wide) for one in shown if one.wide}
+    yield PAGE, render(found, shown, list(others))
     yield from others.items()

@@ -13,9 +13,8 @@ from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
 from submission.analysis.facts import known_facts
-from submission.analysis.figures.embed import responsive
 from submission.analysis.figures.names import by_benchmark
-from submission.analysis.figures.panel import HALF
+from submission.analysis.figures.panel import HALF, NARROW
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.sets import analyse
 from submission.report.findings import Site, badge, findings
@@ -24,7 +23,7 @@ from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
 from submission.summary.rows import Row, every_set, row_of
-from submission.web.document import document, part, theme_switch
+from submission.web.document import asset, document, theme_switch
 from submission.web.html import Html, disclosure, element, joined
 
 MEANING: Final = {
@@ -74,14 +73,14 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
             _footer(report, site),
         ),
     ]
-    return document(title or _title(report), joined(body), GENERATOR, part("submission.report", "report.js"))
+    return document(title or _title(report), joined(body), GENERATOR, asset("submission.report", "report.js"))
 
 
 def _time_to_solution(report: Report) -> Html:
     """Return figure 1 of the analysis, for each benchmark."""
     sets = [one for one in analyse(report, known_facts()) if not one.problem]
     drawings = [
-        responsive(time_to_solution, found, f"time-{at}", HALF)
+        joined(time_to_solution(found, f"time-{at}", width) for width in (HALF, NARROW))
         for at, found in enumerate(by_benchmark(sets).values(), 1)
     ]
     figures = [element("figure", drawing, class_="plots") for drawing in drawings if drawing]

@@ -14,7 +14,7 @@ def document(title: str, body: Html, generator: Html, script: Html | None = None
 
     Only this style and this script can run, whatever a log has brought onto the page.
     """
-    style = part("submission.web", "page.css")
+    style = asset("submission.web", "page.css")
     policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
     policy += f"; script-src '{_digest(script)}'" if script else ""
     head = [
@@ -31,7 +31,7 @@ def document(title: str, body: Html, generator: Html, script: Html | None = None
     return f"<!DOCTYPE html>\n{whole}\n"
 
 
-def part(package: str, name: str) -> Html:
+def asset(package: str, name: str) -> Html:
     """Return a style sheet or a script that lies in a package."""
     return Html(files(package).joinpath(name).read_text(encoding="utf-8"))
 

@@ -11,8 +11,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from submission.analysis.export import flat
 from submission.analysis.facts import known_facts
-from submission.analysis.figures.embed import standalone
-from submission.analysis.figures.panel import WIDE
+from submission.analysis.figures.standalone import standalone
 from submission.analysis.model import AnalysedSet
 from submission.analysis.page import pictures
 from submission.analysis.sets import analyse
@@ -115,4 +114,4 @@ def test_the_picture_of_the_readme_is_drawn_from_the_published_logs(sets: list[A
     (drawn,) = (one for one in pictures(sets) if one.name == "v0-7-cosmoflow-time-to-solution")
     picture = ROOT / "docs" / "images" / "time-to-solution.svg"
     assert f"docs/images/{picture.name})" in (ROOT / "README.md").read_text()
-    assert picture.read_text() == standalone(drawn.figure(drawn.sets, drawn.name, WIDE))
+    assert picture.read_text() == standalone(drawn.wide)

@@ -8,6 +8,7 @@ import pytest
 
 from compliance.logs.log import LogReader
 from compliance.samples.log import SampleLog
+from submission.analysis.__main__ import main as analysis
 from submission.assemble.__main__ import main as assemble
 from submission.compare.__main__ import main as compare
 from submission.report.__main__ import main as report
@@ -77,6 +78,7 @@ def test_reports_read_each_log_once(runs, readings):
     for command, *arguments in (
         (report, "out", "--allow-mini", "-o", "page.html"),
         (summary, "out", "--allow-mini"),
+        (analysis, "out", "--allow-mini", "-o", "analysis"),
         (compare, "round/cosmoflow/run_0", "round/cosmoflow/run_1"),
     ):
         readings.clear()

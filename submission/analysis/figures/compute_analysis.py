@@ -19,21 +19,21 @@ from submission.analysis.figures.panel import (
     Panel,
     colour_of,
     drawable,
-    key,
     legend,
     logarithmic,
     mark,
     mark_items,
+    numbered_list,
     numbers,
     run_values,
     triangle,
 )
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import EPOCHS
 from submission.web.drawing import Scale
 from submission.web.html import Html
 
-EPOCHS, THROUGHPUT = "run_stop_epoch", "run_epoch_throughput"
-TRAIN, EVAL = "run_train_throughput", "run_eval_throughput"
+THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
 LEFT, RIGHT, TOP, BOTTOM = 58, 48, 52, 46
 """Space around a panel for its titles and numbers."""
 HEIGHT: Final = 270
@@ -92,7 +92,9 @@ class _Block:
             (text, f"{amount(each.mean('run_time') or 0)} min")
             for text, each in zip(self.names, self.sets, strict=True)
         ]
-        end = key(self.figure, self.sets, rows, Box(left, up + (TOP if wide else LINE), left + width, math.inf))
+        end = numbered_list(
+            self.figure, self.sets, rows, Box(left, up + (TOP if wide else LINE), left + width, math.inf)
+        )
         return max(end, corners[4][1] + step if wide else 0.0)
 
     def _panel(self, x: Axis, y: Axis, iso: Iso | None, what: str) -> Panel:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from submission.analysis.model import AnalysedSet
+from submission.text_table import shortened
 
 ORGANISATIONS: Final = (
     "nvidia lbnl fujitsu cscs helmholtzai tacc riken dell anl clemson ncsa fujitsuriken hpelbnl".split()
@@ -44,7 +45,7 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
         row = each.row
         runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
         same = (colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
-        known = found.setdefault(benchmark(each), {})
+        known = found.setdefault(each.marked_benchmark, {})
         if same in known:
             rounds = f"{known[same].row.round}, v{row.round}"
             each = replace(known[same], row=replace(known[same].row, round=rounds))
@@ -52,17 +53,12 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
     return {name: list(known.values()) for name, known in found.items()}
 
 
-def benchmark(each: AnalysedSet) -> str:
-    """Return the benchmark of a result, with a mark if it is a mini problem."""
-    return f"{each.row.benchmark} (mini)" if each.row.mini else each.row.benchmark
-
-
 def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     """Return "organisation system" of each result, as short as they stay different; with the round if several."""
     several = len({each.row.round for each in sets}) > 1
     rounds = [f" v{each.row.round}" if several else "" for each in sets]
-    short = [f"{each.row.organisation} {_shortened(FRAMEWORK.sub('', each.row.system))}" for each in sets]
-    whole = [f"{each.row.organisation} {_shortened(each.row.system)}" for each in sets]
+    short = [f"{each.row.organisation} {_cut(FRAMEWORK.sub('', each.row.system))}" for each in sets]
+    whole = [f"{each.row.organisation} {_cut(each.row.system)}" for each in sets]
     looks = [
         (text, round_, each.row.division, each.row.scaling)
         for text, round_, each in zip(short, rounds, sets, strict=True)
@@ -74,8 +70,8 @@ def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     ]
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[1 - LONGEST // 2 :]}"
+def _cut(name: str) -> str:
+    return shortened(name, LONGEST, "…")
 
 
 def amount(value: float) -> str:

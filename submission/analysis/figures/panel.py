@@ -25,12 +25,10 @@ MANY_RUNS: Final = 60
 """Above this number of runs only their distribution is drawn."""
 VIOLIN: Final = 20
 """Width of a distribution at its peak."""
-
 TOGETHER: Final = 4
 """Numbers in one label."""
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-
-
+"""The round numbers of a decade, the densest first."""
 UNITS: Final = "accelerators (or processors)"
 """The title of an axis of compute units."""
 Block = tuple[str, list[AnalysedSet]]
@@ -244,7 +242,7 @@ def run_values(each: AnalysedSet, name: str, kept: tuple[bool, ...] = (True, Fal
 
 
 def numbers(sets: Sequence[AnalysedSet]) -> list[str]:
-    """Return the number of each result, by which a `key` lists it."""
+    """Return the number of each result, by which `numbered_list` lists it."""
     return [str(number) for number in range(1, len(sets) + 1)]
 
 
@@ -276,7 +274,7 @@ def _star(place: Point, radius: float) -> list[Point]:
     ]
 
 
-def key(figure: Figure, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
+def numbered_list(figure: Figure, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
     """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
     values = max(text_width(value) for _, value in rows)
     columns = max(int((area.right - area.left) / (max(text_width(text) for text, _ in rows) + values + 60)), 1)

@@ -19,11 +19,11 @@ from submission.analysis.figures.panel import (
     Iso,
     Panel,
     drawable,
-    key,
     legend,
     logarithmic,
     mark,
     mark_items,
+    numbered_list,
     numbers,
     organisation_items,
     run_values,
@@ -99,7 +99,7 @@ def _panel(figure: Figure, title: str, sets: Sequence[AnalysedSet], corner: Corn
     if named:
         return bottom + BOTTOM + GAP
     rows = [(text, f"{amount(mean)} min") for text, mean in zip(names, means, strict=True)]
-    return key(figure, sets, rows, Box(left, bottom + BOTTOM + LINE, left + corner.width, math.inf)) + GAP
+    return numbered_list(figure, sets, rows, Box(left, bottom + BOTTOM + LINE, left + corner.width, math.inf)) + GAP
 
 
 def _batch(each: AnalysedSet) -> float | None:

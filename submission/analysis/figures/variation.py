@@ -21,10 +21,10 @@ from submission.analysis.figures.panel import (
     mark_items,
 )
 from submission.analysis.model import AnalysedSet, LogPca
+from submission.analysis.quantities import EPOCH_TIME, EPOCHS
 from submission.web.drawing import Point, short
 from submission.web.html import Html
 
-EPOCHS, EPOCH_TIME = "run_stop_epoch", "run_epoch_time"
 COLUMNS, COLUMNS_NARROW = 6, 2
 GAP: Final = 14
 LABELS: Final = 62

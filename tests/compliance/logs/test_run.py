@@ -6,7 +6,7 @@ from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.logs.log import parse_log
 from compliance.logs.run import parse_run, read_run, run_of
-from compliance.logs.timeline import PARTS
+from compliance.logs.timeline import PARTS, Phases
 from compliance.samples.log import EPOCH_MS, SampleLog
 
 
@@ -125,6 +125,14 @@ def test_times_that_go_backwards_or_are_none():
     backwards = SampleLog(epochs=2).shift("epoch_stop", -(10**7))
     assert min(shown(backwards).seconds.values()) >= 0 and len(shown(backwards).epoch_seconds) == 1
     assert len(shown(SampleLog(epochs=2).field("epoch_start", "time_ms", float("nan"))).epoch_seconds) == 1
+
+
+def test_phases_count_overlapping_time_once_and_leave_out_what_has_no_stop():
+    found = of_times(
+        *((0, "run_start", None), (0, "epoch_start", 1), (10, "epoch_stop", 1), (8, "eval_start", 1)),
+        *((14, "eval_stop", 1), (20, "epoch_start", 2), (30, "eval_start", 2), (40, "run_stop", None)),
+    )
+    assert found.phases == Phases(epoch_seconds=14, evaluations=1, evaluation_seconds=6, unclosed=1, first=1)
 
 
 def test_blocks_are_epochs():

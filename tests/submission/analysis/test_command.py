@@ -32,8 +32,7 @@ def test_it_writes_page_data_tables_and_figures(tree, tmp_path, capsys):
     assert [one["round"] for one in document["results"]] == ["2.0", "3.0"]
     quantities = document["results"][0]["quantities"]
     assert quantities["run_stop_epoch.mean"] > 0 and quantities["run_staging_time.mean"] is None
-    with (out / "runs.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 15
+    assert len(rows(out / "runs.csv")) == 15
     page = (out / "analysis.html").read_text()
     assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     names = [name for name in os.listdir(out) if name.endswith(".csv")]
@@ -63,6 +62,47 @@ def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
     assert "no result can be analysed" in capsys.readouterr().err and not (tmp_path / "alone").exists()
 
 
+CEILINGS = """
+ceilings:
+  mine:
+    match: [chip]
+    peak_flop_per_s: 1e12
+    value_bytes: 2
+    memory_bytes_per_s: 1e11
+    network_bytes_per_s: 1e10
+    input_bytes_per_s: 1e10
+    source: measured
+"""
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_projections_power_caps_and_ceilings_of_the_user(tmp_path, capsys):
+    tree, facts = tmp_path / "v3.0" / "Example", ["power_cap_watts:"]
+    for system, nodes, epochs, watts in (("n64", 16, 20, 200), ("n64_capped", 16, 25, 100), ("n256", 64, 30, 200)):
+        package = SamplePackage(epochs=epochs).system(accelerator_model_name="Chip", number_of_nodes=str(nodes))
+        package.write(tree)
+        for part in ("results/example_n64", "systems/example_n64.json"):
+            (tree / part).rename(tree / part.replace("n64", f"{system}_"))
+        facts.append(f"  3.0/Example/example_{system}_/strong/cosmoflow: {watts}")
+    (tmp_path / "facts.yaml").write_text("\n".join(facts))
+    (tmp_path / "mine.yaml").write_text(CEILINGS)
+    given = ["--project", "128", "--facts", tmp_path / "facts.yaml", "--ceilings", tmp_path / "mine.yaml"]
+    assert run(tmp_path / "v3.0", "-o", tmp_path / "out", *given) == 0
+    assert "projections, not results" in capsys.readouterr().out
+    assert [(one["published_units"], one["units"]) for one in rows(tmp_path / "out" / "projections.csv")] == [
+        *(("256", "128"), ("64", "128"), ("64", "128")),
+    ]
+    assert {one["ceilings"] for one in rows(tmp_path / "out" / "cost_model.csv")} == {"mine"}
+    (caps,) = (one for one in rows(tmp_path / "out" / "fits.csv") if one["x"] == "power cap" and one["y"] == "run time")
+    assert caps["points"] == "2" and float(caps["b"]) < 0
+    page = (tmp_path / "out" / "analysis.html").read_text()
+    assert "Projections, not results" in page and "Cost model, not results" in page
+
+
 def test_a_single_log_is_enough(tree, tmp_path):
     log = next((tree / "v3.0").rglob("result_1.txt"))
     assert run(log, "-o", tmp_path / "out") == 0
@@ -79,7 +119,9 @@ def test_a_single_log_is_enough(tree, tmp_path):
         (["v3.0", "-o", "file"], 2, "-o file is a file"),
         (["v3.0", "-o", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
         (["v3.0", "-o", "out", "--facts", "missing"], 2, "missing cannot be read"),
-        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file"),
+        (["v3.0", "-o", "out", "--facts", "empty"], 2, "empty cannot be read: it is a folder"),
+        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file: unknown key V100"),
+        (["v3.0", "-o", "out", "--ceilings", "missing"], 2, "missing: cannot be read"),
     ],
 )
 def test_wrong_use(tree, tmp_path, monkeypatch, capsys, arguments, code, wanted):

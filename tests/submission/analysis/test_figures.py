@@ -2,7 +2,6 @@
 
 import random
 import re
-import statistics
 from dataclasses import replace
 from importlib.resources import files
 from itertools import combinations
@@ -10,20 +9,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+from submission.analysis.figures.best_by_round import best_by_round
 from submission.analysis.figures.boxes import LINE, Box, around, fitted, placed, text_width
-from submission.analysis.figures.by_year import by_year
 from submission.analysis.figures.compute_analysis import compute_analysis
-from submission.analysis.figures.embed import responsive, standalone
 from submission.analysis.figures.names import ORGANISATIONS, SPARE, amount, by_benchmark, colour, labels
 from submission.analysis.figures.panel import NARROW, WIDE, Iso
+from submission.analysis.figures.standalone import standalone
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
-from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
-from submission.analysis.statistics import log_pca
+from submission.analysis.model import AnalysedRun, AnalysedSet
+from submission.analysis.statistics import log_pca, summarise
 from submission.summary.rows import Row
 
-FIGURES = [time_to_solution, time_shares, compute_analysis, variation, by_year]
+FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]
 STYLE = files("submission.web").joinpath("page.css").read_text(encoding="utf-8")
 ROW = Row(
     "PASS", "1.0", "LBNL", "closed", "onprem", "perlmutter_n512_pytorch1.9", "strong", "cosmoflow", False, 128, "cpu",
@@ -47,13 +46,7 @@ def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row)
             "run_steps": epochs * 2048,
         }
         measured.append(AnalysedRun(f"result_{number}.txt", values, kept=True))
-    found = {}
-    for name in measured[0].values:
-        values = [run.values[name] for run in measured]
-        std = statistics.stdev(values) if runs > 1 else None
-        found[name] = Statistics(
-            statistics.fmean(values), std, statistics.median(values), min(values), max(values), runs
-        )
+    found = {name: summarise(name, [run.values[name] for run in measured]) for name in measured[0].values}
     pca = log_pca((run.values["run_stop_epoch"], run.values["run_epoch_time"]) for run in measured)
     shares = {"staging_time/run_time": 0.1, "train_time/run_time": 0.6, "eval_time/run_time": 0.25}
     row = replace(ROW, organisation=organisation, minutes=minutes, **row)
@@ -162,7 +155,7 @@ def test_a_figure_of_nothing_is_empty(figure):
 def test_a_figure_is_safe_and_named(figure):
     hostile = '</svg><script>alert(1)</script>"\x1b'
     sets = [*rounds(), result(hostile, 3, system=hostile, round="3.0")]
-    page = ElementTree.fromstring(f"<p>{responsive(figure, sets, 'x')}</p>")
+    page = ElementTree.fromstring(f"<p>{figure(sets, 'x', WIDE)}{figure(sets, 'x', NARROW)}</p>")
     assert [child.get("class") for child in page] == ["plot wide", "plot narrow"]
     ids = [element.get("id") for element in page.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
@@ -231,17 +224,17 @@ def test_variation_says_what_varies():
     assert "no variance" in texts(svg) and 'class="ellipse org-' not in svg
 
 
-def test_by_year_takes_the_best_passing_result_with_its_staging():
+def test_best_by_round_takes_the_best_passing_result_with_its_staging():
     sets = [
         result("LBNL", 30, round="1.0"),
         result("CSCS", 10, round="1.0", verdict="FAIL"),
         result("NVIDIA", 4, round="3.0", staging_clock="out", time_with_staging_minutes=5.0),
         result("Dell", 4.5, round="3.0"),
     ]
-    written = texts(by_year(sets, "x", WIDE))
+    written = texts(best_by_round(sets, "x", WIDE))
     assert {"LBNL 30", "Dell 4.5", "v1.0", "2021", "2023"} <= set(written)
     assert not any(text.startswith(("CSCS", "NVIDIA")) for text in written)
-    assert by_year(sets[2:], "x", WIDE) == "", "one round has no course"
+    assert best_by_round(sets[2:], "x", WIDE) == "", "one round has no course"
 
 
 # -- files -------------------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def test_without_pairs_nothing_is_projected_and_the_error_is_unknown(result):
     assert found.projections == found.left_out == () and found.median_error is None and "unknown" in found.said
 
 
-def test_table(result):
+def test_the_table_is_marked_and_says_where_the_exponents_are_from(result):
     sets = [scale(result, "a", 16, 8), scale(result, "a", 256, 1)]
     text = plain_text(projection_table(projections(sets, [64])))
-    assert "projections, not results" in text or "unknown" in text
+    assert text.startswith("projections, not results; their error is unknown: expected two systems")
     assert text.count("exponent: its system") == 2

@@ -87,6 +87,17 @@ def test_runs_that_cannot_count_say_why(analysed, change, why):
     assert [run.why_not for run in one.runs if run.name == "result_2.txt"] == [why]
 
 
+def test_success_without_the_target_counts_by_its_time_and_says_so(analysed):
+    one = only(analysed(SamplePackage(epochs=EPOCHS).edit(1, lambda log: log.last_evaluation(0.9))))
+    assert [run.kept for run in one.runs if run.name == "result_1.txt"] == [True]
+    assert "1 run with status success but without the target: counted by time, as in the paper" in one.notes
+
+
+def test_all_runs_of_a_throughput_result_count(analysed):
+    one = only(analysed(SamplePackage("oc20", scaling="weak", runs=12).together()))
+    assert one.statistics["run_time"].count == 12 and all(run.kept for run in one.runs)
+
+
 def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
     SamplePackage().write(tmp_path / "v3.0" / "Good")
     bad = SamplePackage()

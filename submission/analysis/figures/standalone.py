@@ -1,17 +1,12 @@
-"""A figure on a page, once for screen and paper and once for a phone; and as a file of its own."""
+"""A figure as an SVG file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from typing import Final
 
-from submission.analysis.figures.panel import NARROW, WIDE
-from submission.analysis.model import AnalysedSet
-from submission.web.document import part
-from submission.web.html import Html, joined
-
-Figure = Callable[[Sequence[AnalysedSet], str, int], Html]
+from submission.web.document import asset
+from submission.web.html import Html
 
 RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
 VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
@@ -19,17 +14,9 @@ SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
-def responsive(figure: Figure, sets: Sequence[AnalysedSet], name: str, wide: int = WIDE) -> Html:
-    """Return the figure twice, wide and narrow, of which page.css shows one; empty without anything to show.
-
-    It belongs into a `figure` element of class "plots".
-    """
-    return joined(figure(sets, name, width) for width in (wide, NARROW))
-
-
 def standalone(svg: Html) -> str:
     """Return the text of an SVG file, with the rules of page.css that it needs, for light and dark surroundings."""
-    style = part("submission.web", "page.css")
+    style = asset("submission.web", "page.css")
     variables = dict(VARIABLE.findall(style))
     used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', svg))))
     rules = [

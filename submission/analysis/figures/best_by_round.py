@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
 from submission.analysis.figures.boxes import Box, around, placed, text_width
-from submission.analysis.figures.names import YEARS, amount, benchmark
+from submission.analysis.figures.names import YEARS, amount
 from submission.analysis.figures.panel import WIDE, Figure, drawable, legend, logarithmic, mark, round_values
 from submission.analysis.model import AnalysedSet
+from submission.summary.rows import ALL_ORGANISATIONS, best
 from submission.web.drawing import Point, Scale
 from submission.web.html import Html
 
@@ -26,14 +26,14 @@ Kind = tuple[bool, str, str]
 """Whether it is throughput, the benchmark, and the division."""
 
 
-def by_year(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
-    best = _best(sets)
+    found = _best(sets)
     rounds = sorted({each.row.round for each in sets}, key=_version)
-    if len(rounds) < 2 or not best:
+    if len(rounds) < 2 or not found:
         return Html("")
-    figure = Figure(name, "Best results by round", _text(best), width)
-    panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(best)))
+    figure = Figure(name, "Best results by round", _text(found), width)
+    panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(found)))
     columns = COLUMNS if figure.is_wide else 1
     wide, tall = width / columns, TOP + HEIGHT + BOTTOM
     row, column = -1, columns - 1
@@ -42,11 +42,13 @@ def by_year(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
         column = 0 if column == columns - 1 or (at and panels[at - 1][0] != weak) else column + 1
         row += column == 0
         lines = {
-            division: found for (is_weak, what, division), found in best.items() if (is_weak, what) == (weak, title)
+            division: best_of
+            for (is_weak, what, division), best_of in found.items()
+            if (is_weak, what) == (weak, title)
         }
         _panel(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
     items = [("circle", "closed division"), ("star", "open division"), ("square", "throughput")]
-    kinds = {("square" if weak else "star" if division == "open" else "circle") for weak, _, division in best}
+    kinds = {("square" if weak else "star" if division == "open" else "circle") for weak, _, division in found}
     items = [item for item in items if item[0] in kinds]
     figure.height = legend(figure, items, tall * (row + 1) + 14) + 4
     return figure.svg()
@@ -61,16 +63,15 @@ def _version(name: str) -> tuple[float, str]:
 
 def _best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]]:
     """Return the best passing result of each round, by kind."""
-    best: dict[Kind, dict[str, AnalysedSet]] = {}
-    for each in sets:
-        score, weak = each.row.score_with_staging, each.row.scaling == WEAK
-        if not drawable(score) or each.row.verdict not in PASSING:
-            continue
-        found = best.setdefault((weak, benchmark(each), each.row.division), {})
-        known = found[each.row.round].row.score_with_staging if each.row.round in found else None
-        if known is None or (score > known if weak else score < known):
-            found[each.row.round] = each
-    return best
+    known = [each for each in sets if drawable(each.row.score_with_staging)]
+    by_row = {id(each.row): each for each in known}
+    found: dict[Kind, dict[str, AnalysedSet]] = {}
+    for round_ in dict.fromkeys(each.row.round for each in known):
+        for key, row in best(each.row for each in known if each.row.round == round_).items():
+            if key[-1] == ALL_ORGANISATIONS:
+                each = by_row[id(row)]
+                found.setdefault((row.scaling == WEAK, each.marked_benchmark, row.division), {})[round_] = each
+    return found
 
 
 def _panel(
@@ -114,9 +115,9 @@ def _panel(
         mark(figure, point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 
 
-def _text(best: dict[Kind, dict[str, AnalysedSet]]) -> str:
+def _text(best_of: dict[Kind, dict[str, AnalysedSet]]) -> str:
     parts = []
-    for (weak, title, division), found in sorted(best.items()):
+    for (weak, title, division), found in sorted(best_of.items()):
         several = sorted(found.values(), key=lambda each: _version(each.row.round))
         values = ", ".join(f"{each.row.round}: {amount(each.row.score_with_staging or 0)}" for each in several)
         parts.append(f"{title}, {division}, {TITLES[weak]}: {values}.")

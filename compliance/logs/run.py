@@ -36,6 +36,8 @@ SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
 MOST_SOFTWARE: Final = 20
 LONGEST_NAME: Final = 100
+NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
+"""Settings in a log about machine and data, or drawn for each run."""
 SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
 
 

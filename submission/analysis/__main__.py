@@ -15,8 +15,8 @@ from compliance.cli import add_profile_option, add_rules_option, add_waivers_opt
 from compliance.formats.words import clean
 from compliance.options import Options
 from submission.analysis.analysis import Analysis, Settings, analyse_trees
-from submission.analysis.cost_model import error_table
-from submission.analysis.projection import projection_table
+from submission.analysis.cost.model import error_table
+from submission.analysis.fits.projection import projection_table
 from submission.analysis.tables import tables
 from submission.analysis.write import write
 from submission.summary.rows import NoResultsError

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from compliance.options import Options
-from submission.analysis.cost_model import CostedStep, CostModel, ModelError, read_ceilings, read_workloads
+from submission.analysis.cost.model import CostedStep, CostModel, ModelError, read_ceilings, read_workloads
 from submission.analysis.facts import Facts, known_facts
-from submission.analysis.fits import (
+from submission.analysis.fits.fit import (
     Fit,
     against_power_cap,
     energy_against_units,
@@ -18,7 +18,7 @@ from submission.analysis.fits import (
     epochs_against_batch,
 )
 from submission.analysis.model import AnalysedSet
-from submission.analysis.projection import Projections, projections
+from submission.analysis.fits.projection import Projections, projections
 from submission.analysis.sets import analyse
 from submission.summary.rows import NoResultsError, read_logs
 

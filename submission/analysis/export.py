@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from common.version import VERSION
 from submission.analysis.analysis import Analysis
-from submission.analysis.fits import Fit
+from submission.analysis.fits.fit import Fit
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import QUANTITIES, RATIOS, definitions
 from submission.text_table import csv_text

@@ -13,7 +13,7 @@ from typing import Final
 from common.version import VERSION
 from compliance.formats.words import clean, counted
 from submission.analysis.analysis import Analysis
-from submission.analysis.cost_model import cost_table, error_table
+from submission.analysis.cost.model import cost_table, error_table
 from submission.analysis.figures.best_by_round import best_by_round
 from submission.analysis.figures.compute_analysis import compute_analysis
 from submission.analysis.figures.fitted_line import fitted_line
@@ -23,7 +23,7 @@ from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
 from submission.analysis.model import AnalysedSet
-from submission.analysis.projection import Projections, projection_table
+from submission.analysis.fits.projection import Projections, projection_table
 from submission.analysis.quantities import QUANTITIES, definitions
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable

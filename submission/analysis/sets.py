@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from common.values import identity, is_number, is_stated, same
 from compliance.formats.words import counted
-from compliance.logs.run import Run
+from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -30,7 +30,6 @@ from submission.analysis.quantities import (
     quantities,
 )
 from submission.analysis.statistics import log_pca, summarise
-from submission.compare.hyperparameters import NOT_HYPERPARAMETERS
 from submission.summary.rows import Row, every_set, row_of
 
 SUCCESS: Final = ("success", None)

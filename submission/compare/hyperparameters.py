@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.values import same
-from compliance.logs.run import Run
+from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 
 PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
 YAML_KEYWORDS: Final = {"null", "true", "false"}
 """Words that YAML does not read as text."""
-
-NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train_samples", "eval_samples", "seed")
-"""Settings in a log about machine and data, or drawn for each run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.analysis.cost_model import CostModel, read_ceilings, read_workloads
+from submission.analysis.cost.model import CostModel, read_ceilings, read_workloads
 from submission.analysis.facts import known_facts
-from submission.analysis.fits import epoch_time_against_units, epochs_against_batch
-from submission.analysis.projection import projections
+from submission.analysis.fits.fit import epoch_time_against_units, epochs_against_batch
+from submission.analysis.fits.projection import projections
 from submission.analysis.sets import analyse
 
 FITS = {

@@ -9,8 +9,8 @@ from typing import Final
 from submission.analysis.figures.boxes import around
 from submission.analysis.figures.names import labels
 from submission.analysis.figures.panel import WIDE, Axis, Figure, Panel, legend, logarithmic, mark
-from submission.analysis.fits import Fit
-from submission.analysis.least_squares import PowerLaw
+from submission.analysis.fits.fit import Fit
+from submission.analysis.fits.least_squares import PowerLaw
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import Point
 from submission.web.html import Html

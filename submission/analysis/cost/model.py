@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Final, TypeVar
 
 from common.config import load, rebuild
-from submission.analysis.fits import device, scaling_pairs
+from submission.analysis.fits.fit import device, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
 from submission.text_table import TextTable

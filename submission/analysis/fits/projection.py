@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
-from submission.analysis.fits import (
+from submission.analysis.fits.fit import (
     comparable,
     epochs_against_batch,
     scaled_sets,
     scaling_pairs,
     system_family,
 )
-from submission.analysis.least_squares import NoFitError, power_law
+from submission.analysis.fits.least_squares import NoFitError, power_law
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME
 from submission.text_table import TextTable

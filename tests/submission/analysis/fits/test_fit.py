@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from submission.analysis.fits import (
+from submission.analysis.fits.fit import (
     against_power_cap,
     energy_against_units,
     epoch_time_against_units,
     epochs_against_batch,
 )
-from submission.analysis.least_squares import NoFitError, critical_batch, power_law
+from submission.analysis.fits.least_squares import NoFitError, critical_batch, power_law
 
 FIRST_ROUND = [
     *((256, 70.25), (512, 113.125), (512, 100), (512, 92.375), (64, 53.875)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from compliance.model.layout import STRONG
-from submission.analysis.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
+from submission.analysis.fits.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES
 

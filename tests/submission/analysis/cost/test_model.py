@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.config import ConfigError
-from submission.analysis.cost_model import (
+from submission.analysis.cost.model import (
     Ceilings,
     CostModel,
     Workload,

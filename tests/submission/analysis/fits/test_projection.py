@@ -2,7 +2,7 @@
 
 import pytest
 
-from submission.analysis.projection import projection_table, projections
+from submission.analysis.fits.projection import projection_table, projections
 from submission.text_table import plain_text
 
 

@@ -1,0 +1,1 @@
+"""Fits over results, and projections by them."""

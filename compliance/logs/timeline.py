@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Final, NamedTuple
 
 from common.values import is_number
@@ -81,14 +82,14 @@ class Phases(NamedTuple):
     """How long the epochs and evaluations of a run took, up to run_stop; those without a stop are left out.
 
     epoch_seconds: time in epochs or evaluations, which may lie inside or between them. evaluations: how many;
-    evaluation_seconds: time in them. unclosed: epochs without a stop. first: the number of the first epoch,
-    0 or 1 in most logs; None without a number.
+    evaluation_seconds: time in them. unclosed: the numbers of the epochs without a stop, -inf where one has no
+    number. first: the number of the first epoch, 0 or 1 in most logs; None without a number.
     """
 
     epoch_seconds: float
     evaluations: int
     evaluation_seconds: float
-    unclosed: int
+    unclosed: tuple[float, ...]
     first: float | None
 
 
@@ -99,12 +100,13 @@ def phases(log: Log) -> Phases:
     trained = list(_intervals(log, kind, extent)) if extent else []
     evaluated = [found for found in _intervals(log, "eval", extent) if found.whole] if extent else []
     whole = [found for found in trained if found.whole]
+    numbered = [(_number(found.start), found) for found in trained]
     return Phases(
         _covered_ms((found.begin, found.end) for found in (*whole, *evaluated)) / 1000,
         len(evaluated),
         _covered_ms((found.begin, found.end) for found in evaluated) / 1000,
-        len(trained) - len(whole),
-        min((number for found in trained if (number := _number(found.start)) is not None), default=None),
+        tuple(-inf if number is None else number for number, found in numbered if not found.whole),
+        min((number for number, _ in numbered if number is not None), default=None),
     )
 
 

@@ -47,7 +47,7 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
         named[name] = named.get(name, False) or results.fails_convergence
     for name, waiver in waivers.items():
         if name not in named:
-            yield waiver, f"this waiver names no result that was checked: {name}{_meant(name, named)}"
+            yield waiver, f"this waiver names no result that was checked: {name}{meant(name, named)}"
         elif not named[name]:
             yield waiver, f"this waiver is not needed: {name} has not failed the convergence test"
 
@@ -122,13 +122,13 @@ def _problem(name: Any, reason: Any) -> str:
         ("benchmark", benchmark, tuple(benchmarks_of(round_) if round_ in ROUNDS else ())),
     ):
         if word not in known:
-            return f"{name!r}: there is no {what} {word!r}{_meant(word, known)}; known are {', '.join(known)}"
+            return f"{name!r}: there is no {what} {word!r}{meant(word, known)}; known are {', '.join(known)}"
     if not isinstance(reason, str) or not reason.strip():
         return f"{name}: expected a reason as text; write {name}: why"
     return ""
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean …?` if a known word is close."""
     import difflib  # only a name that is wrong pays for it
 

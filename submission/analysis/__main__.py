@@ -18,7 +18,7 @@ from submission.analysis.analysis import Analysis, Settings, analyse_trees
 from submission.analysis.cost.model import error_table
 from submission.analysis.fits.projection import projection_table
 from submission.analysis.tables import tables
-from submission.analysis.write import write
+from submission.analysis.write import holds_analysis, write
 from submission.summary.rows import NoResultsError
 from submission.text_table import output_width, plain_text
 
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 def _units(text: str) -> tuple[int, ...]:
     """Return the numbers of units that an argument names; an `argparse` type."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 0 < int(word) <= MOST_UNITS for word in words):
+    if not all(word.isascii() and word.isdecimal() and 0 < int(word) <= MOST_UNITS for word in words):
         raise argparse.ArgumentTypeError(f"expected numbers from 1 to {MOST_UNITS}, such as 512,1024; found {text!r}")
     return tuple(sorted({int(word) for word in words}))
 
@@ -93,10 +93,12 @@ def _run(given: argparse.Namespace) -> int:
         details=True,
     )
     found = analyse_trees(given.paths, options, Settings(given.facts, given.ceilings, given.project))
+    for warning in found.warnings:
+        print(f"warning: {clean(warning)}", file=sys.stderr)
     for one in found.sets:
         if one.problem:
             print(
-                f"warning: {clean(one.name or one.folder)}, round {one.row.round}: {clean(one.problem)}",
+                f"warning: {clean(one.name)}, round {one.row.round}: {clean(one.problem)}",
                 file=sys.stderr,
             )
     if all(one.problem for one in found.sets):
@@ -110,7 +112,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def _text(found: Analysis, width: int | None) -> str:
     """Return what a terminal shows: the first table, what the fits say, projections, the error of the cost model."""
-    blocks = [plain_text(tables(found.sets)[0], width), "\n".join(clean(fit.said) for fit in found.fits)]
+    blocks = [plain_text(tables(found.sets)[0], width), "\n".join(clean(fit.said) for fit in found.fits if fit.power)]
     if found.projected.projections:
         blocks.append(plain_text(projection_table(found.projected), width))
     blocks.append(plain_text(error_table(found.cost_error), width) if found.cost_error.pairs else "")
@@ -127,8 +129,12 @@ def _check_output(output: Path, paths: Sequence[str], force: bool) -> None:
         return
     if not output.is_dir():
         raise UsageError(f"-o {output} is a file; name a folder, because an analysis is several files")
-    if any(output.iterdir()) and not force:
-        raise UsageError(f"-o {output} is not empty; --force replaces the files of an earlier analysis in it")
+    if not any(output.iterdir()):
+        return
+    if not holds_analysis(output):
+        raise UsageError(f"-o {output} holds other files and no analysis; name a new or an empty folder")
+    if not force:
+        raise UsageError(f"-o {output} holds an earlier analysis; --force replaces its files")
 
 
 if __name__ == "__main__":

@@ -7,18 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from compliance.model.waivers import meant
 from compliance.options import Options
-from submission.analysis.cost.model import CostedStep, CostModel, ModelError, read_ceilings, read_workloads
-from submission.analysis.facts import Facts, known_facts
+from submission.analysis.cost.model import (
+    CostedStep,
+    CostModel,
+    ModelError,
+    ceilings_of,
+    read_ceilings,
+    read_workloads,
+)
+from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.fits.fit import (
     Fit,
     against_power_cap,
+    device,
     energy_against_units,
     epoch_time_against_units,
     epochs_against_batch,
 )
-from submission.analysis.model import AnalysedSet
 from submission.analysis.fits.projection import Projections, projections
+from submission.analysis.model import AnalysedSet
 from submission.analysis.sets import analyse
 from submission.summary.rows import NoResultsError, read_logs
 
@@ -37,13 +46,18 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The analysis of all results. costed: least times of a step on many units; no results, as the projections."""
+    """The analysis of all results.
+
+    costed: least times of a step on many units; no results, as the projections. warnings: what of the user's files has
+    no effect.
+    """
 
     sets: list[AnalysedSet]
     fits: list[Fit]
     projected: Projections
     costed: list[CostedStep]
     cost_error: ModelError
+    warnings: tuple[str, ...] = ()
 
 
 def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) -> Analysis:
@@ -51,7 +65,8 @@ def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) ->
 
     Raises NoResultsError if there are none, UsageError for a path or a file of the user's that cannot be used.
     """
-    facts = known_facts(settings.facts)
+    own = read_facts(settings.facts) if settings.facts else Facts()
+    facts = known_facts().updated(own)
     ceilings = read_ceilings(Path(settings.ceilings)) if settings.ceilings else read_ceilings()
     model = CostModel(read_workloads(), ceilings)
     report = read_logs(paths, options)
@@ -65,7 +80,24 @@ def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) ->
         projections(good, settings.project),
         list(_costed(good, model)),
         model.published_pairs(good),
+        (*_unused(own, settings, sets), *(_unknown(good, model, settings))),
     )
+
+
+def _unused(own: Facts, settings: Settings, sets: Sequence[AnalysedSet]) -> Iterator[str]:
+    """Yield what of the user's facts names no result."""
+    known = [one.full_name for one in sets]
+    for name in own.names():
+        if name not in known:
+            yield f"{settings.facts}: no result is named {name}{meant(name, known)}"
+
+
+def _unknown(sets: Sequence[AnalysedSet], model: CostModel, settings: Settings) -> Iterator[str]:
+    """Yield the hardware that the user's ceilings do not have."""
+    devices = dict.fromkeys(device(one) for one in sets if not one.row.mini)
+    for name in devices if settings.ceilings else ():
+        if not ceilings_of(name, model.ceilings):
+            yield f"{settings.ceilings}: no entry matches {name!r}; the cost model leaves it out"
 
 
 def _fits(sets: Sequence[AnalysedSet], facts: Facts) -> Iterator[Fit]:

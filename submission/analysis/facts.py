@@ -5,6 +5,7 @@ They are data with a reason, in facts.yaml and in files of the same form.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -21,6 +22,8 @@ from compliance.rcp.stats import olympic_mean
 T = TypeVar("T")
 
 MAX_BYTES: Final = 1 << 20
+MOST: Final = 1e9
+"""Numbers of epochs and watts are below it."""
 SECTIONS: Final = ("staging_excluded", "reference_epochs", "power_cap_watts")
 
 
@@ -48,16 +51,23 @@ class Facts:
     reference_epochs: Mapping[str, Normalisation] = field(default_factory=dict)
     power_cap_watts: Mapping[str, float] = field(default_factory=dict)
 
+    def names(self) -> list[str]:
+        """Return the names of all results that facts are about."""
+        return list(dict.fromkeys((*self.staging_excluded, *self.reference_epochs, *self.power_cap_watts)))
+
     def updated(self, other: Facts) -> Facts:
         """Return these facts with those of another file, which count where both know a result."""
         return Facts(*({**getattr(self, name), **getattr(other, name)} for name in SECTIONS))
 
 
-def known_facts(path: str | None = None) -> Facts:
-    """Return the facts of published results, and of a file of the user's; UsageError if that is broken."""
-    shipped = files("submission.analysis").joinpath("facts.yaml")
-    facts = _parsed(shipped.read_text(encoding="utf-8"), "facts.yaml")
-    return facts if path is None else facts.updated(_parsed(_text(path), path))
+def known_facts() -> Facts:
+    """Return the facts of published results."""
+    return _parsed(files("submission.analysis").joinpath("facts.yaml").read_text(encoding="utf-8"), "facts.yaml")
+
+
+def read_facts(path: str) -> Facts:
+    """Return the facts of a file of the user's; UsageError if it is broken."""
+    return _parsed(_text(path), path)
 
 
 def _text(path: str) -> str:
@@ -126,6 +136,6 @@ def _reason(given: Any, place: str) -> str:
 
 
 def _positive(given: Any, place: str) -> float:
-    if not is_number(given) or given <= 0:
-        raise UsageError(f"{place}: expected a number above 0, found {given!r}")
+    if not is_number(given) or not 0 < given < MOST:
+        raise UsageError(f"{place}: expected a number above 0 and below {MOST:.0e}, found {reprlib.repr(given)}")
     return float(given)

@@ -88,9 +88,9 @@ class AnalysedSet:
 
     @property
     def name(self) -> str:
-        """The organisation, system, scaling and benchmark: unique in a round."""
-        parts = (self.row.organisation, self.row.system, self.row.scaling, self.row.benchmark)
-        return "/".join(part for part in parts if part)
+        """The organisation, system, scaling and benchmark: unique in a round; of unnamed logs the folder."""
+        who = [part for part in (self.row.organisation, self.row.system) if part]
+        return "/".join(filter(None, (*(who or [self.folder]), self.row.scaling, self.row.benchmark)))
 
     @property
     def full_name(self) -> str:

@@ -22,15 +22,15 @@ from submission.analysis.figures.panel import HALF, NARROW, WIDE
 from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
-from submission.analysis.model import AnalysedSet
 from submission.analysis.fits.projection import Projections, projection_table
+from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import QUANTITIES, definitions
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
 from submission.web.document import document, theme_switch
 from submission.web.html import Html, disclosure, element, joined, table
 
-BEST: Final = "Best results of each round"
+BEST: Final = "Best passing results of each round"
 TIME_CAPTION: Final = (
     "Each result at its units, with the distribution of its runs, and its batch size at the end of a dashed line. "
     "Dotted: equal unit-hours."
@@ -246,9 +246,7 @@ UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s s
 
 
 def _problems(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
-    items = [
-        element("li", f"round {one.row.round}, {one.name or one.folder}: {one.problem}") for one in sets if one.problem
-    ]
+    items = [element("li", f"round {one.row.round}, {one.name}: {one.problem}") for one in sets if one.problem]
     if items:
         yield element("section", element("h2", "Results that cannot be analysed"), element("ul", *items), id="problems")
 

@@ -24,6 +24,8 @@ SAMPLES: Final = "run_stop_samples"
 STAGING: Final = "run_staging_time"
 STAGING_INSIDE: Final = "run_staging_inside_time"
 STAGING_RATE: Final = "run_staging_throughput"
+LARGEST: Final = 1e15
+"""No valid count of epochs, samples or units reaches it; larger ones are not used."""
 COUNTS_SAMPLES: Final = "samples"
 """The `epoch_unit` of a benchmark whose `epoch_num` counts samples, not epochs."""
 
@@ -93,7 +95,7 @@ def quantities(run: Run, reference: Reference | None, units: int | None) -> dict
     training = epochs_time - evaluation
     by_samples = reference is not None and reference.epoch_unit == COUNTS_SAMPLES
     epochs = samples = None
-    if is_number(converged_after):
+    if is_number(converged_after) and converged_after < LARGEST:
         later = float(phases.first == 0)
         epochs = None if by_samples else converged_after + later
         samples = float(converged_after) if by_samples else _product(epochs, _samples(run, "train_samples"))
@@ -111,7 +113,7 @@ def quantities(run: Run, reference: Reference | None, units: int | None) -> dict
         TARGET_EPOCH: None if by_samples else _target_epoch(run, reference),
         SAMPLES: samples,
         "run_steps": _rate(samples, run.batch_size),
-        EPOCH_TIME: _rate(epochs_time, epochs),
+        EPOCH_TIME: _rate(epochs_time or None, epochs),
         "run_epoch_throughput": _rate(epochs, epochs_time),
         "run_train_throughput": _rate(samples, training),
         "run_eval_throughput": _rate(evaluated, evaluation),
@@ -134,7 +136,7 @@ def _target_epoch(run: Run, reference: Reference | None) -> float | None:
 
 def _samples(run: Run, key: str) -> float | None:
     count = run.details.hyperparameters.get(key)
-    return float(count) if count is not None and is_number(count) and count > 0 else None
+    return float(count) if count is not None and is_number(count) and 0 < count < LARGEST else None
 
 
 def _all_samples(run: Run) -> float | None:
@@ -147,4 +149,6 @@ def _product(one: float | None, other: float | None) -> float | None:
 
 
 def _rate(amount: float | None, per: object) -> float | None:
-    return amount / per if amount is not None and isinstance(per, int | float) and is_number(per) and per > 0 else None
+    if amount is None or not isinstance(per, int | float) or not is_number(per) or not 0 < per < LARGEST:
+        return None
+    return amount / per

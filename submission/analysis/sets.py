@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,6 +22,7 @@ from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.quantities import (
     EPOCH_TIME,
     EPOCHS,
+    LARGEST,
     QUANTITIES,
     RUN_TIME,
     STAGING,
@@ -36,7 +38,7 @@ SUCCESS: Final = ("success", None)
 """The status of a run that ended as it should; some logs of round 0.7 state none."""
 FASTEST, SLOWEST = "the fastest run", "the slowest run"
 NORMALISED: Final = frozenset(
-    "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_stop_epoch_num run_target_epoch "
+    "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_target_epoch "
     "run_stop_samples run_steps".split()
 )
 """Quantities that are multiplied where a result is normalised, beside run_time and what follows from it."""
@@ -66,7 +68,7 @@ def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
     failed = {run.path: why for run in results.runs if (why := _failure(run))}
     if len(failed) == len(results.runs):
         reasons = ", ".join(dict.fromkeys(failed.values()))
-        return replace(empty, problem=f"none of its {len(results.runs)} runs can be analysed: {reasons}")
+        return replace(empty, problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}")
     outcome = _Outcome(results, measured, failed, {}, [])
     outcome.apply(facts)
     return outcome.analysed(empty)
@@ -75,22 +77,28 @@ def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
 def _units(results: ResultSet, row: Row) -> int | None:
     """Return the accelerators, or processors, of one run."""
     if results.scaling == WEAK:
-        return results.instance_scale
-    described = results.system_scale or row.accelerators or row.processors
+        scale = results.instance_scale
+        return scale if scale is not None and 0 < scale < LARGEST else None
     stated = {run.scale for run in results.runs}
-    return described or (stated.pop() if len(stated) == 1 else None)
+    known = results.system_scale or row.accelerators or row.processors or (stated.pop() if len(stated) == 1 else None)
+    return known if known is not None and 0 < known < LARGEST else None
 
 
 def _failure(run: Run) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
     if run.minutes is None:
         return "run_start or run_stop is missing"
+    if run.minutes <= 0:
+        return "run_stop is not after run_start"
     if run.status not in SUCCESS:
-        return f"run_stop states {run.status!r}"
-    if run.details.phases.unclosed:
-        return "an epoch has no stop"
+        return f"run_stop states {reprlib.repr(run.status)}"
     if not run.details.evaluations:
         return "no evaluation before run_stop"
+    if is_number(run.convergence) and run.convergence + (run.details.phases.first == 0) <= 0:
+        return f"the last evaluation has epoch_num {run.convergence:g}"
+    # An epoch may begin before the last evaluation of the one before it ends the run.
+    if any(not is_number(run.convergence) or number <= run.convergence for number in run.details.phases.unclosed):
+        return "an epoch has no stop"
     return ""
 
 
@@ -136,7 +144,7 @@ class _Outcome:
         for values in self.measured.values():
             for name in NORMALISED & values.keys():
                 values[name] *= factor
-            if RUN_TIME in values:
+            if values.get(RUN_TIME):
                 before, inside = values[RUN_TIME], values.get(STAGING_INSIDE, 0.0)
                 values[RUN_TIME] = inside + (before - inside) * factor
                 if "run_compute_budget" in values:

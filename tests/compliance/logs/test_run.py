@@ -132,7 +132,7 @@ def test_phases_count_overlapping_time_once_and_leave_out_what_has_no_stop():
         *((0, "run_start", None), (0, "epoch_start", 1), (10, "epoch_stop", 1), (8, "eval_start", 1)),
         *((14, "eval_stop", 1), (20, "epoch_start", 2), (30, "eval_start", 2), (40, "run_stop", None)),
     )
-    assert found.phases == Phases(epoch_seconds=14, evaluations=1, evaluation_seconds=6, unclosed=1, first=1)
+    assert found.phases == Phases(epoch_seconds=14, evaluations=1, evaluation_seconds=6, unclosed=(2,), first=1)
 
 
 def test_blocks_are_epochs():

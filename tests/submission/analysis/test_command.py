@@ -3,10 +3,12 @@
 import csv
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from compliance.samples.package import SamplePackage
+from submission.analysis import cost
 from submission.analysis.__main__ import main
 
 EVIL = "<script>alert(1)</script>=cmd"
@@ -44,9 +46,33 @@ def test_a_second_analysis_needs_force_and_gives_the_same(tree, tmp_path, capsys
     out = tmp_path / "out"
     assert run(tree / "v3.0", "-o", out) == 0
     first = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert run(tree / "v3.0", "-o", out) == 2 and "not empty; --force" in capsys.readouterr().err
+    assert run(tree / "v3.0", "-o", out) == 2 and "holds an earlier analysis; --force" in capsys.readouterr().err
     assert run(tree / "v3.0", "-o", out, "--force") == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == first
+
+
+def test_force_removes_what_the_new_analysis_does_not_have_and_nothing_else(tree, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(tree / "v2.0", tree / "v3.0", "-o", out) == 0
+    (out / "notes.txt").write_text("mine")
+    assert run(tree / "v3.0", "-o", out, "--force") == 0
+    names = set(os.listdir(out))
+    assert "notes.txt" in names and not any(name.startswith("v2-0") for name in names)
+    assert names - {"notes.txt"} == set(json.loads((out / "analysis.json").read_text())["files"])
+    (out / "analysis.html").unlink()
+    assert run(tree / "v3.0", "-o", out, "--force") == 2
+    assert "holds other files and no analysis" in capsys.readouterr().err
+
+
+def test_what_of_the_users_files_has_no_effect_is_said(tree, tmp_path, capsys):
+    facts, ceilings = tmp_path / "facts.yaml", tmp_path / "ceilings.yaml"
+    facts.write_text("power_cap_watts: {3.0/Example/example_n46/strong/oc20: 250}")
+    shipped = Path(cost.__file__).with_name("ceilings.yaml").read_text()
+    ceilings.write_text(shipped)
+    assert run(tree / "v3.0", "-o", tmp_path / "out", "--facts", facts, "--ceilings", ceilings) == 0
+    said = capsys.readouterr().err
+    assert "facts.yaml: no result is named 3.0/Example/example_n46/strong/oc20 (did you mean" in said
+    assert "ceilings.yaml: no entry matches 'some'; the cost model leaves it out" in said
 
 
 def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
@@ -56,7 +82,7 @@ def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
     package.write(tmp_path / "v3.0" / "Broken")
     assert run(tree / "v3.0", "-o", tmp_path / "out") == 0
     said = capsys.readouterr().err
-    assert "Broken/example_n64/strong/deepcam, round 3.0: none of its 5 runs can be analysed" in said
+    assert "Broken/example_n64/strong/deepcam, round 3.0: 5 runs, none of which can be analysed" in said
     assert "run_start or run_stop is missing" in (tmp_path / "out" / "analysis.html").read_text()
     assert run(tree / "v3.0" / "Broken", "-o", tmp_path / "alone") == 1
     assert "no result can be analysed" in capsys.readouterr().err and not (tmp_path / "alone").exists()

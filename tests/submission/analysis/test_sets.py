@@ -9,7 +9,7 @@ from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.analysis.export import flat
-from submission.analysis.facts import known_facts
+from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.sets import analyse
 from submission.analysis.statistics import log_pca, summarise
 
@@ -23,7 +23,10 @@ def analysed(tmp_path):
 
     def run(package, facts=None):
         package.write(tmp_path / "v3.0" / "Example")
-        return analyse(check_paths([str(tmp_path)], Options(details=True)), known_facts(facts))
+        return analyse(
+            check_paths([str(tmp_path)], Options(details=True)),
+            known_facts().updated(read_facts(facts) if facts else Facts()),
+        )
 
     return run
 
@@ -80,6 +83,8 @@ def test_a_run_without_an_end_counts_as_the_slowest(analysed):
         (lambda log: log.drop("epoch_stop", 3), "an epoch has no stop"),
         (lambda log: log.drop("eval_error"), "no evaluation before run_stop"),
         (lambda log: log.meta("run_stop", "status", "aborted"), "run_stop states 'aborted'"),
+        (lambda log: log.shift("run_stop", -(10**9)), "run_stop is not after run_start"),
+        (lambda log: log.renumber(-40), "the last evaluation has epoch_num -16"),
     ],
 )
 def test_runs_that_cannot_count_say_why(analysed, change, why):
@@ -98,6 +103,24 @@ def test_all_runs_of_a_throughput_result_count(analysed):
     assert one.statistics["run_time"].count == 12 and all(run.kept for run in one.runs)
 
 
+def test_an_epoch_that_begins_before_the_end_of_the_run_is_not_missed(analysed):
+    """Some programs start the next epoch before the evaluation that ends the run."""
+    package = SamplePackage().edit(2, lambda log: log.add("epoch_start", None, before="run_stop", epoch_num=26))
+    one = only(analysed(package))
+    assert [run.why_not for run in one.runs if run.name == "result_2.txt"] in ([""], ["the fastest run"])
+
+
+@pytest.mark.parametrize("key", ["train_samples", "eval_samples", "global_batch_size"])
+def test_counts_that_no_run_can_have_are_not_used(analysed, key):
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.set(key, 10**308))
+    one = only(analysed(package))
+    assert one.mean("run_time") > 0 and one.mean("run_epoch_time") > 0
+    lost = {"train_samples": "run_steps", "eval_samples": "run_eval_throughput", "global_batch_size": "run_steps"}[key]
+    assert one.mean(lost) is None
+
+
 def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
     SamplePackage().write(tmp_path / "v3.0" / "Good")
     bad = SamplePackage()
@@ -107,7 +130,7 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
     found = analyse(check_paths([str(tmp_path)], Options(details=True)), known_facts())
     assert {one.row.organisation: one.problem for one in found} == {
         "Good": "",
-        "Bad": "none of its 10 runs can be analysed: no evaluation before run_stop",
+        "Bad": "10 runs, none of which can be analysed: no evaluation before run_stop",
     }
 
 
@@ -146,7 +169,7 @@ def test_facts_exclude_staging_and_normalise(analysed, tmp_path):
         ("staging_excluded: 3", "staging_excluded is not a mapping"),
         ("staging_excluded: {cosmoflow: why}", "'cosmoflow' names no result; expected round/organisation"),
         (f"staging_excluded:\n  {NAME}:", "expected the reason as text"),
-        (f"power_cap_watts:\n  {NAME}: -3", "expected a number above 0, found -3"),
+        (f"power_cap_watts:\n  {NAME}: -3", "expected a number above 0 and below 1e+09, found -3"),
         (f"reference_epochs:\n  {NAME}: [3]", "expected `epochs: [number, ...]` and `reason: text`"),
         (f"reference_epochs:\n  {NAME}: {{epochs: [3], reason: x}}", "at least 3 runs"),
         ("a: b: c", "line 1: this is not valid YAML"),
@@ -157,7 +180,7 @@ def test_errors_in_a_file_of_facts_name_the_place(tmp_path, text, wanted):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as raised:
-        known_facts(str(path))
+        read_facts(str(path))
     assert wanted in str(raised.value) and str(raised.value).startswith(str(path))
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
+CONTINUED: Final = "finished work is kept; --help says how to continue"
+NOTHING_WRITTEN: Final = "nothing is written"
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
 
@@ -112,13 +114,16 @@ def place(text: str) -> Path:
     return Path(text)
 
 
-def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
-    """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C."""
+def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...], interrupted: str = CONTINUED) -> int:
+    """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C.
+
+    interrupted: what becomes of the work after Ctrl-C.
+    """
     try:
         with checked_output():
             return command()
     except KeyboardInterrupt:
-        print("interrupted: finished work is kept; --help says how to continue", file=sys.stderr)
+        print(f"interrupted: {interrupted}", file=sys.stderr)
         return 130
     except UsageError as error:
         print(f"error: {as_called(str(error))}{HELP_HINT}", file=sys.stderr)

@@ -16,7 +16,7 @@ from compliance.rule import PROFILES
 
 Path = str | os.PathLike[str]
 
-PLAIN: Final = str.maketrans({"…": "...", "–": "-", "×": "x"})
+PLAIN: Final = str.maketrans({"…": "...", "–": "-", "×": "x", "±": "+-"})
 """Signs of the tables and messages in ASCII, for terminals without UTF-8."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
 from compliance.formats.words import clean
@@ -43,7 +43,7 @@ the files cannot be written, 2 wrong use
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NoResultsError))
+    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from operator import not_
 from typing import Final
 
 from common.version import VERSION
-from compliance.formats.words import clean, counted
+from compliance.formats.words import clean, counted, plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
 from submission.analysis.figures.best_by_round import best_by_round
@@ -176,8 +176,14 @@ def _projections(found: Projections) -> Iterator[Html]:
     yield disclosure("How each was projected", element("ul", *notes))
 
 
-def _fits(found: Analysis) -> Iterator[Html]:
+def fit_drawings(found: Analysis) -> list[Html]:
+    """Return the drawing of each fit, for the page and for a file; empty where there is no fit."""
     named = {one.full_name: one for one in found.sets}
+    return [fitted_line(fit, named, f"fit-{at}", HALF) for at, fit in enumerate(found.fits, 1)]
+
+
+def _fits(found: Analysis) -> Iterator[Html]:
+    named, wide = {one.full_name: one for one in found.sets}, fit_drawings(found)
     for at, fit in enumerate(found.fits, 1):
         critical = fit.critical
         said = [fit.said]
@@ -191,11 +197,11 @@ def _fits(found: Analysis) -> Iterator[Html]:
             said.append(
                 f"{one.second_units:,} units are {one.efficiency:.3f} times as efficient as {one.first_units:,}"
             )
-        rows = [(one.name, number(one.x), number(one.y), "") for one in fit.points]
+        rows = [(one.name, plain(one.x), number(one.y), "") for one in fit.points]
         rows += [(one.name, "", "", one.reason) for one in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
         points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
-        drawing = joined(fitted_line(fit, named, f"fit-{at}", width) for width in (HALF, NARROW))
+        drawing = joined([wide[at - 1], fitted_line(fit, named, f"fit-{at}", NARROW)])
         figure = element("figure", drawing, class_="plots") if drawing else ""
         yield element("div", *(element("p", one) for one in said), figure, points)
 
@@ -266,8 +272,8 @@ def _footer(files: Sequence[str]) -> Html:
 
 
 WHICH_RUNS: Final = (
-    "Means and deviations are over the runs of a result without the fastest and the slowest; a run without run_stop, "
-    "or that ended without success, counts as the slowest. Throughputs are averaged harmonically, and shares are "
-    "ratios of means. Units are accelerators, or processors of a system without. The quantities are those of the "
-    "MLPerf HPC paper (arXiv 2110.11466)."
+    "Means and deviations are over the runs of a result without the fastest and the slowest; runs that have no time to "
+    "solution count as the slowest, and the notes say why. All other runs of a throughput result count. Throughputs "
+    "are averaged harmonically, and shares are ratios of means. Units are accelerators, or processors of a system "
+    "without. The quantities are those of the MLPerf HPC paper (arXiv 2110.11466)."
 )

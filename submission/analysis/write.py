@@ -14,7 +14,7 @@ from compliance.formats.json import finite
 from submission.analysis.analysis import Analysis
 from submission.analysis.export import csv_files, json_document
 from submission.analysis.figures.standalone import standalone
-from submission.analysis.page import GENERATOR, pictures, render
+from submission.analysis.page import GENERATOR, fit_drawings, pictures, render
 
 PAGE: Final = "analysis.html"
 DATA: Final = "analysis.json"
@@ -55,6 +55,7 @@ def _listed(folder: Path) -> set[str]:
 def _files(found: Analysis) -> Iterator[tuple[str, str]]:
     shown = list(pictures(found.sets))
     others = dict(csv_files(found)) | {f"{one.name}.svg": standalone(one.wide) for one in shown if one.wide}
+    others |= {f"fit-{at}.svg": standalone(svg) for at, svg in enumerate(fit_drawings(found), 1) if svg}
     data = json_document(found) | {"files": [PAGE, DATA, *others]}
     others = {DATA: json.dumps(finite(data), indent=1) + "\n", **others}
     yield PAGE, render(found, shown, list(others))

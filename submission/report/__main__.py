@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from common.command import CommandParser, UsageError, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name
 from compliance.engine import Options, check_paths
@@ -37,7 +37,7 @@ cannot be written, 2 wrong use
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NotAReportError, NoResultsError))
+    return run_command(lambda: _run(given), (OSError, NotAReportError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from common.command import CommandParser, UsageError, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
 from common.reference import ROUNDS
 from compliance.cli import (
     add_profile_option,
@@ -39,7 +39,7 @@ exit status: 0 there are results (to check them: python -m compliance.check), 1 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _summarise(given), (OSError, NoResultsError))
+    return run_command(lambda: _summarise(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -215,7 +215,8 @@ def _summary(sets: Sequence[AnalysedSet]) -> str:
     good = [one for one in sets if not one.problem]
     runs = counted(sum(len(one.runs) for one in good), "run")
     left = f"; {len(sets) - len(good)} cannot be analysed, see the end of the page" if len(good) < len(sets) else ""
-    return f"{counted(len(good), 'result')} with {runs}{left}. mlperf-hpc-suite {VERSION}."
+    mini = " Runs on the mini problems are not MLPerf results." if any(one.row.mini for one in good) else ""
+    return f"{counted(len(good), 'result')} with {runs}{left}.{mini} mlperf-hpc-suite {VERSION}."
 
 
 def _section(part: Part) -> Html:

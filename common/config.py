@@ -37,7 +37,7 @@ SHOWN: Final = 60
 CORE_SCHEMA: Final = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
-    "int": r"[-+]?(0|[1-9][0-9_]*)|0x[0-9a-fA-F]+",
+    "int": r"[-+]?(0|[1-9][0-9_]*)|0x[0-9a-fA-F]{1,16}",
     "float": r"[-+]?([0-9][0-9_]*\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
@@ -142,7 +142,7 @@ class _Layer(NamedTuple):
     key: str = ""
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """A loader of plain values, which rejects repeated keys."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (filled below)
@@ -157,13 +157,13 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper whose output `_Loader` reads back as the same values."""
+    """A dumper whose output `Loader` reads back as the same values."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (filled below)
 
 
 for _name, _pattern in CORE_SCHEMA.items():
-    for _class in (_Loader, _Dumper):
+    for _class in (Loader, _Dumper):
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), None)
 
 
@@ -239,7 +239,7 @@ def _override(text: str) -> _Layer:
 
 def _parse(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -291,14 +291,16 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
     known = {one.name: hints[one.name] for one in fields(cls)}
     if not isinstance(layer.value, dict):
         expected = f"a section with the keys {', '.join(known)}"
-        raise ConfigError(f"{layer.source}: {place}: expected {expected}; got {shown(layer.value)}")
+        where = f"{place}: " if place else ""
+        raise ConfigError(f"{layer.source}: {where}expected {expected}; got {shown(layer.value)}")
     for name, value in layer.value.items():
         dotted = f"{place}.{name}" if place else str(name)
         if name not in known:
             meant = _meant(str(name), cls, f"{place}." if place else "") or _meant(str(name), root, "")
             hint = f"; did you mean {meant}?" if meant else ";"
             of_section = f" of {place}" if place else ""
-            raise ConfigError(f"{layer.source}: unknown key {dotted}{hint} known keys{of_section}: {', '.join(known)}")
+            asked = dotted[: len(place) + SHOWN]
+            raise ConfigError(f"{layer.source}: unknown key {asked}{hint} known keys{of_section}: {', '.join(known)}")
         if is_dataclass(known[name]):
             _check_keys(known[name], layer._replace(value=value), dotted, root)
 

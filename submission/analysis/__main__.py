@@ -115,6 +115,8 @@ def _text(found: Analysis, width: int | None) -> str:
     blocks = [plain_text(tables(found.sets)[0], width), "\n".join(clean(fit.said) for fit in found.fits if fit.power)]
     if found.projected.projections:
         blocks.append(plain_text(projection_table(found.projected), width))
+    elif found.projected.not_projected:
+        blocks.append(clean(found.projected.said))
     blocks.append(plain_text(error_table(found.cost_error), width) if found.cost_error.pairs else "")
     return "\n\n".join(filter(None, blocks)) + "\n"
 

@@ -5,23 +5,19 @@ They are data with a reason, in facts.yaml and in files of the same form.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import yaml
-
 from common.command import UsageError
-from common.tree import ANYWHERE, RefusedFileError
 from common.values import is_number
 from compliance.model.waivers import FORM
 from compliance.rcp.stats import olympic_mean
+from submission.analysis.user_file import quoted, read_mapping
 
 T = TypeVar("T")
 
-MAX_BYTES: Final = 1 << 20
 MOST: Final = 1e9
 """Numbers of epochs and watts are below it."""
 SECTIONS: Final = ("staging_excluded", "reference_epochs", "power_cap_watts")
@@ -62,53 +58,21 @@ class Facts:
 
 def known_facts() -> Facts:
     """Return the facts of published results."""
-    return _parsed(files("submission.analysis").joinpath("facts.yaml").read_text(encoding="utf-8"), "facts.yaml")
+    return read_facts(str(Path(__file__).with_name("facts.yaml")))
 
 
 def read_facts(path: str) -> Facts:
     """Return the facts of a file of the user's; UsageError if it is broken."""
-    return _parsed(_text(path), path)
-
-
-def _text(path: str) -> str:
-    """Return the text of a small file that the user names; UsageError if it cannot be read."""
-    try:
-        return ANYWHERE.read(path, MAX_BYTES).decode("utf-8")
-    except RefusedFileError as error:
-        raise UsageError(f"{path} cannot be read: it {error.reason}") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8 text; expected YAML") from None
-
-
-def _mapping(text: str, path: str) -> dict[str, Any]:
-    """Return the mapping that a YAML file contains, {} for an empty one; UsageError names file and line."""
-    try:
-        found = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{path}, line {line}: this is not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path}: this is not valid YAML: {(str(error).splitlines() or ['nested too deeply'])[0]}"
-        ) from None
-    if not isinstance(found, dict | None):
-        raise UsageError(f"{path}: expected `key: value` lines, found a {type(found).__name__}")
-    return found or {}
-
-
-def _parsed(text: str, path: str) -> Facts:
-    root = _mapping(text, path)
+    root = read_mapping(path)
     if unknown := [key for key in root if key not in SECTIONS]:
-        raise UsageError(f"{path}: unknown key {unknown[0]!r}; expected {', '.join(SECTIONS)}")
+        raise UsageError(f"{path}: unknown key {quoted(unknown[0])}; expected {', '.join(SECTIONS)}")
     for section in SECTIONS:
         root[section] = {} if root.get(section) is None else root[section]
         if not isinstance(root[section], dict):
             raise UsageError(f"{path}: {section} is not a mapping; expected lines {FORM}: ...")
         for name in root[section]:
             if not isinstance(name, str) or name.count("/") != FORM.count("/"):
-                raise UsageError(f"{path}: {section}: {name!r} names no result; expected {FORM}")
+                raise UsageError(f"{path}: {section}: {quoted(name)} names no result; expected {FORM}")
 
     def entries(section: str, read: Callable[[Any, str], T]) -> dict[str, T]:
         return {name: read(given, f"{path}: {section}: {name}") for name, given in root[section].items()}
@@ -137,5 +101,5 @@ def _reason(given: Any, place: str) -> str:
 
 def _positive(given: Any, place: str) -> float:
     if not is_number(given) or not 0 < given < MOST:
-        raise UsageError(f"{place}: expected a number above 0 and below {MOST:.0e}, found {reprlib.repr(given)}")
+        raise UsageError(f"{place}: expected a number above 0 and below {MOST:.0e}, found {quoted(given)}")
     return float(given)

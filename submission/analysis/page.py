@@ -156,6 +156,8 @@ def _derived(found: Analysis) -> Iterator[Part]:
         yield Part("fits", "Fits", (element("div", *_fits(found), class_="pairs"),))
     if found.projected.projections:
         yield Part("projections", "Projections, not results", tuple(_projections(found.projected)))
+    elif found.projected.not_projected:
+        yield Part("projections", "Projections, not results", (element("p", found.projected.said),))
     if found.costed:
         steps = cost_table(found.costed)
         errors = (

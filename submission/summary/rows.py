@@ -153,6 +153,8 @@ def _single_logs(report: Report) -> Iterator[ResultSet]:
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
         results = ResultSet(folder, round_, report.profile, benchmark=benchmark, variant=variant, loose=True)
         results.runs, results.reference = runs, reference_of(benchmark, variant)
+        divisions = {run.division for run in runs}
+        results.division = divisions.pop() if len(divisions) == 1 else None
         yield results
 
 

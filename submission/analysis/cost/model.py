@@ -15,17 +15,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
-from common.config import load, rebuild
-from submission.analysis.fits.fit import device, scaling_pairs
+from common.command import UsageError
+from common.config import SHOWN, rebuild
+from compliance.formats.words import counted, plain
+from submission.analysis.fits.fit import device, percent, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
-from submission.text_table import TextTable
+from submission.analysis.tables import number
+from submission.analysis.user_file import quoted, read_mapping
+from submission.text_table import TextTable, shortened
 
 T = TypeVar("T")
 
 HERE: Final = Path(__file__).parent
 STATED_VALUE_BYTES: Final = 2
 """Bytes of a value for which workloads state memory and halo traffic."""
+PEAKS: Final = (1e3, 1e21)
+"""Between these lie all peaks: more or less is a mistake in the unit."""
+MOST_VALUE_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,14 @@ class Ceilings:
     source: str
 
     def __post_init__(self) -> None:
-        _check_positive(self)
+        if not all(map(_squeezed, self.match or ("",))):
+            raise ValueError("match: expected words of the model name, each with a letter or digit; got none")
+        if not 0 < self.value_bytes <= MOST_VALUE_BYTES:
+            raise ValueError(f"value_bytes: expected 1 to {MOST_VALUE_BYTES}; got {quoted(self.value_bytes)}")
+        for name in ("peak_flop_per_s", "memory_bytes_per_s", "network_bytes_per_s", "input_bytes_per_s"):
+            value, (low, high) = getattr(self, name), PEAKS
+            if not low <= value <= high:
+                raise ValueError(f"{name}: expected {low:.0e} to {high:.0e} per second; got {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,40 +74,36 @@ class Workload:
     most_spatial: int = 1
 
     def __post_init__(self) -> None:
-        _check_positive(self)
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, int | float) and not 0 < value < math.inf:
+                raise ValueError(f"{one.name}: expected a number above 0; got {value}")
         if self.most_spatial > 1 and self.halo_bytes is None:
             raise ValueError("most_spatial above 1 needs halo_bytes, what ranks that share a sample send for it")
 
 
-def _check_positive(section: Ceilings | Workload) -> None:
-    for one in fields(section):
-        value = getattr(section, one.name)
-        if isinstance(value, int | float) and not 0 < value < math.inf:
-            raise ValueError(f"{one.name}: expected a number above 0; got {value}")
-
-
-@dataclass(frozen=True, slots=True)
-class _CeilingsFile:
-    ceilings: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _WorkloadsFile:
-    workloads: dict[str, Any]
-
-
 def read_ceilings(path: Path = HERE / "ceilings.yaml") -> dict[str, Ceilings]:
-    """Return the ceilings of a file by name; ConfigError with file, key and what was expected if it is broken."""
-    return _sections(Ceilings, load(_CeilingsFile, path).ceilings, f"{path}: ceilings")
+    """Return the ceilings of a file by name; UsageError with file, key and what was expected if it is broken."""
+    return _sections(Ceilings, path, "ceilings")
 
 
 def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
-    """Return the workloads of a file by name; ConfigError as for ceilings."""
-    return _sections(Workload, load(_WorkloadsFile, path).workloads, f"{path}: workloads")
+    """Return the workloads of a file by name; UsageError as for ceilings."""
+    return _sections(Workload, path, "workloads")
 
 
-def _sections(cls: type[T], trees: Mapping[str, Any], source: str) -> dict[str, T]:
-    return {name: rebuild(cls, tree, f"{source}.{name}") for name, tree in trees.items()}
+def _sections(cls: type[T], path: Path, kind: str) -> dict[str, T]:
+    """Return the entries of a file whose one key is `kind`."""
+    tree = read_mapping(str(path))
+    if unknown := [key for key in tree if key != kind]:
+        raise UsageError(f"{path}: unknown key {quoted(unknown[0])}; expected {kind}")
+    found: Any = tree.get(kind)
+    if not isinstance(found, dict) or not found:
+        expected = f"names, each with the keys {', '.join(one.name for one in fields(cls))}"  # type: ignore[arg-type]
+        raise UsageError(f"{path}: {kind}: expected {expected}; got {quoted(found)}")
+    if numbers := [name for name in found if not isinstance(name, str)]:
+        raise UsageError(f"{path}: {kind}: expected names in quotes if they are numbers; got {quoted(numbers[0])}")
+    return {name: rebuild(cls, entry, f"{path}: {kind}.{shortened(name, SHOWN)}") for name, entry in found.items()}
 
 
 def ceilings_of(model: str, known: Mapping[str, Ceilings]) -> str:
@@ -164,9 +174,9 @@ class ModelError:
                 "ceilings at two scales"
             )
         return (
-            f"cost model, a bound and no forecast: over {len(self.pairs)} published pairs the time of an epoch at the "
-            f"larger scale is off by {self.median_error:.0%} in the median, and by {self.median_calibrated_error:.0%} "
-            "with one factor for each system, set at its smaller scale"
+            f"cost model, a bound and no forecast: over {counted(len(self.pairs), 'pair')} of results the time of an "
+            f"epoch at the larger scale is off by {percent(self.median_error)} in the median, and by "
+            f"{percent(self.median_calibrated_error)} with one factor for each system, set at its smaller scale"
         )
 
 
@@ -266,7 +276,7 @@ def cost_table(steps: Sequence[CostedStep]) -> TextTable:
         ("ceilings", ""),
         ("units", ""),
         ("batch", "samples"),
-        ("ranks", "of a sample"),
+        ("ranks per", "sample"),
         *((name, "ms") for name in ("compute", "memory", "input", "network")),
         ("binds", ""),
         ("rate", "samples/s"),
@@ -276,13 +286,13 @@ def cost_table(steps: Sequence[CostedStep]) -> TextTable:
         (
             one.workload,
             one.ceilings,
-            str(one.units),
-            str(one.batch_size),
+            plain(one.units),
+            plain(one.batch_size),
             str(one.spatial),
-            *(f"{1000 * time:.3g}" for time in (one.compute, one.memory, one.input, one.network)),
+            *(number(1000 * time, 3) for time in (one.compute, one.memory, one.input, one.network)),
             one.binds,
             f"{one.samples_per_s:,.0f}",
-            f"{one.epoch_seconds:.3g}",
+            number(one.epoch_seconds, 3),
         )
         for one in steps
     )

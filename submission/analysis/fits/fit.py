@@ -32,6 +32,8 @@ class Axis:
 BATCH: Final = Axis("batch", "samples")
 UNITS: Final = Axis("units", "accelerators or processors")
 POWER_CAP: Final = Axis("power cap", "W")
+ENERGY: Final = Axis("energy", "kJ")
+SEVERAL: Final = {BATCH: "batch sizes", UNITS: "numbers of units", POWER_CAP: "power caps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,14 @@ def efficiency(first: tuple[float, float], second: tuple[float, float]) -> float
 # -- which results count -----------------------------------------------------------------------------------
 
 
-class _Chosen(NamedTuple):
+class Chosen(NamedTuple):
+    """The results that count, and the others."""
+
     sets: list[AnalysedSet]
     left_out: tuple[LeftOut, ...]
 
 
-def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> _Chosen:
+def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> Chosen:
     """Return the results that count, and the others with the reason; of identical ones the first counts."""
     kept: list[AnalysedSet] = []
     left_out: list[LeftOut] = []
@@ -118,16 +122,17 @@ def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> _Chosen:
         reason = one.problem or question.why_not(one)
         for axis, value in ((question.x, question.x_of(one)), (question.y, question.y_of(one))):
             reason = reason or ("" if value else f"its logs and system description give no {axis.name}")
-        if not reason and (same := seen.setdefault(_contents(one), one.full_name)) != one.full_name:
-            reason = f"the same runs as {same}"
+        if not reason and (same := seen.get(contents(one))):
+            reason = "given twice" if same == one.full_name else f"the same runs as {same}"
         if reason:
             left_out.append(LeftOut(one.full_name, reason))
         else:
+            seen[contents(one)] = one.full_name
             kept.append(one)
-    return _Chosen(kept, tuple(left_out))
+    return Chosen(kept, tuple(left_out))
 
 
-def _contents(one: AnalysedSet) -> tuple[object, ...]:
+def contents(one: AnalysedSet) -> tuple[object, ...]:
     """Return what identical resubmissions have in common, whatever the spelling of their names."""
     runs = sorted((run.values.get(RUN_TIME, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in one.runs)
     return (one.row.benchmark, *(runs if any(map(any, runs)) else [one.full_name]))
@@ -138,8 +143,9 @@ def _not_strong(one: AnalysedSet) -> str:
 
 
 def _not_closed(one: AnalysedSet) -> str:
-    closed = one.row.division == "closed" or one.row.mini
-    return _not_strong(one) or ("" if closed else "not closed, by its system description")
+    division = "closed" if one.row.mini else one.row.division
+    reason = f"{division} division, not closed" if division else "no division stated"
+    return _not_strong(one) or ("" if division == "closed" else reason)
 
 
 def comparable(one: AnalysedSet) -> tuple[str, bool, bool]:
@@ -189,18 +195,20 @@ def power_point(one: AnalysedSet) -> tuple[float, float]:
     return float(one.units or 0), one.mean(EPOCH_TIME) or 0.0
 
 
-def scaled_sets(sets: Iterable[AnalysedSet]) -> list[AnalysedSet]:
-    """Return the results that count in fits of the time of an epoch against units."""
-    return _chosen(sets, _TIME_BY_UNITS).sets
+def scaled_sets(sets: Iterable[AnalysedSet]) -> Chosen:
+    """Return the results that count in fits of the time of an epoch against units, and the others."""
+    return _chosen(sets, _TIME_BY_UNITS)
 
 
 def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[ScalingPair]:
-    """Return each larger result of a system beside its smallest one."""
-    pairs = []
+    """Return each larger result of a system beside its smallest one; a pair that is resubmitted counts once."""
+    pairs: dict[tuple[object, ...], ScalingPair] = {}
     for family in _by(system_family, sets):
-        chosen = sorted(scaled_sets(family), key=lambda one: (one.units or 0, one.full_name))
-        pairs += [ScalingPair(chosen[0], one) for one in chosen[1:] if one.units != chosen[0].units]
-    return pairs
+        chosen = sorted(scaled_sets(family).sets, key=lambda one: (one.units or 0, one.full_name))
+        for one in chosen[1:]:
+            if one.units != chosen[0].units:
+                pairs.setdefault((contents(chosen[0]), contents(one)), ScalingPair(chosen[0], one))
+    return list(pairs.values())
 
 
 # -- the fits ----------------------------------------------------------------------------------------------
@@ -215,7 +223,7 @@ def _units(one: AnalysedSet) -> float | None:
 
 
 def _energy(one: AnalysedSet) -> float | None:
-    return one.row.energy_joules
+    return None if one.row.energy_joules is None else one.row.energy_joules / 1000
 
 
 def _mean(name: str) -> Value:
@@ -230,13 +238,14 @@ def _measured(name: str) -> Value:
 _TIME_BY_UNITS: Final = _Question(
     "t = alpha N^-beta", UNITS, _units, Axis("epoch time", "min"), _mean(EPOCH_TIME), _not_strong
 )
-_ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _units, Axis("energy", "J"), _energy, _not_strong)
+_ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _units, ENERGY, _energy, _not_strong)
 
 
 def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
     """Return E = a B^b and E = E0 (1 + B / Bc) of each benchmark, of round 0.7 apart from later ones.
 
-    The time-to-train results count that are closed by their system description. Openfold counts samples, not epochs.
+    The time-to-train results count that are closed by their system description, or by their logs where there is none.
+    Openfold counts samples, not epochs.
     """
     fits = []
     for group in _by(comparable, sets):
@@ -268,7 +277,7 @@ def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -
 
     model = "y = alpha P^-gamma"
     time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), _mean(RUN_TIME), _not_strong)
-    energy = _Question(model, POWER_CAP, cap, Axis("energy", "J"), _energy, _not_strong)
+    energy = _Question(model, POWER_CAP, cap, ENERGY, _energy, _not_strong)
     groups = _by(lambda one: (*system_family(one), one.units, one.row.batch_size), sets)
     return _varied(_fit(group, question) for group in groups for question in (time, energy))
 
@@ -290,9 +299,13 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     power, critical, problem = None, None, ""
     try:
         power = power_law(values)
-        critical = critical_batch(values) if question.x == BATCH else None
+        critical = critical_batch(values, question.y.name) if question.x == BATCH else None
     except NoFitError as error:
-        problem = str(error)
+        varied = len({x for x, _ in values}) > 1
+        problem = str(error) if varied else f"no fit: it needs results at two {SEVERAL[question.x]} or more"
+    said = _said(power, question) if power else problem
+    if question.x == BATCH and any(one.normalisation != 1 for one in kept):
+        said += f"; {question.y.name} as run, before normalisation"
     return Fit(
         title=f"{question.y.name} against {question.x.name}: {place}",
         benchmark=sets[0].row.benchmark,
@@ -304,7 +317,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
         model=question.model,
         power=power,
         critical=critical,
-        said=f"{place}: {_said(power, question) if power else problem}",
+        said=f"{place}: {said}",
         problem=problem,
         efficiencies=_efficiencies(points) if question is _TIME_BY_UNITS else (),
     )
@@ -314,8 +327,9 @@ def _place(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Questi
     """Return which results a fit is about: benchmark, system and units where they are the same, rounds."""
     said = sets[0].marked_benchmark
     if question.x != BATCH:
-        prefix = os.path.commonprefix([one.row.system for one in sets])  # noqa: RUF071  (names, no paths)
-        said += " on " + re.sub(r"[_-]n?\d*$", "", prefix)
+        name = sets[0].row.system
+        prefix = os.path.commonprefix([one.row.system.lower() for one in sets])  # noqa: RUF071  (names, no paths)
+        said += " on " + (re.sub(r"[_-][nN]?\d*$", "", name[: len(prefix)]) or name)
     if question.x == POWER_CAP:
         said += f", {sets[0].units} {sets[0].unit}"
     return f"{said}, round {rounds[0]}" if len(rounds) == 1 else f"{said}, rounds {rounds[0]} to {rounds[-1]}"
@@ -329,6 +343,11 @@ def _efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:
         for one in others
         if one.x > first.x
     )
+
+
+def percent(share: float) -> str:
+    """Return a share in whole per cent: "18 %"."""
+    return f"{100 * share:.0f} %"
 
 
 def _said(power: PowerLaw, question: _Question) -> str:

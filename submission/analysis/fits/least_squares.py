@@ -52,7 +52,7 @@ def line(points: Sequence[tuple[float, float]]) -> Line:
     """Return the line through the points; NoFitError if they have fewer than two different x."""
     count = len(points)
     if len({x for x, _ in points}) < 2:
-        raise NoFitError(f"{count} result{'s' * (count != 1)} with fewer than two different values give no fit")
+        raise NoFitError("no fit: it needs two different values of x or more")
     x_mean, y_mean = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
     x_squares = sum((x - x_mean) ** 2 for x, _ in points)
     y_squares = sum((y - y_mean) ** 2 for _, y in points)
@@ -140,11 +140,14 @@ class CriticalBatch:
     line: Line
 
 
-def critical_batch(points: Sequence[tuple[float, float]]) -> CriticalBatch:
-    """Return the critical batch size of (batch size, epochs); NoFitError if the points do not determine a line."""
+def critical_batch(points: Sequence[tuple[float, float]], name: str = "epochs") -> CriticalBatch:
+    """Return the critical batch size of (batch size, epochs); NoFitError if the points do not determine a line.
+
+    name: what is counted, for messages.
+    """
     found = line(points)
     if found.slope <= 0:
-        return CriticalBatch(None, None, "epochs do not grow with the batch size: there is no critical one", found)
+        return CriticalBatch(None, None, f"{name} do not grow with the batch size: there is no critical one", found)
     if found.intercept <= 0:
-        return CriticalBatch(None, None, "the line starts below 0 epochs: it gives no critical batch size", found)
+        return CriticalBatch(None, None, f"the line starts below 0 {name}: it gives no critical batch size", found)
     return CriticalBatch(found.intercept, found.intercept / found.slope, "", found)

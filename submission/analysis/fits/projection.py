@@ -1,21 +1,27 @@
 """Project results to other numbers of units, and measure by published results how far the method is off.
 
 A projection is not a result and has no score. The time of an epoch follows t = a N^b, with the exponent of the system's
-own results if it has several scales, else the median of all published pairs; better than ideal scaling is not
-projected. Samples per unit and step stay the same, as far as the batch sizes of published results reach. Epochs follow
+own results if it has several scales, else the median of all pairs; better than ideal scaling is not projected.
+Samples per unit and step stay the same, as far as the batch sizes of the results reach. Epochs follow
 the fit of epochs against batch size. The rest of the run, such as staging, keeps its time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
+from compliance.formats.words import counted, plain
 from submission.analysis.fits.fit import (
+    LeftOut,
+    ScalingPair,
     comparable,
+    contents,
     epochs_against_batch,
+    percent,
     scaled_sets,
     scaling_pairs,
     system_family,
@@ -23,6 +29,7 @@ from submission.analysis.fits.fit import (
 from submission.analysis.fits.least_squares import NoFitError, power_law
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME
+from submission.analysis.tables import number
 from submission.text_table import TextTable
 
 IDEAL: Final = -1.0
@@ -69,7 +76,10 @@ class LeaveOneOut:
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """Projections, and the error of their method; median_error and worst_error are None without published pairs."""
+    """Projections, and the error of their method; median_error and worst_error are None without pairs.
+
+    not_projected: the results without a projection, if any was asked for, with the reason.
+    """
 
     projections: tuple[Projection, ...]
     left_out: tuple[LeaveOneOut, ...]
@@ -77,6 +87,7 @@ class Projections:
     worst_error: float | None
     median_epoch_time_error: float | None
     said: str
+    not_projected: tuple[LeftOut, ...] = ()
 
 
 class _Exponent(NamedTuple):
@@ -87,28 +98,61 @@ class _Exponent(NamedTuple):
 def projections(sets: Sequence[AnalysedSet], units: Sequence[int]) -> Projections:
     """Return the projection of each time-to-train result to each number of units, and the error of the method.
 
-    Results without epochs, batch size, units or times are left out.
+    Results without epochs, batch size, units or times are not projected.
     """
     method = _Method(sets)
     found = [
         projected for one in method.sets for count in units if count != one.units and (projected := method(one, count))
     ]
-    errors = [error for first, second in scaling_pairs(sets) if (error := _left_out(sets, first, second))]
+    names = {one.name for one in found}
+    missing = [
+        LeftOut(one.full_name, method.why_not(one) or "it has these units already")
+        for one in method.sets
+        if one.full_name not in names
+    ]
+    missing = [*missing, *scaled_sets(sets).left_out] if units else []
+    pairs = scaling_pairs(sets)
+    errors = [error for first, second in pairs if (error := _left_out(sets, first, second))]
     middle = median(error.error for error in errors) if errors else None
     worst = max(errors, key=lambda error: error.error, default=None)
-    said = "projections, not results; their error is unknown: expected two systems with results at two scales each"
-    if middle is not None and worst is not None:
+    if missing and not found:
+        said = f"no projections: {_reasons(missing)}"
+    elif middle is not None and worst is not None:
         said = (
-            f"projections, not results: over {len(errors)} published pairs the method is off by {middle:.0%} in the "
-            f"median and by {worst.error:.0%} at worst ({worst.second})"
+            f"projections, not results: over {counted(len(errors), 'pair')} of results the method is off by "
+            f"{percent(middle)} in the median and by {percent(worst.error)} at worst ({worst.second})"
         )
+    else:
+        said = f"projections, not results; their error is unknown: {_unpredicted(pairs)}"
     of_epochs = median(error.epoch_time_error for error in errors) if errors else None
-    return Projections(tuple(found), tuple(errors), middle, worst.error if worst else None, of_epochs, said)
+    worst_error = worst.error if worst else None
+    return Projections(tuple(found), tuple(errors), middle, worst_error, of_epochs, said, tuple(missing))
+
+
+def _reasons(missing: Sequence[LeftOut]) -> str:
+    """Return why results are not projected, each reason once."""
+    counts = Counter(one.reason for one in missing)
+    if len(missing) == 1:
+        return f"{missing[0].name}: {missing[0].reason}"
+    return "; ".join(f"{counted(count, 'result')}: {reason}" for reason, count in counts.items())
+
+
+def _unpredicted(pairs: Sequence[ScalingPair]) -> str:
+    """Return why the larger result of no pair can be predicted."""
+    if not pairs:
+        return "no system has results at two scales"
+    if len(pairs) == 1:
+        return "the only pair of results cannot be predicted: no other is left to fit"
+    return f"none of {len(pairs)} pairs of results can be predicted from the others"
 
 
 def _left_out(sets: Sequence[AnalysedSet], first: AnalysedSet, second: AnalysedSet) -> LeaveOneOut | None:
-    """Return how well the second result follows from the first without either in a fit; None if it cannot be said."""
-    others = [one for one in sets if one is not first and one is not second]
+    """Return how well the second result follows from the first without either in a fit; None if it cannot be said.
+
+    Resubmissions of both in other rounds are left out, too.
+    """
+    same = (contents(first), contents(second))
+    others = [one for one in sets if contents(one) not in same]
     projected = _Method(others)(first, second.units or 0)
     published, epoch = second.mean(RUN_TIME), second.mean(EPOCH_TIME)
     if projected is None or not published or not epoch:
@@ -127,13 +171,13 @@ class _Method:
     """The fits over some results, and projections by them."""
 
     def __init__(self, sets: Sequence[AnalysedSet]) -> None:
-        self.sets = scaled_sets(sets)
+        self.sets = scaled_sets(sets).sets
         self._pairs = scaling_pairs(sets)
         groups = {one.full_name: comparable(one) for one in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
     def __call__(self, one: AnalysedSet, units: int) -> Projection | None:
-        """Return the projection; None if the result or the published ones lack what it needs."""
+        """Return the projection; None if the result or the others lack what it needs."""
         size, epochs, epoch, minutes = one.row.batch_size, one.mean(EPOCHS), one.mean(EPOCH_TIME), one.mean(RUN_TIME)
         exponent = self._exponent(one)
         if not (one.units and size and epochs and epoch and minutes) or exponent is None:
@@ -142,7 +186,7 @@ class _Method:
         batch = self._batch(one, units, notes)
         fit = self._fits.get(comparable(one))
         if fit is None:
-            notes.append("epochs as published: no fit of epochs against batch size")
+            notes.append("epochs unchanged: no fit of epochs against batch size")
         elif fit.holds_zero:
             notes.append("epochs by an exponent whose interval holds 0")
         new_epochs = epochs * (batch / size) ** fit.b if fit else epochs
@@ -163,6 +207,14 @@ class _Method:
             tuple(notes),
         )
 
+    def why_not(self, one: AnalysedSet) -> str:
+        """Return why a result cannot be projected, "" if it can."""
+        needed = {"batch size": one.row.batch_size, "epochs": one.mean(EPOCHS), "run time": one.mean(RUN_TIME)}
+        missing = [name for name, value in needed.items() if not value]
+        if missing:
+            return f"its logs give no {' and no '.join(missing)}"
+        return "" if self._exponent(one) else "no exponent: no comparable system has results at two scales"
+
     def _exponent(self, one: AnalysedSet) -> _Exponent | None:
         family = [other for other in self.sets if system_family(other) == system_family(one)]
         try:
@@ -170,18 +222,19 @@ class _Method:
         except NoFitError:
             same = [pair for pair in self._pairs if pair.first.row.mini == one.row.mini]
             pooled = [max(IDEAL, pair.exponent) for pair in same]
-            return _Exponent(median(pooled), f"median of {len(pooled)} published pairs") if pooled else None
+            return _Exponent(median(pooled), f"median of {counted(len(pooled), 'pair')}") if pooled else None
         beyond = f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
         return _Exponent(max(IDEAL, own), beyond)
 
     def _batch(self, one: AnalysedSet, units: int, notes: list[str]) -> int:
-        """Return the batch size on these units, within those of comparable published results."""
+        """Return the batch size on these units, within those of comparable results."""
         wanted = (one.row.batch_size or 0) * units / (one.units or units)
         known = [other.row.batch_size for other in (*self.sets, one) if comparable(other) == comparable(one)]
         sizes = [size for size in known if size]
         nearest = min(max(wanted, min(sizes)), max(sizes))
         if nearest != wanted:
-            notes.append(f"batch size {nearest:,}, not {wanted:,.0f}: the published ones end there")
+            shown = plain(wanted) if wanted >= 0.01 else f"{wanted:.1g}"
+            notes.append(f"batch size {nearest:,}, not {shown}: the results end there")
         if nearest < units:
             notes.append(f"{units / nearest:.3g} units share each sample")
         return round(nearest)
@@ -191,26 +244,26 @@ def projection_table(found: Projections) -> TextTable:
     """Return the projections as a table."""
     headings = (
         ("result", ""),
-        ("units", "published"),
+        ("published", "units"),
         ("units", ""),
         ("batch", "samples"),
-        ("time", "min published"),
-        ("time", "min projected"),
+        ("published", "min"),
+        ("projected", "min"),
         ("epochs", ""),
         ("epoch", "min"),
-        ("exponent", "of N"),
+        ("exponent", ""),
         ("notes", ""),
     )
     rows = tuple(
         (
             one.name,
-            str(one.published_units),
-            str(one.units),
-            str(one.batch_size),
-            f"{one.published_minutes:.2f}",
-            f"{one.minutes:.2f}",
-            f"{one.epochs:.1f}",
-            f"{one.epoch_minutes:.4g}",
+            plain(one.published_units),
+            plain(one.units),
+            plain(one.batch_size),
+            f"{one.published_minutes:,.2f}",
+            f"{one.minutes:,.2f}",
+            f"{one.epochs:,.1f}",
+            number(one.epoch_minutes),
             f"{one.exponent:.3f}",
             "; ".join((f"exponent: {one.exponent_of}", *one.notes)),
         )

@@ -132,8 +132,10 @@ def test_projections_power_caps_and_ceilings_of_the_user(tmp_path, capsys):
 def test_a_single_log_is_enough(tree, tmp_path):
     log = next((tree / "v3.0").rglob("result_1.txt"))
     assert run(log, "-o", tmp_path / "out") == 0
-    (one,) = json.loads((tmp_path / "out" / "analysis.json").read_text())["results"]
-    assert one["problem"] == "" and len(one["runs"]) == 1
+    document = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    (one,) = document["results"]
+    assert one["problem"] == "" and len(one["runs"]) == 1 and one["division"] == "closed"
+    assert len(document["fits"][0]["points"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,8 @@ def test_a_single_log_is_enough(tree, tmp_path):
         (["v3.0", "-o", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
         (["v3.0", "-o", "out", "--facts", "missing"], 2, "missing cannot be read"),
         (["v3.0", "-o", "out", "--facts", "empty"], 2, "empty cannot be read: it is a folder"),
-        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file: unknown key V100"),
-        (["v3.0", "-o", "out", "--ceilings", "missing"], 2, "missing: cannot be read"),
+        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file: unknown key 'V100'"),
+        (["v3.0", "-o", "out", "--ceilings", "missing"], 2, "missing cannot be read"),
     ],
 )
 def test_wrong_use(tree, tmp_path, monkeypatch, capsys, arguments, code, wanted):

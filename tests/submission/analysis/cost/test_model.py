@@ -1,11 +1,12 @@
 """The cost model: its four times, hardware by name, files that are broken, and its error over results."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.config import ConfigError
+from common.command import UsageError
 from submission.analysis.cost.model import (
     Ceilings,
     CostModel,
@@ -19,10 +20,10 @@ from submission.analysis.cost.model import (
 from submission.text_table import plain_text
 
 WORK = Workload(
-    forward_flop=100, training_flop=300, memory_bytes=20, input_bytes=10, gradient_bytes=40, halo_bytes=8,
+    forward_flop=1e5, training_flop=3e5, memory_bytes=2e4, input_bytes=1e4, gradient_bytes=4e4, halo_bytes=8e3,
     most_spatial=4, train_samples=1000, eval_samples=100, source="",
 )  # fmt: skip
-TOP = Ceilings(("V100",), 100, 2, 10, 10, 10, "")
+TOP = Ceilings(("V100",), 1e5, 2, 1e4, 1e4, 1e4, "")
 MODEL = CostModel({"cosmoflow": WORK}, {"chip": TOP})
 
 
@@ -32,7 +33,7 @@ def test_the_longest_of_the_four_times_binds():
     assert (one.step, one.binds, one.samples_per_s) == (6, "compute", pytest.approx(8 / 6))
     # 125 steps of 6 s, and 100 samples evaluated at a third of the cost of training, by 4 units
     assert one.epoch_seconds == pytest.approx(125 * 6 + 100 * 1 / 4)
-    for name, ceilings in (("network", replace(TOP, network_bytes_per_s=1)), ("memory", replace(TOP, value_bytes=4))):
+    for name, ceilings in (("network", replace(TOP, network_bytes_per_s=1e3)), ("memory", replace(TOP, value_bytes=4))):
         assert CostModel({"w": WORK}, {"c": ceilings}).cost("w", "c", 4, 8).binds == name
 
 
@@ -60,7 +61,7 @@ def test_scaling_out_shares_samples_before_the_batch_grows():
     assert [(one.units, one.batch_size, one.spatial) for one in steps] == [
         *((8, 16, 1), (16, 16, 1), (32, 16, 2), (1000, 250, 4)),
     ]
-    assert "1000" in plain_text(cost_table(steps))
+    assert "1,000" in plain_text(cost_table(steps))
 
 
 @pytest.mark.parametrize(
@@ -114,20 +115,45 @@ def test_a_file_of_ceilings(tmp_path: Path):
     [
         ("peak_flop_per_s: 1e12", "peak_flops: 1e12", "unknown key peak_flops"),
         ("    source: measured\n", "", "source is missing; expected text"),
-        ("1e12", "-1", "peak_flop_per_s: expected a number above 0; got -1"),
-        ("1e12", ".nan", "peak_flop_per_s: expected a number above 0; got nan"),
+        ("1e12", "1e-308", "peak_flop_per_s: expected 1e+03 to 1e+21 per second; got 1e-308"),
+        ("1e12", ".nan", "peak_flop_per_s: expected 1e+03 to 1e+21 per second; got nan"),
+        ("1e12", "0x" + "f" * 5000, "peak_flop_per_s: expected a number; got"),
+        ("value_bytes: 2", "value_bytes: 0", "value_bytes: expected 1 to 16; got 0"),
         ("1e12", "fast", "peak_flop_per_s: expected a number; got"),
         ("[chip]", "chip", "match: expected a list"),
-        ("ceilings:", "ceiling:", "unknown key ceiling"),
-        ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "mine: : expected a section"),
+        ("[chip]", "[]", "match: expected words of the model name"),
+        ("[chip]", "[chip, '-']", "match: expected words of the model name"),
+        ("ceilings:", "ceiling:", "unknown key 'ceiling'"),
+        ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "ceilings.mine: expected a section"),
+        (GOOD, "ceilings: {A: }", "ceilings.A: expected a section with the keys match, "),
+        (GOOD, "ceilings: {}", "ceilings: expected names, each with the keys match, "),
+        (GOOD, "ceilings: [1]", "ceilings: expected names, each with the keys match, "),
+        (GOOD, "ceilings: {1: 2}", "expected names in quotes if they are numbers; got 1"),
+        (GOOD, "", "ceilings: expected names, each with the keys match, "),
+        (GOOD, "a: &b [1]\nc: *b", "line 1: this is not valid YAML: anchors"),
+        (GOOD, "a: 1\nc: *b", "line 2: this is not valid YAML: anchors"),
+        (GOOD, "a: !!bool x", "tags (!name) are not allowed"),
+        (GOOD, "[" * 5000, "nested too deeply"),
+        (GOOD, "a: \0", "this is not valid YAML: unacceptable character"),
+        (GOOD, "#" * (1 << 18) + "#", "is larger than 256 KiB"),
+        (GOOD, f"? {'k' * 10_000}\n: 1", "unknown key 'kkk"),
     ],
 )
 def test_a_broken_file_is_refused_with_file_and_key(tmp_path, old, new, said):
     file = tmp_path / "mine.yaml"
     file.write_text(GOOD.replace(old, new))
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(UsageError) as refused:
         read_ceilings(file)
     assert str(refused.value).startswith(str(file)) and said in str(refused.value)
+    assert len(str(refused.value)) < len(str(file)) + 300
+
+
+def test_pipes_and_circles_of_links_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    for name, said in (("pipe", "is a pipe"), ("link", "Too many levels of symbolic links")):
+        with pytest.raises(UsageError, match=said):
+            read_ceilings(tmp_path / name)
 
 
 def test_ranks_that_share_samples_need_halos():
@@ -144,7 +170,8 @@ def test_the_error_over_results_with_and_without_a_factor_for_the_system(result)
     (pair,) = error.pairs
     assert (pair.first_ratio, pair.second_ratio, pair.calibrated_ratio) == pytest.approx((1 / 4, 1 / 5, 4 / 5))
     assert (error.median_error, error.median_calibrated_error) == pytest.approx((0.8, 0.2))
-    assert "80% in the median, and by 20%" in plain_text(error_table(error))
+    assert "over 1 pair of results" in error.said
+    assert "80 % in the median, and by 20 %" in plain_text(error_table(error))
     assert MODEL.published_pairs([]).median_error is None and "unknown" in MODEL.published_pairs([]).said
 
 

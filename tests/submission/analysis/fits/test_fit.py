@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from submission.analysis.fits.fit import (
     energy_against_units,
     epoch_time_against_units,
     epochs_against_batch,
+    scaling_pairs,
 )
 from submission.analysis.fits.least_squares import NoFitError, critical_batch, power_law
 
@@ -58,7 +60,7 @@ def test_few_points():
     assert (two.a, two.b) == pytest.approx((8, -1))
     assert two.b_interval is two.a_interval is two.interval(4) is None and not two.holds_zero
     for points in ([], [(4, 1)], [(4, 1), (4, 2)]):
-        with pytest.raises(NoFitError, match="fewer than two different"):
+        with pytest.raises(NoFitError, match="two different values"):
             power_law(points)
     with pytest.raises(NoFitError, match="above 0"):
         power_law([(1, 0), (2, 4)])
@@ -76,6 +78,7 @@ def test_epochs_count_once_closed_and_apart_from_the_first_round(result):
         result("c", 256, 1, run_stop_epoch=16, run_time=3),
         result("copy", 256, 1, run_stop_epoch=16, run_time=3, organisation="Other", round="2.0"),
         result("open", 512, 1, run_stop_epoch=99, run_time=4, division="open"),
+        result("undivided", 512, 1, run_stop_epoch=99, run_time=4.5, division=""),
         result("weak", 512, 1, run_stop_epoch=99, run_time=5, scaling="weak"),
         result("unknown", None, 1, run_stop_epoch=99, run_time=6),
         result("old", 64, 1, run_stop_epoch=99, run_time=7, round="0.7"),
@@ -85,13 +88,37 @@ def test_epochs_count_once_closed_and_apart_from_the_first_round(result):
     assert [point.y for point in later.points] == [16, 10, 13] and later.rounds == ("2.0", "3.0")
     assert {one.name.split("/")[2]: one.reason for one in later.left_out} == {
         "c": "the same runs as 2.0/Other/copy/strong/cosmoflow",
-        "open": "not closed, by its system description",
+        "open": "open division, not closed",
+        "undivided": "no division stated",
         "weak": "a throughput result",
         "unknown": "its logs and system description give no batch",
     }
-    assert first.problem == "1 result with fewer than two different values give no fit" and first.power is None
+    assert first.problem == "no fit: it needs results at two batch sizes or more" and first.power is None
     assert mini.title == "epochs against batch: cosmoflow (mini), round 3.0"
     assert later.said.startswith("cosmoflow, rounds 2.0 to 3.0: epochs grow as batch^0.339 (95 % interval ")
+    assert later.said.endswith("; epochs as run, before normalisation") and "before" not in mini.said
+
+
+def test_a_result_given_twice_counts_once(result):
+    sets = [result(name, size, 1, run_stop_epoch=size, run_time=size) for name, size in (("a", 64), ("b", 128))]
+    (fit,) = epochs_against_batch([*sets, *sets])
+    assert len(fit.points) == 2 and [one.reason for one in fit.left_out] == ["given twice"] * 2
+    scales = [result(f"s_n{n}", 64, n, run_epoch_time=1 / n, run_time=1 / n) for n in (8, 64)]
+    again = [replace(one, row=replace(one.row, round="4.0")) for one in scales]
+    assert len(scaling_pairs([*scales, *scales, *again])) == 1
+
+
+def test_samples_are_not_called_epochs(result):
+    sets = [result(f"s{size}", size, 1, run_stop_samples=1 / size, run_time=size) for size in (64, 128)]
+    (fit,) = epochs_against_batch(sets)
+    assert fit.critical.problem.startswith("samples do not grow")
+
+
+@pytest.mark.parametrize(("names", "title"), [(("Clus_n32", "clus_N8"), "Clus"), (("_n32", "_n8"), "_n32")])
+def test_the_name_of_a_system_in_any_letter_case(result, names, title):
+    sets = [result(name, 64, units, run_epoch_time=1 / units) for name, units in zip(names, (32, 8), strict=True)]
+    (fit,) = epoch_time_against_units(sets)
+    assert fit.title == f"epoch time against units: cosmoflow on {title}, round 3.0"
 
 
 def test_what_is_said_of_two_points_and_of_an_interval_that_holds_zero(result):
@@ -124,6 +151,7 @@ def test_energy_and_power_caps_of_simulated_results(result):
     scales = [result(f"s_n{n}", 64, n, energy_joules=1e6 * n**0.25, run_time=n, run_epoch_time=1) for n in (8, 64, 512)]
     (energy,) = energy_against_units(scales)
     assert energy.power.b == pytest.approx(0.25) and energy.efficiencies == () and "energy grows as" in energy.said
+    assert energy.y.unit == "kJ" and max(one.y for one in energy.points) == pytest.approx(512**0.25 * 1000)
     capped = [
         result(f"s_{watts}W", 64, 8, run_time=1000 * watts**-0.5, energy_joules=watts**0.5, watts=watts)
         for watts in (150, 200, 250)

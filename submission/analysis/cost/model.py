@@ -306,8 +306,8 @@ def error_table(error: ModelError) -> TextTable:
         ("smaller result", ""),
         ("larger result", ""),
         ("binds", "smaller, larger"),
-        ("smaller", "pred./publ."),
-        ("larger", "pred./publ."),
+        ("smaller", "pred./meas."),
+        ("larger", "pred./meas."),
         ("larger", "calibrated"),
     )
     rows = tuple(

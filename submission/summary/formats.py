@@ -36,7 +36,7 @@ WITH_STAGING: Final = {STRONG: ("TTT+", "staging"), WEAK: ("TTTa+", "staging")}
 """Heading of the time with staging, where the score lacks it."""
 ENDING: Final = (("epochs", ""), ("RCP", ""), ("energy", "kJ"), ("runs", ""))
 EXPLANATION: Final = (
-    "units: accelerators, or processors of a system without; epochs: to the target, * means samples; "
+    "units: accelerators, or processors of a system without; epochs: to the target, as logged, * means samples; "
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
 CLOCKS: Final = (

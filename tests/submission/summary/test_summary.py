@@ -45,6 +45,7 @@ def test_row_of_a_time_to_train(folder):
     assert row.minutes == pytest.approx(sum(row.run_minutes[1:-1]) / 8) and len(row.run_minutes) == 10
     assert (row.convergence, row.convergence_unit, row.rcp, row.rcp_factor) == (25, "epochs", "passed", 1.0)
     assert row.score == row.normalised == row.minutes and row.scaled is None and row.models is None
+    assert "epochs: to the target, as logged" in plain_summary([row])
 
 
 def test_a_row_has_raw_normalised_and_scaled_scores(folder):
@@ -131,6 +132,8 @@ def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
 def test_a_system_without_accelerators_and_with_an_odd_description(folder):
     row = row_of(SamplePackage().system(accelerators_per_node="0", framework=7, status=None), folder)
     assert (row.accelerators, row.processors, row.framework, row.availability) == (0, 32, "", "onprem")
+    assert row.device == row.processor != row.accelerator
+    assert replace(row, accelerators=64).device == row.accelerator
     assert "   32    512" in plain_summary([row])
 
 

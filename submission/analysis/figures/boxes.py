@@ -23,7 +23,7 @@ MARK: Final = 7
 """Half the width of the mark of a point."""
 NEIGHBOURHOOD: Final = 90
 CROSSING: Final = 45
-"""Further distance that a crossing less is worth."""
+"""Further distance that a crossing less is worth, or one label less in another order than its point."""
 FAR: Final = 400
 """The cost of a place that is not around the point."""
 CROWD: Final = 30
@@ -159,12 +159,14 @@ class _Layout:
         labels = [place.box for place in others]
         lines = [(place.point, place.leader) for place in others if place.leader]
         marks = [mark for mark in self.marks if mark != self.marks[number]]
+        close = [place for place in others if math.dist(place.point, point) < NEIGHBOURHOOD]
         for radius, place in self.candidates[number]:
             if radius >= best:
                 break
             if any(map(place.box.overlaps, labels)) or any(place.box.crossed_by(*line) for line in lines):
                 continue
             crossed = _crossings((point, place.leader), [*labels, *marks], lines) if place.leader else 0
+            crossed += sum(_swapped(place, other) for other in close)
             if radius + CROSSING * crossed < best:
                 best, chosen = radius + CROSSING * crossed, place
         if chosen:
@@ -173,6 +175,12 @@ class _Layout:
             if not any(map(place.box.overlaps, (*self.fixed, *labels))):
                 return FAR + math.dist(place.box.nearest(point), point), place
         return 10 * FAR, None
+
+
+def _swapped(one: Place, other: Place) -> bool:
+    """Return whether of two labels one above the other, the upper one is that of the lower point."""
+    stacked = one.box.left < other.box.right and other.box.left < one.box.right
+    return stacked and (one.point[1] - other.point[1]) * (one.box.top - other.box.top) < 0
 
 
 def _crossings(line: Line, boxes: Sequence[Box], lines: Sequence[Line]) -> int:

@@ -92,6 +92,14 @@ def test_labels_in_a_dense_crowd_get_lines_that_cross_no_label():
     assert not any(place.box.crossed_by(*line) for place in found for line in lines if line[1] != place.leader)
 
 
+@pytest.mark.parametrize("apart", [1, -1, 4])
+def test_labels_one_above_the_other_are_in_the_order_of_their_points(apart):
+    points, area = [(90, 100), (90, 100 + apart)], Box(50, 0, 400, 200)
+    track = [around((90 + at, 100), 4) for at in range(0, 300, 8)]
+    one, other = placed(points, [80.0] * 2, area, track)
+    assert (one.box.top < other.box.top) == (apart > 0)
+
+
 def test_a_label_without_room_is_left_out():
     assert placed([(50, 50)], [200.0], Box(0, 0, 100, 100), []) == [None]
 
@@ -232,7 +240,7 @@ def test_best_by_round_takes_the_best_passing_result_with_its_staging():
         result("Dell", 4.5, round="3.0"),
     ]
     written = texts(best_by_round(sets, "x", WIDE))
-    assert {"LBNL 30", "Dell 4.5", "v1.0", "2021", "2023"} <= set(written)
+    assert {"LBNL 30.0", "Dell 4.50", "v1.0", "2021", "2023"} <= set(written)
     assert not any(text.startswith(("CSCS", "NVIDIA")) for text in written)
     assert best_by_round(sets[2:], "x", WIDE) == "", "one round has no course"
 

@@ -165,9 +165,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 def _csv_value(row: Row | Difference, field: str) -> object:
     value = getattr(row, field)
-    if isinstance(value, tuple):
-        return " ".join(map(repr, value))
-    return clean(value) if isinstance(value, str) else value
+    return " ".join(map(repr, value)) if isinstance(value, tuple) else value
 
 
 def _difference_table(changes: Sequence[Difference]) -> TextTable:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import sys
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary, table_text
 from submission.summary.rows import differences, rows
-from submission.text_table import TextTable, plain_text, shortened
+from submission.text_table import TextTable, csv_text, plain_text, shortened
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
 
@@ -366,3 +367,8 @@ def test_help_shows_examples(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "--previous v1.0/" in capsys.readouterr().out
+
+
+def test_csv_has_no_control_characters_and_only_finite_numbers():
+    text = csv_text(("a", "b"), [["x\x1b[31m\x00\u202e", math.inf], ["\n=1", math.nan], [-1.5, None]])
+    assert text == "a,b\nx\\x1b[31m\\x00\\u202e,\n\\n=1,\n-1.5,\n"

@@ -19,19 +19,16 @@ from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
 from submission.analysis.model import AnalysedRun, AnalysedSet
+from submission.analysis.quantities import NO_STAGING, STAGING
 from submission.analysis.statistics import log_pca, summarise
-from submission.summary.rows import Row
+from tests.submission.analysis.conftest import analysed_set
 
 FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]
 STYLE = files("submission.web").joinpath("page.css").read_text(encoding="utf-8")
-ROW = Row(
-    "PASS", "1.0", "LBNL", "closed", "onprem", "perlmutter_n512_pytorch1.9", "strong", "cosmoflow", False, 128, "cpu",
-    128, "gpu", 512, "PyTorch", 256, 10, 10, "",
-)  # fmt: skip
 
 
 def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row):
-    """Return a result whose runs vary by some percent."""
+    """Return an `analysed_set` whose runs vary by some percent."""
     dice = random.Random(seed)
     measured = []
     for number in range(runs):
@@ -49,8 +46,9 @@ def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row)
     found = {name: summarise(name, [run.values[name] for run in measured]) for name in measured[0].values}
     pca = log_pca((run.values["run_stop_epoch"], run.values["run_epoch_time"]) for run in measured)
     shares = {"staging_time/run_time": 0.1, "train_time/run_time": 0.6, "eval_time/run_time": 0.25}
-    row = replace(ROW, organisation=organisation, minutes=minutes, **row)
-    return AnalysedSet(row, "results", units, tuple(measured), found, shares, pca)
+    given = {"system": "perlmutter_n512_pytorch1.9", "batch": 256, "round": "1.0", "minutes": minutes} | row
+    one = analysed_set(units=units, organisation=organisation, **given)
+    return replace(one, runs=tuple(measured), statistics=found, ratios=shares, pca=pca)
 
 
 def texts(svg):
@@ -156,7 +154,8 @@ def test_a_quantity_is_constant_on_its_line(iso):
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_figure_of_nothing_is_empty(figure):
     assert figure([], "x", WIDE) == ""
-    assert figure([AnalysedSet(replace(ROW, verdict="FAIL"), "results", None, problem="no logs")], "x", WIDE) == ""
+    empty = AnalysedSet(result(verdict="FAIL").row, "results", None, problem="no logs")
+    assert figure([empty], "x", WIDE) == ""
 
 
 @pytest.mark.parametrize("figure", FIGURES)
@@ -217,6 +216,13 @@ def test_shares_add_up_and_say_what_is_not_counted():
     without = replace(without, ratios=without.ratios | {"staging_time/run_time": None})
     assert "staging not counted" in texts(time_shares([without], "x", WIDE))
     assert "* staging not counted" in texts(time_shares([without], "x", NARROW))
+    never = replace(
+        without,
+        row=replace(without.row, system="other"),
+        excluded={"run_staging_time": "no staging interval is logged"},
+    )
+    assert {"no staging logged"} == {text for text in texts(time_shares([never], "x", WIDE)) if "staging " in text}
+    assert {"* staging not counted", "† no staging logged"} <= set(texts(time_shares([without, never], "x", NARROW)))
 
 
 def test_compute_analysis_draws_the_panels_it_has_numbers_for():

@@ -13,6 +13,8 @@ LINE: Final = 16
 """Height of a line of text."""
 NEAR: Final = 8
 """Distance of a label from its point; those further away have a line to it."""
+BOLD: Final = 1.1
+"""How much wider bold text is."""
 RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160)
 DIRECTIONS: Final = tuple(
     (math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
@@ -88,9 +90,9 @@ def around(point: Point, radius: float) -> Box:
     return Box(point[0] - radius, point[1] - radius, point[0] + radius, point[1] + radius)
 
 
-def text_width(text: str) -> float:
+def text_width(text: str, bold: bool = False) -> float:
     """Return about how wide a text of 13 units is, in the widest of the usual fonts."""
-    return sum(
+    return (BOLD if bold else 1) * sum(
         4.4 if sign in "ijl.,:|'! -()" else 12 if sign in "mwMW@%…" else 9.4 if "A" <= sign <= "Z" else 8.3
         for sign in text
     )

@@ -194,6 +194,25 @@ def test_every_result_is_named_once_in_the_wide_time_to_solution():
     assert all(f"LBNL s{at}" in narrow for at in range(20)), "in the list below the panel"
 
 
+@pytest.mark.parametrize("figure", [time_to_solution, compute_analysis])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure, width):
+    dice = random.Random(0)
+    sets = [
+        result(minutes=dice.uniform(2, 400), units=2 ** dice.randrange(3, 13), runs=3, seed=at, system=f"s{at}")
+        for at in range(150)
+    ]
+    boxes = []
+    for element in ElementTree.fromstring(figure(sets, "x", width)).iter("text"):
+        if element.get("class") == "number":
+            wide = sum(9 if sign.isdigit() else 4.7 for sign in element.text)  # of DejaVu Sans Bold
+            left, bottom = float(element.get("x")), float(element.get("y"))
+            left -= wide if element.get("text-anchor") == "end" else 0
+            boxes.append(Box(left, bottom - 10, left + wide, bottom))
+    assert len(boxes) > 150 and min(box.left for box in boxes) >= 0
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
 def test_many_runs_are_a_distribution_without_dots():
     many = time_to_solution([result(runs=637, scaling="weak")], "x", WIDE)
     few = time_to_solution([result(runs=9)], "x", WIDE)
@@ -216,11 +235,7 @@ def test_shares_add_up_and_say_what_is_not_counted():
     without = replace(without, ratios=without.ratios | {"staging_time/run_time": None})
     assert "staging not counted" in texts(time_shares([without], "x", WIDE))
     assert "* staging not counted" in texts(time_shares([without], "x", NARROW))
-    never = replace(
-        without,
-        row=replace(without.row, system="other"),
-        excluded={"run_staging_time": "no staging interval is logged"},
-    )
+    never = replace(without, row=replace(without.row, system="other"), excluded={STAGING: NO_STAGING})
     assert {"no staging logged"} == {text for text in texts(time_shares([never], "x", WIDE)) if "staging " in text}
     assert {"* staging not counted", "† no staging logged"} <= set(texts(time_shares([without, never], "x", NARROW)))
 

@@ -23,7 +23,7 @@ def is_number(value: Any) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-def count(value: Any) -> int | None:
+def as_count(value: Any) -> int | None:
     """Return a number of nodes or units as a whole one; None for what is not a number, or more than MOST."""
     return int(value) if is_number(value) and abs(value) <= MOST else None
 

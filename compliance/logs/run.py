@@ -14,7 +14,7 @@ from typing import Any, Final
 from common.ending import Ending, stated_ending
 from common.reference import FULL, MINI, Reference, Setting, Target
 from common.tree import ANYWHERE
-from common.values import count, is_number
+from common.values import as_count, is_number
 from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
@@ -212,7 +212,7 @@ class Run:
     @property
     def scale(self) -> int | None:
         """Accelerators of the run, or nodes on a system without accelerators; None if the log does not say."""
-        nodes, each = count(self.nodes), count(self.accelerators_per_node)
+        nodes, each = as_count(self.nodes), as_count(self.accelerators_per_node)
         return None if nodes is None or each is None else nodes * max(each, 1)
 
 

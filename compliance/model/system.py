@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import count, same
+from common.values import as_count, same
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 MOST_REPEATED = 20
@@ -86,7 +86,7 @@ class SystemDescription:
         """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without one up to 10**9."""
         value = self.fields.get(name)
         found = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
-        return count(int(found.group(1)) if found else value)
+        return as_count(int(found.group(1)) if found else value)
 
     def states_number(self, name: str) -> bool:
         """Tell whether a field holds a number, be it one that `count` cannot give, such as one of 400 digits."""

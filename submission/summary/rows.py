@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.command import UsageError
-from common.values import count, is_number
+from common.values import as_count, is_number
 from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets, shown_verdict
@@ -204,7 +204,7 @@ def _machine(results: ResultSet) -> dict[str, Any]:
     nodes = described.count("number_of_nodes")
     each = described.count("accelerators_per_node")
     if nodes is None:
-        nodes, each = count(run.nodes), count(run.accelerators_per_node)
+        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
     processors = described.count("host_processors_per_node")
     return {
         "availability": _text(described, "status") or _common_value(results, "submission_status"),

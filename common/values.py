@@ -12,6 +12,8 @@ from collections.abc import Hashable
 from typing import Any, Final
 
 LARGEST: Final = int(sys.float_info.max)
+MOST: Final = 10**9
+"""More nodes, or accelerators or processors of a node, no system has."""
 
 
 def is_number(value: Any) -> bool:
@@ -19,6 +21,11 @@ def is_number(value: Any) -> bool:
     if type(value) is int:
         return -LARGEST <= value <= LARGEST
     return type(value) is float and math.isfinite(value)
+
+
+def as_count(value: Any) -> int | None:
+    """Return a number of nodes or units as a whole one; None for what is not a number, or more than MOST."""
+    return int(value) if is_number(value) and abs(value) <= MOST else None
 
 
 def is_integer(value: Any) -> bool:

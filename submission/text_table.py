@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compliance.formats.markdown import escaped, readable
+from compliance.formats.words import clean
 
 GAP: Final = "  "
 MIN_COLUMN: Final = 8
@@ -109,9 +111,9 @@ def markdown_text(table: TextTable) -> str:
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a CSV table with one line of headings, numbers in full precision, and empty cells for None.
+    """Return a CSV table with one line of headings, numbers in full precision, and empty cells for None, inf, nan.
 
-    Text that a spreadsheet would run as a formula gets a leading apostrophe.
+    Invisible characters are escapes, and text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
@@ -123,4 +125,7 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def _csv_cell(cell: object) -> object:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+    if isinstance(cell, str):
+        text = clean(cell)
+        return f"'{text}" if text.startswith(FORMULA) else text
+    return "" if isinstance(cell, float) and not math.isfinite(cell) else cell

@@ -14,7 +14,7 @@ from typing import Any, Final
 from common.ending import Ending, stated_ending
 from common.reference import FULL, MINI, Reference, Setting, Target
 from common.tree import ANYWHERE
-from common.values import is_number
+from common.values import as_count, is_number
 from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
@@ -212,9 +212,8 @@ class Run:
     @property
     def scale(self) -> int | None:
         """Accelerators of the run, or nodes on a system without accelerators; None if the log does not say."""
-        if not is_number(self.nodes) or not is_number(self.accelerators_per_node):
-            return None
-        return int(self.nodes) * max(int(self.accelerators_per_node), 1)
+        nodes, each = as_count(self.nodes), as_count(self.accelerators_per_node)
+        return None if nodes is None or each is None else nodes * max(each, 1)
 
 
 # -- from a log --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import is_number, same
+from common.values import as_count, same
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 MOST_REPEATED = 20
@@ -83,12 +83,10 @@ class SystemDescription:
         return self.fields.get("division") == "closed"
 
     def count(self, name: str) -> int | None:
-        """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without a number."""
+        """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without one up to 10**9."""
         value = self.fields.get(name)
-        if value is not None and is_number(value):
-            return int(value)
         found = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
-        return int(found.group(1)) if found else None
+        return as_count(int(found.group(1)) if found else value)
 
     def states_number(self, name: str) -> bool:
         """Tell whether a field holds a number, be it one that `count` cannot give, such as one of 400 digits."""

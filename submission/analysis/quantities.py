@@ -22,6 +22,8 @@ EPOCH_TIME: Final = "run_epoch_time"
 TARGET_EPOCH: Final = "run_target_epoch"
 SAMPLES: Final = "run_stop_samples"
 STAGING: Final = "run_staging_time"
+NO_STAGING: Final = "no staging interval is logged"
+"""Why a result has no quantity of staging, where its runs log none."""
 STAGING_INSIDE: Final = "run_staging_inside_time"
 STAGING_RATE: Final = "run_staging_throughput"
 LARGEST: Final = 1e15

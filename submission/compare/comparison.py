@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Final, Literal
 
 from common.values import is_number
@@ -15,7 +14,7 @@ from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
 from compliance.model.score import BOTH, Throughput, TimeToTrain
 from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
-from submission.compare.sides import Pair, Side
+from submission.compare.sides import Pair, Side, mean
 
 CURVE_POINTS: Final = 8
 TTT, NORMALISED, SCALED = "time to train, min", "normalised by RCP, min", "scaled by scaling.json, min"
@@ -117,7 +116,7 @@ def _about(side: Side) -> dict[str, Any]:
     samples = {run.details.samples_per_epoch for run in side.runs}
     facts = {
         "round": f"v{side.runs[0].round}",
-        "division": side.runs[0].division,
+        "division": side.division,
         "problem": side.variant,
         "scaling": side.scaling,
         "samples of an epoch": samples.pop() if len(samples) == 1 else None,
@@ -180,12 +179,11 @@ def _on_other_clocks(what: str, score: TimeToTrain | Throughput) -> dict[str, An
 
 
 def _convergence(side: Side) -> dict[str, Any]:
-    counts = [run.convergence if run.converged else None for run in side.runs]
     judged = side.results.judged_convergence if side.results else None
     unit = side.unit
     return {
         "runs that converged": sum(run.converged for run in side.runs),
-        f"{unit} to target, per run": tuple(counts),
+        f"{unit} to target, per run": tuple(map(_converged_after, side.runs)),
         f"{unit} to target, mean": side.mean(_converged_after),
         f"{unit} of the reference (RCP), mean": judged.point.mean if judged and judged.point else None,
         **({"samples to target, mean": side.mean(_samples)} if unit != "samples" else {}),
@@ -194,7 +192,14 @@ def _convergence(side: Side) -> dict[str, Any]:
 
 
 def _converged_after(run: Run) -> float | None:
-    return float(run.convergence) if run.converged and is_number(run.convergence) else None
+    return _from_one(run, run.convergence) if run.converged and is_number(run.convergence) else None
+
+
+def _from_one(run: Run, epoch: float) -> float:
+    """Return the number of an epoch in a log that counts from 1; some logs count from 0. Samples stay as they are."""
+    reference = reference_of(run.benchmark, run.variant)
+    counts_epochs = reference is None or reference.epoch_unit == "epochs"
+    return epoch + 1 if counts_epochs and run.details.phases.first == 0 else epoch
 
 
 def _samples(run: Run) -> float | None:
@@ -207,17 +212,14 @@ def _steps(run: Run) -> float | None:
 
 
 def _trained(run: Run) -> float | None:
-    """Return the samples trained until the last evaluation that counts; some logs count epochs from 0."""
+    """Return the samples trained until the last evaluation that counts."""
     reference = reference_of(run.benchmark, run.variant)
     if reference is None or not is_number(run.convergence):
         return None
     if reference.epoch_unit == "samples":
         return float(run.convergence)
-    details = run.details
-    if details.samples_per_epoch is None:
-        return None
-    first = details.evaluations[0].epoch if details.evaluations else None
-    return float((run.convergence + (first == 0)) * details.samples_per_epoch)
+    samples = run.details.samples_per_epoch
+    return None if samples is None else float(_from_one(run, run.convergence)) * samples
 
 
 def _times(side: Side) -> dict[str, Any]:
@@ -237,7 +239,8 @@ def _minutes_of(part: str) -> Callable[[Run], float | None]:
 
 
 def _epoch_minutes(run: Run) -> float | None:
-    return fmean(run.details.epoch_seconds) / 60 if run.details.epoch_seconds else None
+    seconds = mean(run.details.epoch_seconds)
+    return None if seconds is None else seconds / 60
 
 
 def _rate(run: Run) -> float | None:
@@ -269,7 +272,8 @@ def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
 
 def _curve(run: Run) -> Points:
     """Return (epoch, quality), ascending; the last of several evaluations of an epoch counts."""
-    return sorted({one.epoch: one.value for one in run.details.evaluations if one.epoch is not None}.items())
+    numbered = ((one.epoch, one.value) for one in run.details.evaluations if one.epoch is not None)
+    return sorted({float(_from_one(run, epoch)): value for epoch, value in numbered}.items())
 
 
 def _spread(epochs: Sequence[float]) -> Iterable[float]:
@@ -280,8 +284,7 @@ def _spread(epochs: Sequence[float]) -> Iterable[float]:
 
 
 def _mean_at(curves: Iterable[Points], epoch: float) -> float | None:
-    found = [value for value in (_at(curve, epoch) for curve in curves) if value is not None]
-    return fmean(found) if found else None
+    return mean(_at(curve, epoch) for curve in curves)
 
 
 def _at(curve: Points, epoch: float) -> float | None:

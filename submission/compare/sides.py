@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from common.reference import Reference
+from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats.words import plain
@@ -39,6 +40,11 @@ class Side:
     def scaling(self) -> str:
         """Time to train ("strong") or throughput ("weak"); single logs count as the former."""
         return self.results.scaling if self.results else STRONG
+
+    @property
+    def division(self) -> str | None:
+        """The division of the result set, else that of the first log."""
+        return (self.results.division if self.results else None) or self.runs[0].division
 
     @property
     def variant(self) -> str:
@@ -78,7 +84,7 @@ class Side:
         run = self.runs[0]
         return (
             ("", self.variant),
-            ("division", run.division),
+            ("division", self.division),
             ("system", self.results.system if self.results else ""),
             ("batch size", run.batch_size),
         )
@@ -86,12 +92,21 @@ class Side:
     @property
     def units(self) -> float | None:
         """Accelerators of the whole system (processors of a system without), None if nothing says them."""
-        return (self.results.system_scale if self.results else None) or self.scale
+        units = (self.results.system_scale if self.results else None) or self.scale
+        return units if units and units > 0 else None
 
     def mean(self, measure: Callable[[Run], float | None]) -> float | None:
         """Return the mean of a measure over the runs that have it; None if none has."""
-        known = [value for value in map(measure, self.runs) if value is not None]
+        return mean(map(measure, self.runs))
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
+    known = [value for value in values if value is not None and is_number(value)]
+    try:
         return fmean(known) if known else None
+    except OverflowError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

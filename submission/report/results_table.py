@@ -121,8 +121,7 @@ def system(line: ResultLine, *words: object) -> Html:
 
 def model(row: Row) -> Html | str:
     """Return the short name of the accelerators, or of the processors of a system without; the full one on hover."""
-    name = row.processor if row.accelerators == 0 or not row.accelerator else row.accelerator
-    return _with_title(short_model(name), name)
+    return _with_title(short_model(row.device), row.device)
 
 
 def _with_title(short: str, name: str) -> Html | str:

@@ -36,7 +36,7 @@ WITH_STAGING: Final = {STRONG: ("TTT+", "staging"), WEAK: ("TTTa+", "staging")}
 """Heading of the time with staging, where the score lacks it."""
 ENDING: Final = (("epochs", ""), ("RCP", ""), ("energy", "kJ"), ("runs", ""))
 EXPLANATION: Final = (
-    "units: accelerators, or processors of a system without; epochs: to the target, * means samples; "
+    "units: accelerators, or processors of a system without; epochs: to the target, as logged, * means samples; "
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
 CLOCKS: Final = (
@@ -165,9 +165,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 def _csv_value(row: Row | Difference, field: str) -> object:
     value = getattr(row, field)
-    if isinstance(value, tuple):
-        return " ".join(map(repr, value))
-    return clean(value) if isinstance(value, str) else value
+    return " ".join(map(repr, value)) if isinstance(value, tuple) else value
 
 
 def _difference_table(changes: Sequence[Difference]) -> TextTable:

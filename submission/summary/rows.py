@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.command import UsageError
-from common.values import is_number
+from common.values import as_count, is_number
 from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets, shown_verdict
@@ -86,6 +86,11 @@ class Row:
     time_with_staging_minutes: float | None = None
     time_without_staging_minutes: float | None = None
     states_whole_system: bool = False
+
+    @property
+    def device(self) -> str:
+        """The model of the accelerators, or of the processors of a system without."""
+        return self.processor if self.accelerators == 0 or not self.accelerator else self.accelerator
 
     @property
     def score(self) -> float | None:
@@ -200,8 +205,8 @@ def _machine(results: ResultSet) -> dict[str, Any]:
     run = results.runs[0] if results.runs else Run("", results.round)
     nodes = described.count("number_of_nodes")
     each = described.count("accelerators_per_node")
-    if nodes is None and is_number(run.nodes):
-        nodes, each = int(run.nodes), int(run.accelerators_per_node) if is_number(run.accelerators_per_node) else None
+    if nodes is None:
+        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
     processors = described.count("host_processors_per_node")
     return {
         "availability": _text(described, "status") or _common_value(results, "submission_status"),

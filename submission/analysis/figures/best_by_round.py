@@ -11,6 +11,7 @@ from submission.analysis.figures.boxes import Box, around, placed, text_width
 from submission.analysis.figures.names import YEARS, amount
 from submission.analysis.figures.panel import WIDE, Figure, drawable, legend, logarithmic, mark, round_values
 from submission.analysis.model import AnalysedSet
+from submission.analysis.tables import number
 from submission.summary.rows import ALL_ORGANISATIONS, best
 from submission.web.drawing import Point, Scale
 from submission.web.html import Html
@@ -98,7 +99,7 @@ def _panel(
         places = [(x(at), y(each.row.score_with_staging or 1.0)) for at, each in track]
         figure.curve(places, "track open" if division == "open" else "track")
         points += places
-        texts += [f"{each.row.organisation} {amount(each.row.score_with_staging or 0)}" for _, each in track]
+        texts += [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in track]
         marks += zip(places, (each for _, each in track), strict=True)
         for (x1, y1), (x2, y2) in pairwise(places):
             taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
@@ -119,6 +120,6 @@ def _text(best_of: dict[Kind, dict[str, AnalysedSet]]) -> str:
     parts = []
     for (weak, title, division), found in sorted(best_of.items()):
         several = sorted(found.values(), key=lambda each: _version(each.row.round))
-        values = ", ".join(f"{each.row.round}: {amount(each.row.score_with_staging or 0)}" for each in several)
+        values = ", ".join(f"{each.row.round}: {number(each.row.score_with_staging, 3)}" for each in several)
         parts.append(f"{title}, {division}, {TITLES[weak]}: {values}.")
     return " ".join(parts)

@@ -13,6 +13,8 @@ LINE: Final = 16
 """Height of a line of text."""
 NEAR: Final = 8
 """Distance of a label from its point; those further away have a line to it."""
+BOLD: Final = 1.1
+"""How much wider bold text is."""
 RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160)
 DIRECTIONS: Final = tuple(
     (math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
@@ -23,7 +25,7 @@ MARK: Final = 7
 """Half the width of the mark of a point."""
 NEIGHBOURHOOD: Final = 90
 CROSSING: Final = 45
-"""Further distance that a crossing less is worth."""
+"""Further distance that a crossing less is worth, or one label less in another order than its point."""
 FAR: Final = 400
 """The cost of a place that is not around the point."""
 CROWD: Final = 30
@@ -88,9 +90,9 @@ def around(point: Point, radius: float) -> Box:
     return Box(point[0] - radius, point[1] - radius, point[0] + radius, point[1] + radius)
 
 
-def text_width(text: str) -> float:
+def text_width(text: str, bold: bool = False) -> float:
     """Return about how wide a text of 13 units is, in the widest of the usual fonts."""
-    return sum(
+    return (BOLD if bold else 1) * sum(
         4.4 if sign in "ijl.,:|'! -()" else 12 if sign in "mwMW@%…" else 9.4 if "A" <= sign <= "Z" else 8.3
         for sign in text
     )
@@ -159,12 +161,14 @@ class _Layout:
         labels = [place.box for place in others]
         lines = [(place.point, place.leader) for place in others if place.leader]
         marks = [mark for mark in self.marks if mark != self.marks[number]]
+        close = [place for place in others if math.dist(place.point, point) < NEIGHBOURHOOD]
         for radius, place in self.candidates[number]:
             if radius >= best:
                 break
             if any(map(place.box.overlaps, labels)) or any(place.box.crossed_by(*line) for line in lines):
                 continue
             crossed = _crossings((point, place.leader), [*labels, *marks], lines) if place.leader else 0
+            crossed += sum(_swapped(place, other) for other in close)
             if radius + CROSSING * crossed < best:
                 best, chosen = radius + CROSSING * crossed, place
         if chosen:
@@ -173,6 +177,12 @@ class _Layout:
             if not any(map(place.box.overlaps, (*self.fixed, *labels))):
                 return FAR + math.dist(place.box.nearest(point), point), place
         return 10 * FAR, None
+
+
+def _swapped(one: Place, other: Place) -> bool:
+    """Return whether of two labels one above the other, the upper one is that of the lower point."""
+    stacked = one.box.left < other.box.right and other.box.left < one.box.right
+    return stacked and (one.point[1] - other.point[1]) * (one.box.top - other.box.top) < 0
 
 
 def _crossings(line: Line, boxes: Sequence[Box], lines: Sequence[Line]) -> int:

@@ -220,7 +220,8 @@ class Panel:
 
     def label(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
         """Write a label beside each point that covers nothing; one without room is left out."""
-        places = placed(points, [text_width(text) + 4 for text in texts], self.area, self.taken)
+        widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
+        places = placed(points, widths, self.area, self.taken)
         for point, text, place in zip(points, texts, places, strict=True):
             if place is None:
                 continue
@@ -276,15 +277,16 @@ def _star(place: Point, radius: float) -> list[Point]:
 
 def numbered_list(figure: Figure, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
     """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
-    values = max(text_width(value) for _, value in rows)
-    columns = max(int((area.right - area.left) / (max(text_width(text) for text, _ in rows) + values + 60)), 1)
-    column = min((area.right - area.left) / columns, max(text_width(text) for text, _ in rows) + values + 70)
+    values, names = max(text_width(value) for _, value in rows), max(text_width(text) for text, _ in rows)
+    name = text_width(str(len(sets)), bold=True) + 28
+    columns = max(int((area.right - area.left) / (name + names + values + 20)), 1)
+    column = min((area.right - area.left) / columns, name + names + values + 30)
     lines = math.ceil(len(sets) / columns)
     for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
         x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
-        figure.text((x + 18, y + 4.5), str(at + 1), "number", "end")
-        mark(figure, (x + 29, y), each)
-        figure.text((x + 40, y + 4.5), fitted(text, column - values - 60), "name")
+        figure.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+        mark(figure, (x + name - 11, y), each)
+        figure.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
         figure.text((x + column - 12, y + 4.5), value, "label", "end")
     return area.top + lines * (LINE + 2)
 

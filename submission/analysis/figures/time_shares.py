@@ -9,6 +9,7 @@ from submission.analysis.figures.boxes import LINE, fitted, text_width
 from submission.analysis.figures.names import amount, by_benchmark, labels
 from submission.analysis.figures.panel import WIDE, Figure, legend, mark, mark_items
 from submission.analysis.model import AnalysedSet
+from submission.analysis.quantities import NO_STAGING, STAGING
 from submission.web.html import Html
 
 PARTS: Final = {"staging": "staging_time", "train": "train_time", "eval": "eval_time"}
@@ -17,7 +18,9 @@ NAMES: Final = {"staging": "staging", "train": "training", "eval": "evaluation",
 BAR: Final = 19
 NAME_WIDTH, TIME_WIDTH = 350, 214
 """Width of the names before the bars and of the times after them, in a wide figure."""
-NOT_COUNTED: Final = "staging not counted"
+NOT_COUNTED, NOT_LOGGED = "staging not counted", "no staging logged"
+SIGNS: Final = {"": "", NOT_COUNTED: " *", NOT_LOGGED: " †"}
+"""What a narrow figure has beside a time in place of these words."""
 
 
 def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
@@ -36,8 +39,9 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
         top += 10
     items = [(f"part {part}", text) for part, text in NAMES.items()]
     shown = [each for several in found.values() for each in several]
-    hint = [] if figure.is_wide or all("staging" in shares(each) for each in shown) else [("", f"* {NOT_COUNTED}")]
-    figure.height = legend(figure, [*items, *hint, *mark_items(shown)], top + 10) + 4
+    said = set() if figure.is_wide else {_missing(each) for each in shown}
+    hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
+    figure.height = legend(figure, [*items, *hints, *mark_items(shown)], top + 10) + 4
     return figure.svg()
 
 
@@ -53,10 +57,17 @@ def shares(each: AnalysedSet) -> dict[str, float]:
     return known | {"rest": max(1 - sum(known.values()), 0.0)}
 
 
+def _missing(each: AnalysedSet) -> str:
+    """Return why a bar has no staging, "" if it has."""
+    if "staging" in shares(each):
+        return ""
+    return NOT_LOGGED if each.excluded.get(STAGING) == NO_STAGING else NOT_COUNTED
+
+
 def _bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> float:
     """Draw the bar of a result; return its lower end."""
     found = shares(each)
-    counted = "staging" in found
+    missing = _missing(each)
     minutes = each.mean("run_time")
     time = f"{amount(minutes)} min" if minutes else ""
     if figure.is_wide:
@@ -64,13 +75,13 @@ def _bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> float:
         figure.text((left - 22, top + 14), fitted(label, NAME_WIDTH - 30), "name", "end")
         mark(figure, (left - 11, top + 9), each)
         figure.text((left + length + 66, top + 14), time, "name", "end")
-        if not counted:
-            figure.text((left + length + 74, top + 14), NOT_COUNTED)
+        if missing:
+            figure.text((left + length + 74, top + 14), missing)
     else:
         left, length = 8, figure.width - 16
         mark(figure, (15, top + 8), each)
         figure.text((26, top + 13), fitted(label, length - 100), "name")
-        figure.text((left + length, top + 13), time if counted else f"{time} *", "label", "end")
+        figure.text((left + length, top + 13), f"{time}{SIGNS[missing]}", "label", "end")
         top += LINE + 2
     total = sum(found.values())
     x = float(left)
@@ -89,6 +100,6 @@ def _text(found: dict[str, list[AnalysedSet]]) -> str:
     for title, sets in found.items():
         low, high = (pick(shares(each).get("eval", 0.0) for each in sets) for pick in (min, max))
         staged = [shares(each)["staging"] for each in sets if "staging" in shares(each)]
-        most = f", staging up to {max(staged):.0%}" if staged else ", staging is not counted"
-        parts.append(f"{title}: evaluation takes {low:.0%} to {high:.0%} of a run{most}.")
+        most = f"staging up to {max(staged):.0%}" if staged else " or ".join(dict.fromkeys(map(_missing, sets)))
+        parts.append(f"{title}: evaluation takes {low:.0%} to {high:.0%} of a run, {most}.")
     return " ".join(parts)

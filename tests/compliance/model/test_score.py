@@ -129,6 +129,8 @@ def test_instances_of_different_size_have_no_scale():
         ({"number_of_nodes": "16", "accelerators_per_node": "N/A", "host_processors_per_node": "2"}, 32),
         ({"number_of_nodes": "many", "accelerators_per_node": "4"}, None),
         ({"number_of_nodes": True}, None),
+        ({"number_of_nodes": 1e308}, None),
+        ({"number_of_nodes": "99999999999"}, None),
     ],
 )
 def test_counts_of_a_description(fields, scale):

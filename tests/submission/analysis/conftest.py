@@ -1,6 +1,7 @@
 """Results as the analysis sees them, with given quantities."""
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 
@@ -14,9 +15,9 @@ def analysed_set(system: str, batch: int | None, units: int | None, **quantities
         "verdict": "PASS", "round": "3.0", "organisation": "Example", "division": "closed", "availability": "onprem",
         "system": system, "scaling": "strong", "benchmark": "cosmoflow", "mini": False, "nodes": 1, "processor": "",
         "processors": 1, "accelerator": "NVIDIA V100", "accelerators": units, "framework": "", "batch_size": batch,
-        "runs": 1, "required_runs": 1, "incomplete": "", "energy_joules": None,
+        "runs": 1, "required_runs": 1, "incomplete": "",
     }  # fmt: skip
-    row = Row(**{name: quantities.pop(name, value) for name, value in given.items()})
+    row = Row(**given | {one.name: quantities.pop(one.name) for one in fields(Row) if one.name in quantities})
     normalisation = quantities.pop("normalisation", 1.0)
     means = {name: Statistics(value, None, value, value, value, 1) for name, value in quantities.items()}
     return AnalysedSet(

@@ -270,6 +270,28 @@ def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
             capsys.readouterr()
 
 
+@pytest.mark.parametrize("key", ["epoch_num", "train_samples", "number_of_nodes", "system"])
+def test_huge_numbers_are_no_traceback(key, tmp_path, capsys):
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.numbers(lambda _: 1e308) if key == "epoch_num" else log.set(key, 1e308))
+    if key == "system":
+        package.system(number_of_nodes=10**308, accelerators_per_node=1e308)
+    huge, usual = package.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
+    for pair in ((huge, usual), (usual, huge)):
+        (comparison,) = compared(*pair, capsys=capsys)
+        assert comparison["benchmark"] == "cosmoflow"
+
+
+def test_epochs_are_counted_from_1_whatever_the_log_does(tmp_path, capsys):
+    a, b = SamplePackage(), SamplePackage()
+    for number in range(1, 11):
+        a.edit(number, lambda log: log.renumber(0))
+    (comparison,) = compared(a.write(tmp_path / "A"), b.write(tmp_path / "B"), capsys=capsys)
+    for title in ("Convergence", "eval_error"):
+        assert all(line["a"] == pytest.approx(line["b"], rel=1e-2) for line in lines(comparison, title).values())
+
+
 def many(folder, results):
     """Write a submission of cosmoflow; results: {system: arguments of its package}."""
     for system, (accelerators, arguments) in results.items():
@@ -299,6 +321,13 @@ def test_several_results_are_paired_by_what_they_have_in_common(tmp_path, capsys
     assert why["s4"] == "same division, batch size; nearest size: 64 and 128 units"
     assert error == "not compared, nothing to pair with: 1 result (B/u/strong/cosmoflow)\n"
     assert main([str(a), str(b)]) == 0 and f"cosmoflow ({why['s16']})" in capsys.readouterr().out
+
+
+def test_the_division_of_a_result_is_that_of_its_system(tmp_path, capsys):
+    a = SamplePackage(round_="0.7").system(division="open").write(tmp_path / "A")
+    (comparison,) = compared(a, SamplePackage(round_="0.7").write(tmp_path / "B"), capsys=capsys)
+    division = lines(comparison, "Runs")["division"]
+    assert (division["a"], division["b"]) == ("open", "closed")
 
 
 def test_rounds_are_compared_organisation_by_organisation(tmp_path, capsys):

@@ -21,6 +21,8 @@ from submission.report import write_report
 from submission.report.__main__ import main
 from submission.report.findings import MAX_LINE, excerpt
 from submission.report.short_names import short_framework, short_model
+from submission.web.document import document
+from submission.web.html import Html, table
 from tests.submission.report.browser import browser, chromium
 
 VOID = {"br", "col", "input", "link", "meta", "wbr"}
@@ -455,6 +457,23 @@ def test_the_text_of_charts_is_readable_and_does_not_overlap(width, tab, tmp_pat
     at_width(tab, output, width)
     assert min(tab.value(FONT_SIZES)) >= 12
     assert tab.value(OVERLAPS) == []
+    tab.call("Emulation.clearDeviceMetricsOverride")
+
+
+CAPTION_EDGES = """[...document.querySelectorAll('.scroll')].flatMap(frame => [0, 300].map(to => {
+  frame.scrollLeft = to;
+  const one = frame.querySelector('caption').getBoundingClientRect(), other = frame.getBoundingClientRect();
+  return [Math.round(one.left - other.left), Math.round(one.right - other.right)];
+}))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_caption_is_as_wide_as_the_frame_of_its_table(width, tab, tmp_path):
+    page = tmp_path / "table.html"
+    wide = table([f"heading {at}" for at in range(60)], [["1"] * 60], "A caption of many words. " * 20)
+    page.write_text(document("table", wide, Html("")))
+    at_width(tab, page, width)
+    assert tab.value(CAPTION_EDGES) == [[0, 0], [0, 0]]
     tab.call("Emulation.clearDeviceMetricsOverride")
 
 

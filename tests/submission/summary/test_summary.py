@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import sys
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary, table_text
 from submission.summary.rows import differences, rows
-from submission.text_table import TextTable, plain_text, shortened
+from submission.text_table import TextTable, csv_text, plain_text, shortened
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
 
@@ -45,6 +46,7 @@ def test_row_of_a_time_to_train(folder):
     assert row.minutes == pytest.approx(sum(row.run_minutes[1:-1]) / 8) and len(row.run_minutes) == 10
     assert (row.convergence, row.convergence_unit, row.rcp, row.rcp_factor) == (25, "epochs", "passed", 1.0)
     assert row.score == row.normalised == row.minutes and row.scaled is None and row.models is None
+    assert "epochs: to the target, as logged" in plain_summary([row])
 
 
 def test_a_row_has_raw_normalised_and_scaled_scores(folder):
@@ -131,6 +133,8 @@ def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
 def test_a_system_without_accelerators_and_with_an_odd_description(folder):
     row = row_of(SamplePackage().system(accelerators_per_node="0", framework=7, status=None), folder)
     assert (row.accelerators, row.processors, row.framework, row.availability) == (0, 32, "", "onprem")
+    named = replace(row, processor="cpu", accelerator="gpu")
+    assert (named.device, replace(named, accelerators=64).device) == ("cpu", "gpu")
     assert "   32    512" in plain_summary([row])
 
 
@@ -363,3 +367,8 @@ def test_help_shows_examples(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "--previous v1.0/" in capsys.readouterr().out
+
+
+def test_csv_has_no_control_characters_and_only_finite_numbers():
+    text = csv_text(("a", "b"), [["x\x1b[31m\x00\u202e", math.inf], ["\n=1", math.nan], [-1.5, None]])
+    assert text == "a,b\nx\\x1b[31m\\x00\\u202e,\n\\n=1,\n-1.5,\n"

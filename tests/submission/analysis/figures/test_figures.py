@@ -19,19 +19,16 @@ from submission.analysis.figures.time_shares import time_shares
 from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
 from submission.analysis.model import AnalysedRun, AnalysedSet
+from submission.analysis.quantities import NO_STAGING, STAGING
 from submission.analysis.statistics import log_pca, summarise
-from submission.summary.rows import Row
+from tests.submission.analysis.conftest import analysed_set
 
 FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]
 STYLE = files("submission.web").joinpath("page.css").read_text(encoding="utf-8")
-ROW = Row(
-    "PASS", "1.0", "LBNL", "closed", "onprem", "perlmutter_n512_pytorch1.9", "strong", "cosmoflow", False, 128, "cpu",
-    128, "gpu", 512, "PyTorch", 256, 10, 10, "",
-)  # fmt: skip
 
 
 def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row):
-    """Return a result whose runs vary by some percent."""
+    """Return an `analysed_set` whose runs vary by some percent."""
     dice = random.Random(seed)
     measured = []
     for number in range(runs):
@@ -49,8 +46,9 @@ def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row)
     found = {name: summarise(name, [run.values[name] for run in measured]) for name in measured[0].values}
     pca = log_pca((run.values["run_stop_epoch"], run.values["run_epoch_time"]) for run in measured)
     shares = {"staging_time/run_time": 0.1, "train_time/run_time": 0.6, "eval_time/run_time": 0.25}
-    row = replace(ROW, organisation=organisation, minutes=minutes, **row)
-    return AnalysedSet(row, "results", units, tuple(measured), found, shares, pca)
+    given = {"system": "perlmutter_n512_pytorch1.9", "batch": 256, "round": "1.0", "minutes": minutes} | row
+    one = analysed_set(units=units, organisation=organisation, **given)
+    return replace(one, runs=tuple(measured), statistics=found, ratios=shares, pca=pca)
 
 
 def texts(svg):
@@ -90,6 +88,14 @@ def test_labels_in_a_dense_crowd_get_lines_that_cross_no_label():
     lines = [(place.point, place.leader) for place in found if place.leader]
     assert len(lines) > 2
     assert not any(place.box.crossed_by(*line) for place in found for line in lines if line[1] != place.leader)
+
+
+@pytest.mark.parametrize("apart", [1, -1, 4])
+def test_labels_one_above_the_other_are_in_the_order_of_their_points(apart):
+    points, area = [(90, 100), (90, 100 + apart)], Box(50, 0, 400, 200)
+    track = [around((90 + at, 100), 4) for at in range(0, 300, 8)]
+    one, other = placed(points, [80.0] * 2, area, track)
+    assert (one.box.top < other.box.top) == (apart > 0)
 
 
 def test_a_label_without_room_is_left_out():
@@ -148,7 +154,8 @@ def test_a_quantity_is_constant_on_its_line(iso):
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_figure_of_nothing_is_empty(figure):
     assert figure([], "x", WIDE) == ""
-    assert figure([AnalysedSet(replace(ROW, verdict="FAIL"), "results", None, problem="no logs")], "x", WIDE) == ""
+    empty = AnalysedSet(result(verdict="FAIL").row, "results", None, problem="no logs")
+    assert figure([empty], "x", WIDE) == ""
 
 
 @pytest.mark.parametrize("figure", FIGURES)
@@ -187,6 +194,25 @@ def test_every_result_is_named_once_in_the_wide_time_to_solution():
     assert all(f"LBNL s{at}" in narrow for at in range(20)), "in the list below the panel"
 
 
+@pytest.mark.parametrize("figure", [time_to_solution, compute_analysis])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure, width):
+    dice = random.Random(0)
+    sets = [
+        result(minutes=dice.uniform(2, 400), units=2 ** dice.randrange(3, 13), runs=3, seed=at, system=f"s{at}")
+        for at in range(150)
+    ]
+    boxes = []
+    for element in ElementTree.fromstring(figure(sets, "x", width)).iter("text"):
+        if element.get("class") == "number":
+            wide = sum(9 if sign.isdigit() else 4.7 for sign in element.text)  # of DejaVu Sans Bold
+            left, bottom = float(element.get("x")), float(element.get("y"))
+            left -= wide if element.get("text-anchor") == "end" else 0
+            boxes.append(Box(left, bottom - 10, left + wide, bottom))
+    assert len(boxes) > 150 and min(box.left for box in boxes) >= 0
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
 def test_many_runs_are_a_distribution_without_dots():
     many = time_to_solution([result(runs=637, scaling="weak")], "x", WIDE)
     few = time_to_solution([result(runs=9)], "x", WIDE)
@@ -209,6 +235,9 @@ def test_shares_add_up_and_say_what_is_not_counted():
     without = replace(without, ratios=without.ratios | {"staging_time/run_time": None})
     assert "staging not counted" in texts(time_shares([without], "x", WIDE))
     assert "* staging not counted" in texts(time_shares([without], "x", NARROW))
+    never = replace(without, row=replace(without.row, system="other"), excluded={STAGING: NO_STAGING})
+    assert {"no staging logged"} == {text for text in texts(time_shares([never], "x", WIDE)) if "staging " in text}
+    assert {"* staging not counted", "† no staging logged"} <= set(texts(time_shares([without, never], "x", NARROW)))
 
 
 def test_compute_analysis_draws_the_panels_it_has_numbers_for():
@@ -232,7 +261,7 @@ def test_best_by_round_takes_the_best_passing_result_with_its_staging():
         result("Dell", 4.5, round="3.0"),
     ]
     written = texts(best_by_round(sets, "x", WIDE))
-    assert {"LBNL 30", "Dell 4.5", "v1.0", "2021", "2023"} <= set(written)
+    assert {"LBNL 30.0", "Dell 4.50", "v1.0", "2021", "2023"} <= set(written)
     assert not any(text.startswith(("CSCS", "NVIDIA")) for text in written)
     assert best_by_round(sets[2:], "x", WIDE) == "", "one round has no course"
 

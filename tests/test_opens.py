@@ -15,12 +15,12 @@ OWN_FILES = {
     "compliance/docs.py": "the docs of the suite",
     "compliance/own_rules.py": "the rules, which the user names",
     "compliance/rcp/table.py": "tables of the suite, or that the user names",
-    "submission/report/page.py": "the style of the page, installed with the suite",
     "submission/round/make.py": "the configuration that an earlier call wrote",
     "submission/round/processes.py": "the lock and the output of the round's own processes",
     "submission/round/state.py": "the state that an earlier call wrote",
     "submission/system/__main__.py": "the description that an earlier call wrote",
     "submission/system/machine.py": "the system's own files in /proc and /sys",
+    "submission/web/document.py": "style and script of the pages, installed with the suite",
 }
 """Modules that open files of the user, and which."""
 

@@ -21,7 +21,6 @@ from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.fits.fit import (
     Fit,
     against_power_cap,
-    device,
     energy_against_units,
     epoch_time_against_units,
     epochs_against_batch,
@@ -94,7 +93,7 @@ def _unused(own: Facts, settings: Settings, sets: Sequence[AnalysedSet]) -> Iter
 
 def _unknown(sets: Sequence[AnalysedSet], model: CostModel, settings: Settings) -> Iterator[str]:
     """Yield the hardware that the user's ceilings do not have."""
-    devices = dict.fromkeys(device(one) for one in sets if not one.row.mini)
+    devices = dict.fromkeys(one.row.device for one in sets if not one.row.mini)
     for name in devices if settings.ceilings else ():
         if not ceilings_of(name, model.ceilings):
             yield f"{settings.ceilings}: no entry matches {name!r}; the cost model leaves it out"

@@ -23,6 +23,7 @@ from submission.analysis.quantities import (
     EPOCH_TIME,
     EPOCHS,
     LARGEST,
+    NO_STAGING,
     QUANTITIES,
     RUN_TIME,
     STAGING,
@@ -122,7 +123,7 @@ class _Outcome:
         longest = max((values.get(STAGING, 0.0) for values in self.measured.values()), default=0.0)
         reason = facts.staging_excluded.get(name, "")
         if not longest:
-            reason = "no staging interval is logged"
+            reason = NO_STAGING
         elif longest < SHORTEST_STAGING:
             reason = reason or f"the interval of at most {longest * 60:.3g} s copies nothing"
         if reason:

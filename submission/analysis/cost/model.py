@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from common.command import UsageError
 from common.config import SHOWN, rebuild
 from compliance.formats.words import counted, plain
-from submission.analysis.fits.fit import device, percent, scaling_pairs
+from submission.analysis.fits.fit import percent, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
 from submission.analysis.tables import number
@@ -242,7 +242,7 @@ class CostModel:
 
     def published(self, one: AnalysedSet) -> CostedStep | None:
         """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware."""
-        row, ceilings = one.row, ceilings_of(device(one), self.ceilings)
+        row, ceilings = one.row, ceilings_of(one.row.device, self.ceilings)
         names = (f"{row.benchmark}@{row.round}", row.benchmark)
         workload = next((name for name in names if name in self.workloads), "")
         if row.mini or not (workload and ceilings and one.units and row.batch_size):

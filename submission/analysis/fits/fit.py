@@ -153,11 +153,6 @@ def comparable(one: AnalysedSet) -> tuple[str, bool, bool]:
     return one.row.benchmark, one.row.mini, one.row.round != FIRST_ROUND
 
 
-def device(one: AnalysedSet) -> str:
-    """Return the model name of the units: of the accelerator, or of the processor on a system without."""
-    return one.row.processor if one.unit == "processors" else one.row.accelerator
-
-
 def system_family(one: AnalysedSet) -> tuple[str, ...]:
     """Return what the results of one system at several scales share.
 
@@ -166,7 +161,7 @@ def system_family(one: AnalysedSet) -> tuple[str, ...]:
     """
     row = one.row
     word = re.split(r"[_-]", row.system.lower(), maxsplit=1)[0]
-    return row.round, row.benchmark, "mini" if row.mini else "", device(one).lower(), word
+    return row.round, row.benchmark, "mini" if row.mini else "", row.device.lower(), word
 
 
 def _by(key: Callable[[AnalysedSet], tuple[object, ...]], sets: Iterable[AnalysedSet]) -> list[list[AnalysedSet]]:

@@ -26,6 +26,7 @@ from submission.analysis.fits.fit import (
     epochs_against_batch,
 )
 from submission.analysis.fits.projection import Projections, projections
+from submission.analysis.fits.published import published
 from submission.analysis.model import AnalysedSet
 from submission.analysis.sets import analyse
 from submission.summary.rows import NoResultsError, read_logs
@@ -76,7 +77,7 @@ def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) ->
     return Analysis(
         sets,
         list(_fits(good, facts)),
-        projections(good, settings.project),
+        projections(good, settings.project, published()),
         list(_costed(good, model)),
         model.published_pairs(good),
         (*_unused(own, settings, sets), *(_unknown(good, model, settings))),

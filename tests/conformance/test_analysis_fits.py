@@ -1,5 +1,8 @@
 """The fits, projections and costs of the published results."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from compliance.engine import Options, check_paths
@@ -7,8 +10,13 @@ from submission.analysis.cost.model import CostModel, read_ceilings, read_worklo
 from submission.analysis.facts import known_facts
 from submission.analysis.fits.fit import epoch_time_against_units, epochs_against_batch
 from submission.analysis.fits.projection import projections
+from submission.analysis.fits.published import published
 from submission.analysis.sets import analyse
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import published_points
+
+ROOT = Path(__file__).resolve().parents[2]
 FITS = {
     "cosmoflow, round 0.7": (9, 13.7261, 0.3209, 0.9347, (0.2451, 0.3967), 44.953, 392.7),
     "cosmoflow, rounds 1.0 to 2.0": (6, 2.0048, 0.4481, 0.5266, (-0.1417, 1.0379), None, None),
@@ -49,3 +57,15 @@ def test_errors_of_projections_and_costs(sets):
     assert found.median_error < 0.25 and found.worst_error < 0.6
     assert costs.median_error > 0.8 and costs.median_calibrated_error < 0.2
     assert all(pair.second_ratio < 1 for pair in costs.pairs)  # no published result is beyond the ceilings
+
+
+def test_the_published_results_for_projections_are_those_of_the_published_logs(corpus):
+    assert published_points.points(corpus) == (ROOT / "submission/analysis/fits/published.json").read_text()
+
+
+def test_a_result_alone_is_projected_by_published_ones(sets):
+    """Its published twin is not used twice: the errors are those of all published pairs."""
+    (one,) = (one for one in sets if one.row.system == "dgxa100_n64_pytorch" and one.row.benchmark == "cosmoflow")
+    found = projections([one], [1024], published())
+    assert [each.units for each in found.projections] == [1024] and len(found.left_out) == 8
+    assert found.median_error == pytest.approx(projections(sets, [1024]).median_error)

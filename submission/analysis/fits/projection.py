@@ -95,31 +95,36 @@ class _Exponent(NamedTuple):
     source: str
 
 
-def projections(sets: Sequence[AnalysedSet], units: Sequence[int]) -> Projections:
+def projections(
+    sets: Sequence[AnalysedSet], units: Sequence[int], published: Sequence[AnalysedSet] = ()
+) -> Projections:
     """Return the projection of each time-to-train result to each number of units, and the error of the method.
 
-    Results without epochs, batch size, units or times are not projected.
+    Results without epochs, batch size, units or times are not projected. published: further results to learn from.
     """
-    method = _Method(sets)
+    names = {one.full_name for one in sets}
+    known = [*sets, *(one for one in published if one.full_name not in names)]
+    method, own = _Method(known), scaled_sets(sets)
     found = [
-        projected for one in method.sets for count in units if count != one.units and (projected := method(one, count))
+        projected for one in own.sets for count in units if count != one.units and (projected := method(one, count))
     ]
     names = {one.name for one in found}
     missing = [
         LeftOut(one.full_name, method.why_not(one) or "it has these units already")
-        for one in method.sets
+        for one in own.sets
         if one.full_name not in names
     ]
-    missing = [*missing, *scaled_sets(sets).left_out] if units else []
-    pairs = scaling_pairs(sets)
-    errors = [error for first, second in pairs if (error := _left_out(sets, first, second))]
+    missing = [*missing, *own.left_out] if units else []
+    pairs = scaling_pairs(known)
+    errors = [error for first, second in pairs if (error := _left_out(known, first, second))]
     middle = median(error.error for error in errors) if errors else None
     worst = max(errors, key=lambda error: error.error, default=None)
     if missing and not found:
         said = f"no projections: {_reasons(missing)}"
     elif middle is not None and worst is not None:
         said = (
-            f"projections, not results: over {counted(len(errors), 'pair')} of results the method is off by "
+            f"projections, not results: over {counted(len(errors), 'pair')} of results"
+            f"{', published ones included,' if len(known) > len(sets) else ''} the method is off by "
             f"{percent(middle)} in the median and by {percent(worst.error)} at worst ({worst.second})"
         )
     else:

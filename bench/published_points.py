@@ -1,0 +1,26 @@
+"""Write what projections need of the published results: scale, batch size, epochs and times of each.
+
+python bench/published_points.py                                                  shows it, of ../shared/corpus
+python bench/published_points.py -o submission/analysis/fits/published.json       writes it
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from published import write_page
+
+from compliance.engine import Options, check_paths
+from submission.analysis.facts import known_facts
+from submission.analysis.fits.published import as_text
+from submission.analysis.sets import analyse
+
+
+def points(folder: Path) -> str:
+    """Return the text of the file for the results below a folder."""
+    return as_text(analyse(check_paths([folder], Options(details=True)), known_facts()))
+
+
+if __name__ == "__main__":
+    sys.exit(write_page(__doc__, points))

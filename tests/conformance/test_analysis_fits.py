@@ -1,6 +1,5 @@
 """The fits, projections and costs of the published results."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,9 @@ from submission.analysis.fits.fit import epoch_time_against_units, epochs_agains
 from submission.analysis.fits.projection import projections
 from submission.analysis.fits.published import published
 from submission.analysis.sets import analyse
+from tests.bench_script import bench_script
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import published_points
-
+published_points = bench_script("published_points")
 ROOT = Path(__file__).resolve().parents[2]
 FITS = {
     "cosmoflow, round 0.7": (9, 13.7261, 0.3209, 0.9347, (0.2451, 0.3967), 44.953, 392.7),

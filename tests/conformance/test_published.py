@@ -2,18 +2,15 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.logs.personal_data import HOME, MAIL, personal
+from tests.bench_script import bench_script
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import finding_rates
-import published_rates
-
+finding_rates, published_rates = bench_script("finding_rates"), bench_script("published_rates")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 
 

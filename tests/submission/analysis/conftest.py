@@ -8,6 +8,19 @@ import pytest
 from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
 from submission.summary.rows import Row
 
+CEILINGS = """
+ceilings:
+  mine:
+    match: [chip]
+    peak_flop_per_s: 1e12
+    value_bytes: 2
+    memory_bytes_per_s: 1e11
+    network_bytes_per_s: 1e10
+    input_bytes_per_s: 1e10
+    source: measured
+"""
+"""A file of ceilings that is right."""
+
 
 def analysed_set(system: str, batch: int | None, units: int | None, **quantities: float) -> AnalysedSet:
     """Return a closed result of one run; a quantity may also be a field of its row."""

@@ -10,6 +10,7 @@ import pytest
 from compliance.samples.package import SamplePackage
 from submission.analysis import cost
 from submission.analysis.__main__ import main
+from tests.submission.analysis.conftest import CEILINGS
 
 EVIL = "<script>alert(1)</script>=cmd"
 
@@ -86,19 +87,6 @@ def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
     assert "run_start or run_stop is missing" in (tmp_path / "out" / "analysis.html").read_text()
     assert run(tree / "v3.0" / "Broken", "-o", tmp_path / "alone") == 1
     assert "no result can be analysed" in capsys.readouterr().err and not (tmp_path / "alone").exists()
-
-
-CEILINGS = """
-ceilings:
-  mine:
-    match: [chip]
-    peak_flop_per_s: 1e12
-    value_bytes: 2
-    memory_bytes_per_s: 1e11
-    network_bytes_per_s: 1e10
-    input_bytes_per_s: 1e10
-    source: measured
-"""
 
 
 def rows(path):

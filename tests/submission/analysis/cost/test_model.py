@@ -18,6 +18,7 @@ from submission.analysis.cost.model import (
     read_workloads,
 )
 from submission.text_table import plain_text
+from tests.submission.analysis.conftest import CEILINGS
 
 WORK = Workload(
     forward_flop=1e5, training_flop=3e5, memory_bytes=2e4, input_bytes=1e4, gradient_bytes=4e4, halo_bytes=8e3,
@@ -91,22 +92,9 @@ def test_all_shipped_workloads_can_be_costed_on_all_shipped_hardware():
             assert 0 < second.epoch_seconds < first.epoch_seconds
 
 
-GOOD = """
-ceilings:
-  mine:
-    match: [chip]
-    peak_flop_per_s: 1e12
-    value_bytes: 2
-    memory_bytes_per_s: 1e11
-    network_bytes_per_s: 1e10
-    input_bytes_per_s: 1e10
-    source: measured
-"""
-
-
 def test_a_file_of_ceilings(tmp_path: Path):
     file = tmp_path / "mine.yaml"
-    file.write_text(GOOD)
+    file.write_text(CEILINGS)
     assert read_ceilings(file)["mine"].peak_flop_per_s == 1e12
 
 
@@ -125,23 +113,23 @@ def test_a_file_of_ceilings(tmp_path: Path):
         ("[chip]", "[chip, '-']", "match: expected words of the model name"),
         ("ceilings:", "ceiling:", "unknown key 'ceiling'"),
         ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "ceilings.mine: expected a section"),
-        (GOOD, "ceilings: {A: }", "ceilings.A: expected a section with the keys match, "),
-        (GOOD, "ceilings: {}", "ceilings: expected names, each with the keys match, "),
-        (GOOD, "ceilings: [1]", "ceilings: expected names, each with the keys match, "),
-        (GOOD, "ceilings: {1: 2}", "expected names in quotes if they are numbers; got 1"),
-        (GOOD, "", "ceilings: expected names, each with the keys match, "),
-        (GOOD, "a: &b [1]\nc: *b", "line 1: this is not valid YAML: anchors"),
-        (GOOD, "a: 1\nc: *b", "line 2: this is not valid YAML: anchors"),
-        (GOOD, "a: !!bool x", "tags (!name) are not allowed"),
-        (GOOD, "[" * 5000, "nested too deeply"),
-        (GOOD, "a: \0", "this is not valid YAML: unacceptable character"),
-        (GOOD, "#" * (1 << 18) + "#", "is larger than 256 KiB"),
-        (GOOD, f"? {'k' * 10_000}\n: 1", "unknown key 'kkk"),
+        (CEILINGS, "ceilings: {A: }", "ceilings.A: expected a section with the keys match, "),
+        (CEILINGS, "ceilings: {}", "ceilings: expected names, each with the keys match, "),
+        (CEILINGS, "ceilings: [1]", "ceilings: expected names, each with the keys match, "),
+        (CEILINGS, "ceilings: {1: 2}", "expected names in quotes if they are numbers; got 1"),
+        (CEILINGS, "", "ceilings: expected names, each with the keys match, "),
+        (CEILINGS, "a: &b [1]\nc: *b", "line 1: this is not valid YAML: anchors"),
+        (CEILINGS, "a: 1\nc: *b", "line 2: this is not valid YAML: anchors"),
+        (CEILINGS, "a: !!bool x", "tags (!name) are not allowed"),
+        (CEILINGS, "[" * 5000, "nested too deeply"),
+        (CEILINGS, "a: \0", "this is not valid YAML: unacceptable character"),
+        (CEILINGS, "#" * (1 << 18) + "#", "is larger than 256 KiB"),
+        (CEILINGS, f"? {'k' * 10_000}\n: 1", "unknown key 'kkk"),
     ],
 )
 def test_a_broken_file_is_refused_with_file_and_key(tmp_path, old, new, said):
     file = tmp_path / "mine.yaml"
-    file.write_text(GOOD.replace(old, new))
+    file.write_text(CEILINGS.replace(old, new))
     with pytest.raises(UsageError) as refused:
         read_ceilings(file)
     assert str(refused.value).startswith(str(file)) and said in str(refused.value)

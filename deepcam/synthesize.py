@@ -93,6 +93,7 @@ class Synthesize(Synthesis):
     presets = PRESETS
     picture = "weather.png"
     needed = (MANIFEST, stats.NAME)
+    few = {kind: f"{options} --test 1" for kind, options in Synthesis.few.items()}  # noqa: RUF012  (constant)
 
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of planets."""

@@ -16,7 +16,7 @@ import numpy as np
 from common.command import count, positive
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given
-from common.reference import MINI
+from common.reference import FULL, MINI
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
 from oc20.simulation import surface
@@ -111,6 +111,10 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     picture = "surfaces.png"
+    few = {  # noqa: RUF012  (constant)
+        FULL: "--preset full-size --train 1 --validation 1 --frames 8",
+        MINI: "--train 4 --validation 1 --frames 8",
+    }
 
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of surfaces."""

@@ -14,6 +14,7 @@ from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
 from common.datasets.manifest import NAME as MANIFEST
 from common.processes import usable_cores
+from common.reference import FULL, MINI
 
 
 class Synthesis(ABC):
@@ -21,7 +22,7 @@ class Synthesis(ABC):
 
     module: such as cosmoflow.synthesize. description, examples: for --help.
     presets: recipes, frozen dataclasses, by name; "mini" is the default. picture: the default file of `--plot`.
-    needed: files that exist once the mini dataset is complete.
+    needed: files that exist once the mini dataset is complete. few: arguments for a few samples of a variant.
     """
 
     module: str
@@ -30,6 +31,7 @@ class Synthesis(ABC):
     presets: Mapping[str, Any]
     picture: str
     needed: tuple[str, ...] = (MANIFEST,)
+    few: Mapping[str, str] = {FULL: "--preset full-size --train 2 --validation 1", MINI: "--train 32 --validation 1"}
 
     @abstractmethod
     def add_options(self, made: Any, files: Any) -> None:
@@ -56,13 +58,20 @@ class Synthesis(ABC):
 
     def provide(self, folder: Path) -> None:
         """Generate the mini dataset in a folder unless all needed files exist; DatasetError if that fails."""
+        self._provide(folder, "the mini dataset", "")
+
+    def provide_few(self, folder: Path, variant: str) -> None:
+        """Generate a few samples of a variant, full or mini, as `provide` does; to measure, not to train."""
+        self._provide(folder, f"a few samples of the {variant} size", self.few[variant])
+
+    def _provide(self, folder: Path, what: str, options: str) -> None:
         if all((folder / name).exists() for name in self.needed):
             return
-        print(f"no data in {folder}; generating the mini dataset", flush=True)
-        args = self.parser().parse_args([str(folder)])
+        print(f"no data in {folder}; generating {what}", flush=True)
+        args = self.parser().parse_args([str(folder), *options.split()])
         recipe = self._recipe(args)
         if run_command(lambda: self._generate(self.plan(recipe, args), recipe, args), DATASET_ERRORS):
-            raise DatasetError(f"{folder}: the mini dataset could not be generated; the errors are above")
+            raise DatasetError(f"{folder}: {what} could not be generated; the errors are above")
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""

@@ -1,0 +1,1 @@
+"""Measure a machine by the benchmarks: figures of merit and power."""

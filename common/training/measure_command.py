@@ -1,0 +1,225 @@
+"""The command behind every benchmark's `measure.py`: the speed of training steps, in minutes and without a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from common.command import CommandParser, UsageError, place, positive, run_stoppable
+from common.config import load
+from common.distributed.device import keep_freed_memory
+from common.distributed.dist import Dist, connect
+from common.measure.fom import NAME, FigureOfMerit
+from common.named_configs import CLOSED, find_config
+from common.reference import FULL
+from common.training import optim
+from common.training.benchmark import Benchmark, SampleProblem
+from common.training.precision import Precision
+from common.training.run import TRAINING_ERRORS, ranks_text
+from common.training.step import Step
+
+FEWEST: Final = 3
+"""Steps that are measured, however long they take."""
+WARMUP: Final = {"cpu": 2}
+WARMUP_ACCELERATOR: Final = 15
+"""Steps before recorded ones are replayed, and before DDP has its buckets, are no measure."""
+NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
+Provide = Callable[[Path, str], None]
+"""Generates a few samples of a variant, full or mini, in a folder."""
+
+
+class _Steps(NamedTuple):
+    """The measured steps of a rank: their times and the part of them in which it waited for data, in seconds."""
+
+    times: list[float]
+    waited: float
+    warmup: int
+
+
+def main(benchmark: Benchmark, provide: Provide, argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 1 after an error, 2 for wrong use."""
+    given = _arguments(benchmark.name, argv)
+    return run_stoppable(lambda: _measure(benchmark, provide, given), TRAINING_ERRORS)
+
+
+def _measure(benchmark: Benchmark, provide: Provide, given: argparse.Namespace) -> int:
+    file = find_config(benchmark.name, given.config)
+    first = load(benchmark.config, file, given.override)
+    if first.instances.count > 1 or first.train.eval_ranks:
+        raise UsageError("a measurement has one instance, whose ranks all train: leave instances and eval_ranks out")
+    folder = given.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
+    with connect(first.dist, TRAINING_ERRORS) as dist:
+        if dist.device.type == "cpu":
+            keep_freed_memory()
+        data = [f"data.data_dir={folder}", "data.train_samples=null", "data.eval_samples=null", "train.tail=drop"]
+        kept = [] if given.data else ["data.cache=true"]  # reading is measured where data are named
+        batch = [f"train.global_batch_size={dist.world_size}"] if first.variant == FULL else []
+        config = load(benchmark.config, file, [*batch, *kept, *data, *given.override])
+        if dist.is_main and not given.data:
+            provide(folder, first.variant)
+        dist.barrier()
+        torch.manual_seed(0)
+        problem = benchmark.problem(config, dist, 0)
+        if not isinstance(problem, SampleProblem):
+            raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem), and so no measurement")
+        if dist.is_main:
+            print(f"{benchmark.name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
+        precision = Precision(config.precision, dist.device)
+        optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
+        step = Step(problem, optimizer, precision, dist)
+        steps = _timed_steps(problem, step, dist, given)
+        found = _figure(benchmark.name, problem, precision.name, dist, steps, str(given.data or "synthetic"))
+        if dist.is_main:
+            _tell(found, given.output or Path("runs") / f"{benchmark.name}-measure" / NAME)
+    return 0
+
+
+# -- the steps -----------------------------------------------------------------------------------------------
+
+
+def _timed_steps(problem: SampleProblem[Any], step: Step, dist: Dist, given: argparse.Namespace) -> _Steps:
+    """Make steps, and time those after the warm-up; all ranks make as many. A collective call."""
+    warmup = given.warmup or WARMUP.get(dist.device.type, WARMUP_ACCELERATOR)
+    parts, size = problem.batching.accumulation, problem.batching.global_batch_size
+    rate = problem.config.schedule.rate(size, 0, 0, 1000)
+    problem.model.train()
+    with contextlib.closing(_batches(problem, dist)) as batches:
+
+        def one() -> tuple[float, float]:
+            begin = time.perf_counter()
+            waited = step(batches, parts, size, rate)
+            if dist.device.type != "cpu":
+                torch.accelerator.synchronize(dist.device)
+            return time.perf_counter() - begin, waited
+
+        took = [one()[0] for _ in _shown(warmup, "warm-up", dist)]
+        fit = given.seconds / max(took[-1], 1e-9)
+        steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
+        timed = [one() for _ in _shown(steps, "steps", dist)]
+    return _Steps([seconds for seconds, _ in timed], sum(waited for _, waited in timed), warmup)
+
+
+def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
+    """Yield this rank's parts of global batches without end; the samples come again and again, as many as there are."""
+    size = problem.batching.global_batch_size
+
+    def indices() -> Iterator[np.ndarray]:
+        first = 0
+        while True:
+            order = np.arange(first, first + size) % problem.train_samples
+            for batch in problem.batching.batches(problem.drawn[order], dist.rank, dist.world_size):
+                yield from batch.parts
+            first += size
+
+    with contextlib.closing(problem.read(problem.sets["train"], indices())) as batches:
+        for batch in batches:
+            yield problem.prepared(problem.augmented(batch, 0))
+
+
+def _shown(steps: int, what: str, dist: Dist) -> Iterator[int]:
+    """Yield the numbers of steps, with a bar on a terminal."""
+    yield from tqdm(range(steps), desc=what, unit="step", leave=False, disable=None if dist.is_main else True)
+
+
+# -- the figure of merit -------------------------------------------------------------------------------------
+
+
+def _figure(name: str, problem: SampleProblem[Any], dtype: str, dist: Dist, steps: _Steps, data: str) -> FigureOfMerit:
+    """Return what all ranks found together: the slowest makes the time of a step. A collective call."""
+    ranks = dist.gather_objects((steps.times, steps.waited / sum(steps.times), _peak_memory(dist)))
+    slowest = [max(times) for times in zip(*(rank[0] for rank in ranks), strict=True)]
+    median, batch = statistics.median(slowest), problem.batching.global_batch_size
+    return FigureOfMerit(
+        benchmark=name,
+        samples_per_s=batch / median,
+        units=dist.world_size,
+        batch=batch,
+        dtype=dtype,
+        spread=statistics.stdev(slowest) / median,
+        network=problem.config.variant,
+        nodes=dist.nodes,
+        device=dist.device.type,
+        step_ms=tuple(round(1000 * seconds, 3) for seconds in slowest),
+        median_step_ms=1000 * median,
+        warmup_steps=steps.warmup,
+        samples_per_s_per_unit=batch / median / dist.world_size,
+        wait_share=max(rank[1] for rank in ranks),
+        memory_bytes=max(rank[2] for rank in ranks),
+        flop_per_s=None,
+        data=data,
+        date=date.today().isoformat(),
+        torch=torch.__version__,
+    )
+
+
+def _peak_memory(dist: Dist) -> int:
+    if dist.device.type != "cpu":
+        return int(torch.accelerator.max_memory_allocated(dist.device))
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _tell(found: FigureOfMerit, path: Path) -> None:
+    """Print what was found, and write the file."""
+    found.write(path)
+    print(
+        f"{len(found.step_ms)} steps after {found.warmup_steps} of warm-up: {found.median_step_ms:,.1f} ms in the median,"
+        f" {min(found.step_ms):,.1f} to {max(found.step_ms):,.1f} ms; {found.samples_per_s_per_unit:.4g} samples/s per"
+        f" unit; {found.wait_share:.1%} of the time waiting for data; {found.memory_bytes / 1e9:.2f} GB per rank at most\n"
+        f"{path}: {NO_RESULT}\n{found.line}",
+        flush=True,
+    )
+
+
+def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    module = f"python -m {name}.measure"
+    parser = CommandParser(
+        module,
+        description=f"""\
+Measure training steps of {name}: the network at full size, one sample for each rank, in a few minutes and without a
+dataset. It is no MLPerf result.
+
+  {module}                                  the network at full size
+  {module} mini                             the mini problem's network
+  {module} train.global_batch_size=8        another batch, over all ranks
+  {module} --data /data/{name}              reading included, from these files
+  torchrun --nproc-per-node 4 -m {name}.measure
+  mpirun -n 2 {module}
+  srun -n 512 {module}""",
+        epilog=f"""\
+Without --data a few samples of the published shape and distribution are generated once, in
+data/{name}-measure-full (or -mini), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and one line on standard output:
+  FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
+units: ranks. spread: standard deviation of the steps' times by their median. An earlier {NAME} is replaced.
+Exit status: 0 measured, 1 an error, 2 wrong use.""",
+    )
+    parser.add_argument(
+        "config", nargs="?", default=CLOSED, help=f"name of a configuration, or a YAML file (default: {CLOSED})"
+    )
+    parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
+    parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
+    parser.add_argument(
+        "--seconds",
+        type=positive,
+        default=60,
+        help=f"measure fewer steps, but {FEWEST}, if they take longer (default 60)",
+    )
+    parser.add_argument("--warmup", type=positive, help="steps before (default 2, with an accelerator 15)")
+    parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
+    parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}")
+    given = parser.parse_intermixed_args(argv)
+    if "=" in given.config and not Path(given.config).exists():  # an override without a configuration before it
+        given.override, given.config = [given.config, *given.override], CLOSED
+    return given

@@ -1,0 +1,13 @@
+"""`python -m cosmoflow.measure`: the speed of training steps on this machine, without a dataset."""
+
+import sys
+from functools import partial
+
+from common.training import measure_command
+from cosmoflow.synthesize import SYNTHESIS
+from cosmoflow.train import BENCHMARK
+
+main = partial(measure_command.main, BENCHMARK, SYNTHESIS.provide_few)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""`python -m BENCHMARK.measure`: its figure of merit as tools read it, its samples, and wrong use."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from compliance.benchmarks import PACKAGES
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "docs/reference/fom.schema.json").read_text())
+LINE = re.compile(
+    r"^FOM (?P<benchmark>\w+) samples/s (?P<rate>[\d.e+]+) units (?P<units>\d+) batch (?P<batch>\d+) "
+    r"dtype (?P<dtype>\w+) spread (?P<spread>[\d.]+)$",
+    re.M,
+)
+BENCHMARKS = ["cosmoflow", *(pytest.param(name, marks=pytest.mark.slow) for name in PACKAGES if name != "cosmoflow")]
+
+
+def measured(text, path):
+    """Return the pairs of the one line and the content of the file, which must agree."""
+    (line,) = LINE.finditer(text)
+    found = json.loads(path.read_text())
+    jsonschema.validate(found, SCHEMA)
+    assert found["benchmark"] == line["benchmark"] and found["units"] == int(line["units"])
+    assert found["samples_per_s"] == pytest.approx(float(line["rate"]), rel=1e-5)
+    assert found["samples_per_s"] == pytest.approx(1000 * found["batch"] / found["median_step_ms"])
+    return line, found
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_mini(benchmark, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    measure = import_module(f"{benchmark}.measure").main
+    assert measure(["mini", "--steps", "4"]) == 0
+    out = capsys.readouterr().out
+    _, found = measured(out, Path(f"runs/{benchmark}-measure/fom.json"))
+    assert found["network"] == "mini" and len(found["step_ms"]) == 4 and "not an MLPerf result" in out
+    assert not list(tmp_path.rglob("result_0.txt"))
+    data = f"data/{benchmark}-measure-mini"
+    assert measure(["mini", "train.global_batch_size=5", "--steps", "1", "--data", data, "-o", "here.json"]) == 0
+    out = capsys.readouterr().out
+    line, found = measured(out, Path("here.json"))
+    assert line["batch"] == "5" and found["data"] == data and "generating" not in out
+    assert len(found["step_ms"]) == 3  # at least
+
+
+@pytest.mark.slow
+def test_two_ranks_at_full_size(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "oc20.measure"]
+    env = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run([*command, "--steps", "3"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    line, found = measured(ran.stdout, tmp_path / "runs/oc20-measure/fom.json")
+    assert (line["units"], line["batch"], found["network"]) == ("2", "2", "full")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["nosuch"], 2, "has no configuration 'nosuch'"),
+        (["train.nosuch=3"], 2, "unknown key train.nosuch"),
+        (["mini", "--steps", "0"], 2, "at least 1"),
+        (["mini", "instances.count=2"], 2, "one instance"),
+        (["mini", "--data", "nowhere"], 1, "nowhere"),
+    ],
+)
+def test_wrong_use(words, status, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    measure = import_module("cosmoflow.measure").main
+    try:
+        found = measure(words)
+    except SystemExit as error:
+        found = error.code
+    assert found == status and told in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -1,4 +1,8 @@
-"""Count the floating-point operations of a network from its shapes, without running it."""
+"""Count the floating-point operations of a network from its shapes, without running it.
+
+Two conventions: `count` is the usual one, of convolutions and matrix products; `table3` is that of HPC AI500 V3.0,
+Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2022) 100083).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, flop_registry
+
+aten = torch.ops.aten
+NORMALISATIONS = ("batch_norm", "group_norm", "layer_norm")
+COPIES = (aten.clone, aten.fill, aten.fill_)  # torch calls them element-wise
 
 
 class Flops(NamedTuple):
-    """Operations of convolutions and matrix products; a multiplication with its addition counts as two.
-
-    training: forward and backward pass, without the gradient of the inputs.
-    """
+    """Operations of the forward pass, and of forward and backward pass."""
 
     forward: int
     training: int
@@ -24,15 +30,51 @@ class Flops(NamedTuple):
 def count(module: nn.Module, *inputs: Tensor) -> Flops:
     """Return the operations of `module`, whose output is one tensor, on inputs of these shapes.
 
-    Nothing is computed, and the module is not changed.
+    These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
+    gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
     """
     module = copy.deepcopy(module).to("meta")
-    formulas = {torch.ops.aten.convolution_backward: _convolution_backward}
+    formulas = {aten.convolution_backward: _convolution_backward}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        output = module(*(tensor.detach().to("meta") for tensor in inputs))
+        output = module(*(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs))
         forward = counter.get_total_flops()
         output.sum().backward()
     return Flops(forward, counter.get_total_flops())
+
+
+def table3(module: nn.Module, *inputs: Tensor) -> Flops:
+    """Return the operations of `module` on inputs of these shapes as HPC AI500 V3.0 counts them.
+
+    A convolution, also a transposed one, counts as in `count`; a matrix product one for a multiplication with its
+    addition; normalisation one for each element of its input; pooling, activations and other element-wise operations
+    one for each element of the output, but the mean over a whole map one for each element of its input. The source
+    leaves open which map it means by pooling's. Biases and the rest are ignored. Training is three times the forward
+    pass. Nothing is computed, and the module is not changed; it is counted as in evaluation, without dropout.
+    """
+    module = copy.deepcopy(module).to("meta").eval()
+    with torch.no_grad(), _Table3() as counter:
+        module(*(tensor.detach().to("meta") for tensor in inputs))
+    return Flops(counter.total, 3 * counter.total)
+
+
+class _Table3(TorchDispatchMode):
+    """Adds up the operations that are called inside it."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        packet, name = func.overloadpacket, func.overloadpacket.__name__
+        first = result[0] if isinstance(result, (tuple, list)) else result
+        if packet in flop_registry:
+            products = flop_registry[packet](*args, **kwargs, out_val=result)
+            self.total += products if "conv" in name else products // 2
+        elif packet is aten.mean or any(kind in name for kind in NORMALISATIONS):
+            self.total += args[0].numel()
+        elif "pool" in name or (torch.Tag.pointwise in func.tags and packet not in COPIES):
+            self.total += first.numel()
+        return result
 
 
 def _convolution_backward(grad: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, **_: Any) -> int:

@@ -1,0 +1,54 @@
+"""Operations of DimeNet++ against those of a network that lists all triplets, and against published numbers."""
+
+import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
+from oc20.flops import counted, published
+from oc20.graphs import collate, count_triplets
+from oc20.model import ModelConfig
+from tests.oc20.test_model import SMALL, Plain, crystal, framed, network
+
+
+def sizes(frame):
+    return len(frame.numbers), len(frame.edges), count_triplets(frame.edges, frame.offsets, len(frame.numbers))
+
+
+def test_operations_are_those_of_a_network_that_lists_triplets():
+    frame, weights = crystal(1), dict(network().named_parameters())
+    operations = published(SMALL, *sizes(frame))
+    with FlopCounterMode(display=False) as counter:
+        _, forces = Plain(SMALL, weights).forward([frame])
+        assert counter.get_total_flops() == operations.forces == 2 * operations.energy
+        forces.sum().backward()
+    # The map to an atom's energy comes last and is linear: it needs fewer gradients.
+    assert counter.get_total_flops() == pytest.approx(operations.training, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("metal", "size", "edges", "triplets", "gflop"),
+    [
+        ("Pt", (4, 5, 4), 3_427, 144_578, (9.0, 18.0, 54)),
+        ("Cu", (4, 5, 4), 3_969, 192_044, (10.5, 21.0, 63)),
+        ("Cu", (3, 3, 3), 1_363, 65_408, (3.6, 7.2, 22)),
+    ],
+)
+def test_operations_of_slabs_are_the_known_ones(metal, size, edges, triplets, gflop):
+    build = pytest.importorskip("ase.build")
+    slab = build.fcc111(metal, size, vacuum=10, periodic=True)
+    build.add_adsorbate(slab, "O", 1.5, "fcc")
+    frame = framed(slab.positions, slab.cell.array, slab.numbers, cutoff=6.0)
+    found = sizes(frame)
+    # Where the oxygen of the known slabs lay is not recorded.
+    assert found == pytest.approx((len(slab), edges, triplets), rel=0.005)
+    operations = published(ModelConfig(), *found)
+    assert [number / 1e9 for number in operations] == pytest.approx(gflop, rel=0.02)
+    if size == (3, 3, 3):
+        ours = counted(ModelConfig(), collate([frame]))
+        assert [a / b for a, b in zip(ours, operations, strict=True)] == pytest.approx([0.884, 0.900, 0.891], abs=0.002)
+
+
+def test_shapes_give_the_operations_of_a_real_step():
+    graph, model = collate([crystal(1)]), network().float()
+    with FlopCounterMode(display=False) as counter:
+        model(graph)[1].sum().backward()
+    assert counted(SMALL, graph).training == counter.get_total_flops()

@@ -3,11 +3,21 @@
 import sys
 from functools import partial
 
-from common.training import measure_command
-from cosmoflow.synthesize import SYNTHESIS
-from cosmoflow.train import BENCHMARK
+import torch
 
-main = partial(measure_command.main, BENCHMARK, SYNTHESIS.provide_few)
+from common.training import measure_command
+from common.training.flops import count
+from common.training.measure_command import Measurable
+from cosmoflow.synthesize import SYNTHESIS
+from cosmoflow.train import BENCHMARK, CosmoFlow
+
+
+def flop(problem: CosmoFlow) -> float:
+    """Return the operations of a training step for one sample."""
+    return float(count(problem.model, torch.empty(1, *problem.config.data.sample_shape, device="meta")).training)
+
+
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flop))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,13 @@ from functools import partial
 from pathlib import Path
 
 from common.training import measure_command
-from oc20.train import BENCHMARK
+from common.training.measure_command import Measurable
+from oc20.flops import counted
+from oc20.graphs import collate
+from oc20.train import BENCHMARK, Oc20
+
+COUNTED = 32
+"""The most frames whose operations are counted; of more, evenly chosen ones."""
 
 
 def provide(folder: Path, variant: str) -> None:
@@ -15,7 +21,15 @@ def provide(folder: Path, variant: str) -> None:
     synthesize.SYNTHESIS.provide_few(folder, variant)
 
 
-main = partial(measure_command.main, BENCHMARK, provide)
+def flop(problem: Oc20) -> float:
+    """Return the operations of a training step for a frame, on average."""
+    frames = problem.sets["train"]
+    chosen = range(0, len(frames), -(-len(frames) // COUNTED))
+    graph = collate([frames.read(i) for i in chosen])
+    return counted(problem.config.model, graph).training / len(chosen)
+
+
+main = partial(measure_command.main, Measurable(BENCHMARK, provide, flop))
 
 if __name__ == "__main__":
     sys.exit(main())

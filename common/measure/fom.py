@@ -24,8 +24,8 @@ class FigureOfMerit:
     samples_per_s: of all units, by the median step. units: ranks, one for each accelerator, or processes on CPUs.
     batch: samples of a step, over all units. spread: standard deviation (ddof 1) of the steps' times by their median.
     network: full or mini. step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which
-    that rank waited for data that waited most. memory_bytes: the most that a rank used, of its accelerator or else of main
-    memory. flop_per_s: of all units, of products and convolutions as they are computed; None if that is not known.
+    that rank waited for data that waited most. memory_bytes: the most that a rank used, of its accelerator or else of
+    main memory. flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
     """
 
     benchmark: str
@@ -43,7 +43,7 @@ class FigureOfMerit:
     samples_per_s_per_unit: float
     wait_share: float
     memory_bytes: int
-    flop_per_s: float | None
+    flop_per_s: float
     data: str
     date: str
     torch: str

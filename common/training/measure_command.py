@@ -26,7 +26,7 @@ from common.named_configs import CLOSED, find_config
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.precision import Precision
+from common.training.precision import Precision, resolved
 from common.training.run import TRAINING_ERRORS, ranks_text
 from common.training.step import Step
 
@@ -36,25 +36,41 @@ WARMUP: Final = {"cpu": 2}
 WARMUP_ACCELERATOR: Final = 15
 """Steps before recorded ones are replayed, and before DDP has its buckets, are no measure."""
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
-Provide = Callable[[Path, str], None]
-"""Generates a few samples of a variant, full or mini, in a folder."""
+
+
+class Measurable(NamedTuple):
+    """What a benchmark gives to the command.
+
+    provide: generates a few samples of a variant, full or mini, in a folder. flop: gives the operations of a training
+    step for a sample of the problem, on average.
+    """
+
+    benchmark: Benchmark
+    provide: Callable[[Path, str], None]
+    flop: Callable[[Any], float]
 
 
 class _Steps(NamedTuple):
-    """The measured steps of a rank: their times and the part of them in which it waited for data, in seconds."""
+    """The measured steps of all ranks.
+
+    times: of each on its slowest rank, in seconds. wait_share: part of them that a rank waited for data. memory: bytes
+    that a rank used. Both are of the rank with most.
+    """
 
     times: list[float]
-    waited: float
+    wait_share: float
+    memory: int
     warmup: int
 
 
-def main(benchmark: Benchmark, provide: Provide, argv: Sequence[str] | None = None) -> int:
+def main(measured: Measurable, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 after an error, 2 for wrong use."""
-    given = _arguments(benchmark.name, argv)
-    return run_stoppable(lambda: _measure(benchmark, provide, given), TRAINING_ERRORS)
+    given = _arguments(measured.benchmark.name, argv)
+    return run_stoppable(lambda: _measure(measured, given), TRAINING_ERRORS)
 
 
-def _measure(benchmark: Benchmark, provide: Provide, given: argparse.Namespace) -> int:
+def _measure(measured: Measurable, given: argparse.Namespace) -> int:
+    benchmark = measured.benchmark
     file = find_config(benchmark.name, given.config)
     first = load(benchmark.config, file, given.override)
     if first.instances.count > 1 or first.train.eval_ranks:
@@ -68,7 +84,7 @@ def _measure(benchmark: Benchmark, provide: Provide, given: argparse.Namespace) 
         batch = [f"train.global_batch_size={dist.world_size}"] if first.variant == FULL else []
         config = load(benchmark.config, file, [*batch, *kept, *data, *given.override])
         if dist.is_main and not given.data:
-            provide(folder, first.variant)
+            measured.provide(folder, first.variant)
         dist.barrier()
         torch.manual_seed(0)
         problem = benchmark.problem(config, dist, 0)
@@ -80,8 +96,8 @@ def _measure(benchmark: Benchmark, provide: Provide, given: argparse.Namespace) 
         optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
         step = Step(problem, optimizer, precision, dist)
         steps = _timed_steps(problem, step, dist, given)
-        found = _figure(benchmark.name, problem, precision.name, dist, steps, str(given.data or "synthetic"))
         if dist.is_main:
+            found = _figure(measured, problem, dist, steps, str(given.data or "synthetic"))
             _tell(found, given.output or Path("runs") / f"{benchmark.name}-measure" / NAME)
     return 0
 
@@ -108,7 +124,10 @@ def _timed_steps(problem: SampleProblem[Any], step: Step, dist: Dist, given: arg
         fit = given.seconds / max(took[-1], 1e-9)
         steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
         timed = [one() for _ in _shown(steps, "steps", dist)]
-    return _Steps([seconds for seconds, _ in timed], sum(waited for _, waited in timed), warmup)
+    times, waits = zip(*timed, strict=True)
+    ranks = dist.gather_objects((times, sum(waits) / sum(times), _peak_memory(dist)))
+    slowest = [max(of_all) for of_all in zip(*(rank[0] for rank in ranks), strict=True)]
+    return _Steps(slowest, max(rank[1] for rank in ranks), max(rank[2] for rank in ranks), warmup)
 
 
 def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
@@ -118,7 +137,7 @@ def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
     def indices() -> Iterator[np.ndarray]:
         first = 0
         while True:
-            order = np.arange(first, first + size) % problem.train_samples
+            order: np.ndarray = np.arange(first, first + size) % problem.train_samples
             for batch in problem.batching.batches(problem.drawn[order], dist.rank, dist.world_size):
                 yield from batch.parts
             first += size
@@ -136,28 +155,26 @@ def _shown(steps: int, what: str, dist: Dist) -> Iterator[int]:
 # -- the figure of merit -------------------------------------------------------------------------------------
 
 
-def _figure(name: str, problem: SampleProblem[Any], dtype: str, dist: Dist, steps: _Steps, data: str) -> FigureOfMerit:
-    """Return what all ranks found together: the slowest makes the time of a step. A collective call."""
-    ranks = dist.gather_objects((steps.times, steps.waited / sum(steps.times), _peak_memory(dist)))
-    slowest = [max(times) for times in zip(*(rank[0] for rank in ranks), strict=True)]
-    median, batch = statistics.median(slowest), problem.batching.global_batch_size
+def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps: _Steps, data: str) -> FigureOfMerit:
+    """Return the figure of merit of the steps."""
+    median, batch = statistics.median(steps.times), problem.batching.global_batch_size
     return FigureOfMerit(
-        benchmark=name,
+        benchmark=measured.benchmark.name,
         samples_per_s=batch / median,
         units=dist.world_size,
         batch=batch,
-        dtype=dtype,
-        spread=statistics.stdev(slowest) / median,
+        dtype=resolved(problem.config.precision, dist.device),
+        spread=statistics.stdev(steps.times) / median,
         network=problem.config.variant,
         nodes=dist.nodes,
         device=dist.device.type,
-        step_ms=tuple(round(1000 * seconds, 3) for seconds in slowest),
+        step_ms=tuple(round(1000 * seconds, 3) for seconds in steps.times),
         median_step_ms=1000 * median,
         warmup_steps=steps.warmup,
         samples_per_s_per_unit=batch / median / dist.world_size,
-        wait_share=max(rank[1] for rank in ranks),
-        memory_bytes=max(rank[2] for rank in ranks),
-        flop_per_s=None,
+        wait_share=steps.wait_share,
+        memory_bytes=steps.memory,
+        flop_per_s=measured.flop(problem) * batch / median,
         data=data,
         date=date.today().isoformat(),
         torch=torch.__version__,
@@ -174,10 +191,12 @@ def _peak_memory(dist: Dist) -> int:
 def _tell(found: FigureOfMerit, path: Path) -> None:
     """Print what was found, and write the file."""
     found.write(path)
+    low, high = min(found.step_ms), max(found.step_ms)
     print(
-        f"{len(found.step_ms)} steps after {found.warmup_steps} of warm-up: {found.median_step_ms:,.1f} ms in the median,"
-        f" {min(found.step_ms):,.1f} to {max(found.step_ms):,.1f} ms; {found.samples_per_s_per_unit:.4g} samples/s per"
-        f" unit; {found.wait_share:.1%} of the time waiting for data; {found.memory_bytes / 1e9:.2f} GB per rank at most\n"
+        f"{len(found.step_ms)} steps after {found.warmup_steps} of warm-up: median {found.median_step_ms:,.1f} ms"
+        f", {low:,.1f} to {high:,.1f} ms\n"
+        f"{found.samples_per_s_per_unit:.4g} samples/s per unit, {found.flop_per_s / 1e9:,.1f} GFLOP/s in all; "
+        f"{found.wait_share:.1%} of the time waiting for data; at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
         f"{path}: {NO_RESULT}\n{found.line}",
         flush=True,
     )
@@ -200,7 +219,8 @@ dataset. It is no MLPerf result.
   srun -n 512 {module}""",
         epilog=f"""\
 Without --data a few samples of the published shape and distribution are generated once, in
-data/{name}-measure-full (or -mini), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and one line on standard output:
+data/{name}-measure-full (or -mini), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and one
+line on standard output:
   FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
 units: ranks. spread: standard deviation of the steps' times by their median. An earlier {NAME} is replaced.
 Exit status: 0 measured, 1 an error, 2 wrong use.""",
@@ -210,12 +230,8 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     )
     parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
     parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
-    parser.add_argument(
-        "--seconds",
-        type=positive,
-        default=60,
-        help=f"measure fewer steps, but {FEWEST}, if they take longer (default 60)",
-    )
+    fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
+    parser.add_argument("--seconds", type=positive, default=60, help=fewer)
     parser.add_argument("--warmup", type=positive, help="steps before (default 2, with an accelerator 15)")
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}")

@@ -27,7 +27,7 @@ class Operations(NamedTuple):
 
 
 def published(config: ModelConfig, atoms: int, edges: int, triplets: int) -> Operations:
-    """Return the operations of the published layers on so many atoms, edges and triplets.
+    """Return the operations of the published layers for these numbers of atoms, edges and triplets.
 
     The forces' gradient takes as many products as the energy, one for each. The training step differentiates both
     passes by the arguments of each product, which is two products more for each; that a few of the atoms' last maps are

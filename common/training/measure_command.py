@@ -34,7 +34,7 @@ FEWEST: Final = 3
 """Steps that are measured, however long they take."""
 WARMUP: Final = {"cpu": 2}
 WARMUP_ACCELERATOR: Final = 15
-"""Steps before recorded ones are replayed, and before DDP has its buckets, are no measure."""
+"""Steps before recorded ones are replayed, and before DDP has its buckets, are left out."""
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 
 
@@ -208,7 +208,7 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
         module,
         description=f"""\
 Measure training steps of {name}: the network at full size, one sample for each rank, in a few minutes and without a
-dataset. It is no MLPerf result.
+dataset. It is not an MLPerf result.
 
   {module}                                  the network at full size
   {module} mini                             the mini problem's network

@@ -87,12 +87,15 @@ def _units(results: ResultSet, row: Row) -> int | None:
 
 def _failure(run: Run) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
+    return unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
+
+
+def unmeasured(run: Run) -> str:
+    """Return why the times and epochs of a run, whatever its status, are unknown; "" if its log gives them."""
     if run.minutes is None:
         return "run_start or run_stop is missing"
     if run.minutes <= 0:
         return "run_stop is not after run_start"
-    if run.status not in SUCCESS:
-        return f"run_stop states {reprlib.repr(run.status)}"
     if not run.details.evaluations:
         return "no evaluation before run_stop"
     if is_number(run.convergence) and run.convergence + (run.details.phases.first == 0) <= 0:

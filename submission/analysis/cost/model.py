@@ -106,6 +106,11 @@ def _sections(cls: type[T], path: Path, kind: str) -> dict[str, T]:
     return {name: rebuild(cls, entry, f"{path}: {kind}.{shortened(name, SHOWN)}") for name, entry in found.items()}
 
 
+def workload_of(benchmark: str, round_: str, known: Mapping[str, Workload]) -> str:
+    """Return the name of the workload of a benchmark in a round, "" if there is none."""
+    return next((name for name in (f"{benchmark}@{round_}", benchmark) if name in known), "")
+
+
 def ceilings_of(model: str, known: Mapping[str, Ceilings]) -> str:
     """Return the name of the ceilings for a model name of a system description, "" if there are none."""
     squeezed = _squeezed(model)
@@ -243,8 +248,7 @@ class CostModel:
     def published(self, one: AnalysedSet) -> CostedStep | None:
         """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware."""
         row, ceilings = one.row, ceilings_of(one.row.device, self.ceilings)
-        names = (f"{row.benchmark}@{row.round}", row.benchmark)
-        workload = next((name for name in names if name in self.workloads), "")
+        workload = workload_of(row.benchmark, row.round, self.workloads)
         if row.mini or not (workload and ceilings and one.units and row.batch_size):
             return None
         return self.scale_out(workload, ceilings, [one.units], row.batch_size)[0]

@@ -1,0 +1,1 @@
+"""Show the FLOPS of runs: over the training time, sustained, and by quality."""

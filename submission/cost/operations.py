@@ -1,0 +1,146 @@
+"""The operations of a run per second, by the counted operations of the reference model and the times of its log.
+
+FLOPS over the training time: those of HPC AI500 V3.0 (TBench 2, 2022, 100083), equation 6, training FLOP of a sample *
+samples trained / T_train. Sustained: training and evaluation over the time from run_start to run_stop. VFLOPS: FLOPS *
+(achieved / target)^n, with target / achieved where lower is better. Terms of time and samples: see
+`submission.analysis.quantities`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from common.reference import Target
+from compliance.benchmarks import reference_of
+from compliance.logs.run import Run
+from compliance.model.report import Report
+from submission.analysis.cost.model import Workload, workload_of
+from submission.analysis.quantities import RUN_TIME, SAMPLES, quantities
+from submission.analysis.sets import unmeasured
+from submission.summary.rows import NoResultsError
+
+EXPONENTS: Final = {"deepcam": 10.0}
+"""The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
+N: Final = 5.0
+"""The n of all other benchmarks: that of Image Classification."""
+UNKNOWN_SIZE: Final = {"oc20": "edges not logged"}
+"""Benchmarks whose operations depend on the sample, and what a log would have to state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The operations of the run of one log; None where `reason` says why a number is missing.
+
+    workload: name in workloads.yaml. training_flop, forward_flop: of one sample. samples: trained up to the last
+    evaluation; evaluated: in all evaluations. train_minutes: T_train; run_minutes: from run_start to run_stop.
+    quality: of the last evaluation; n: exponent of VFLOPS. flops, sustained_flops, vflops: per second.
+    """
+
+    log: str
+    round: str
+    benchmark: str
+    mini: bool
+    workload: str = ""
+    training_flop: float | None = None
+    forward_flop: float | None = None
+    samples: float | None = None
+    evaluated: float | None = None
+    train_minutes: float | None = None
+    run_minutes: float | None = None
+    quality: float | None = None
+    target: float | None = None
+    n: float | None = None
+    flops: float | None = None
+    sustained_flops: float | None = None
+    vflops: float | None = None
+    reason: str = ""
+
+
+def operations(report: Report, workloads: Mapping[str, Workload], n: float | None) -> list[Operations]:
+    """Return the operations of each log of a report with details, by round, benchmark and path.
+
+    n: exponent of VFLOPS, None for that of the benchmark. Raises NoResultsError if no file is a result log.
+    """
+    found = [_operations(run, workloads, n) for run in report.runs if is_result_log(run)]
+    if not found:
+        raise NoResultsError("no result log found: expected files with :::MLLOG lines, or folders with result_*.txt")
+    return sorted(found, key=lambda one: (one.round, one.benchmark, one.mini, one.log))
+
+
+def is_result_log(run: Run) -> bool:
+    """Tell whether a file has any record of a result log."""
+    return bool(run.submission or run.details.seconds)
+
+
+def _operations(run: Run, workloads: Mapping[str, Workload], n: float | None) -> Operations:
+    benchmark = run.benchmark or ""
+    empty = Operations(run.path, run.round, benchmark, run.mini)
+    reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, workloads)
+    reason = _uncounted(run, workload)
+    if reason or reference is None:
+        return replace(empty, reason=reason)
+    cost = workloads[workload]
+    known = replace(empty, workload=workload, training_flop=cost.training_flop, forward_flop=cost.forward_flop)
+    if reason := unmeasured(run):
+        return replace(known, reason=reason)
+    found = quantities(run, reference, None)
+    samples, train, evaluate = (found.get(name, 0.0) for name in (SAMPLES, "run_train_time", "run_eval_time"))
+    evaluated = found.get("run_eval_throughput", 0.0) * evaluate
+    if reason := _unrated(samples, evaluated, train):
+        return replace(known, reason=reason)
+    quality, target, exponent = run.details.evaluations[-1].value, reference.target, n or EXPONENTS.get(benchmark, N)
+    training, share = cost.training_flop * samples, _share(target, quality, exponent)
+    flops = training / (60 * train)
+    return replace(
+        known,
+        samples=samples,
+        evaluated=evaluated,
+        train_minutes=train,
+        run_minutes=found[RUN_TIME],
+        quality=quality,
+        target=target.value,
+        n=exponent,
+        flops=flops,
+        sustained_flops=(training + cost.forward_flop * evaluated) / (60 * found[RUN_TIME]),
+        vflops=None if share is None else flops * share,
+        reason="no VFLOPS: the quality has no ratio to the target" if share is None else "",
+    )
+
+
+def _uncounted(run: Run, workload: str) -> str:
+    """Return why the operations of a sample are unknown, "" if they are known."""
+    if run.benchmark is None:
+        return "no benchmark of this round is named in submission_benchmark"
+    if run.mini:
+        return "mini problem: its operations are not counted"
+    if run.benchmark in UNKNOWN_SIZE:
+        return UNKNOWN_SIZE[run.benchmark]
+    return "" if workload else f"operations of {run.benchmark} are not counted"
+
+
+def _unrated(samples: float, evaluated: float, train_minutes: float) -> str:
+    """Return what of the samples and their times a log does not give, "" if it gives all."""
+    if samples <= 0:
+        return "samples unknown: train_samples or epoch_num of the last evaluation is missing"
+    if evaluated <= 0:
+        return "evaluation unknown: eval_start, eval_stop or eval_samples is missing"
+    return "" if train_minutes > 0 else "no training time: the epochs take no longer than their evaluations"
+
+
+def valid_share(ratio: float, n: float) -> float:
+    """Return VFLOPS / FLOPS for a quality that is `ratio` times as good as the target: above 1 if it is better."""
+    return math.pow(ratio, n)
+
+
+def _share(target: Target, quality: float, n: float) -> float | None:
+    """Return VFLOPS / FLOPS; None where the quality is not above 0, or too near to it."""
+    if quality <= 0:
+        return None
+    try:
+        share = valid_share(target.value / quality if target.lower_is_better else quality / target.value, n)
+    except OverflowError:
+        return None
+    return share if math.isfinite(share) else None

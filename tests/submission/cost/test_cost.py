@@ -1,0 +1,123 @@
+"""The FLOPS of runs: their numbers, why there is none, and the command."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from compliance.samples.log import SampleLog
+from submission.cost.__main__ import main
+from submission.cost.operations import valid_share
+
+TRAIN_FLOP, EVAL_FLOP = 1.966e12, 655.3e9
+
+
+def deepcam(quality=0.82):
+    """Return a log of 2 epochs of 100 s, each followed by an evaluation of 20 s; 300 s in all."""
+    log = SampleLog("deepcam", epochs=2).last_evaluation(quality)
+    times = {"epoch_start": (10, 135), "epoch_stop": (110, 235), "eval_start": (112, 237), "eval_stop": (132, 257)}
+    for key, seconds in {"run_start": (0,), **times, "eval_accuracy": (133, 258), "run_stop": (300,)}.items():
+        for at, second in enumerate(seconds):
+            log.field(key, "time_ms", 1_694_100_000_000 + 1000 * second, at)
+    return log
+
+
+@pytest.fixture
+def cost(tmp_path, capsys):
+    """Return the runs that the command shows for a log, as JSON."""
+
+    def shown(log, *options):
+        path = tmp_path / "result_0.txt"
+        path.write_bytes(log.bytes())
+        assert main([str(path), "--format", "json", *options]) == 0
+        assert path.read_bytes() == log.bytes()
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        return run
+
+    return shown
+
+
+@pytest.mark.parametrize(("ratio", "n", "share"), [(0.9212, 10, 0.44), (0.9919, 5, 0.96)])
+def test_the_share_of_valid_flops_is_the_published_one(ratio, n, share):
+    assert valid_share(ratio, n) == pytest.approx(share, abs=0.005)
+
+
+def test_a_run_as_computed_by_hand(cost):
+    run = cost(deepcam(0.82 * 0.9212))
+    trained, evaluated = 2 * 121_266, 2 * 15_158
+    assert (run["samples"], run["evaluated"]) == (trained, pytest.approx(evaluated))
+    assert run["flops"] == pytest.approx(TRAIN_FLOP * trained / 200)
+    assert run["sustained_flops"] == pytest.approx((TRAIN_FLOP * trained + EVAL_FLOP * evaluated) / 300)
+    assert run["vflops"] == pytest.approx(run["flops"] * 0.9212**10) and run["n"] == 10
+    assert run["reason"] == "" and run["mini"] is False
+
+
+def test_a_better_quality_than_the_target_makes_more_of_the_flops(cost):
+    run = cost(deepcam(0.9), "--n", "2")
+    assert run["vflops"] == pytest.approx(run["flops"] * (0.9 / 0.82) ** 2)
+    worse = cost(SampleLog("cosmoflow").last_evaluation(0.248))  # twice the target, where lower is better
+    assert worse["n"] == 5 and worse["vflops"] == pytest.approx(worse["flops"] / 2**5)
+
+
+def test_the_model_is_that_of_the_round(cost):
+    assert cost(SampleLog("cosmoflow", "0.7"), "--round", "0.7")["training_flop"] == 56.93e9
+    assert cost(SampleLog("cosmoflow", "3.0"))["training_flop"] == 192.09e9
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (SampleLog("oc20"), "edges not logged"),
+        (SampleLog("openfold"), "operations of openfold are not counted"),
+        (SampleLog("cosmoflow", variant="mini", epochs=5), "mini problem: its operations are not counted"),
+        (deepcam().drop("run_stop"), "run_start or run_stop is missing"),
+        (deepcam().shift("run_stop", -400_000), "run_stop is not after run_start"),
+        (deepcam().drop("eval_accuracy"), "no evaluation before run_stop"),
+        (deepcam().drop("eval_stop"), "evaluation unknown: eval_start, eval_stop or eval_samples is missing"),
+        (deepcam().drop("epoch_stop", 1), "an epoch has no stop"),
+        (deepcam().drop("train_samples"), "samples unknown"),
+        (deepcam().drop("epoch_start").drop("epoch_stop"), "no training time"),
+        (deepcam().set("submission_benchmark", "mystery"), "no benchmark of this round"),
+    ],
+)
+def test_a_run_without_numbers_has_the_reason(log, reason, cost):
+    run = cost(log)
+    assert run["reason"].startswith(reason)
+    assert run["flops"] is run["sustained_flops"] is run["vflops"] is None
+
+
+@pytest.mark.parametrize("quality", [0, -1, 1e-300, 5e-324])
+def test_a_quality_without_a_ratio_has_flops_alone(quality, cost):
+    run = cost(SampleLog("cosmoflow").last_evaluation(quality))
+    assert run["flops"] > 0 and run["vflops"] is None and run["reason"].startswith("no VFLOPS")
+
+
+def test_the_table_and_csv_show_each_log(tmp_path, capsys):
+    for name, log in {"a": deepcam(), "b": SampleLog("oc20"), "c": deepcam().drop("run_stop")}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result_0.txt").write_bytes(log.bytes())
+    assert main([str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "1 multiply-add = 2, of convolutions and products" in text and "better than the target makes it" in text
+    assert text.count("deepcam, round 3.0: 1,966 GFLOP for a sample trained, 655.3 evaluated") == 1
+    row = next(line for line in text.splitlines() if line.startswith("a/result_0.txt")).split()
+    assert row[1:] == ["242,532", "3.333", "2,384", "1,656", "0.8200", "0.82", "10", "2,384"]
+    assert main([str(tmp_path), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["reason"] for row in rows] == ["", "run_start or run_stop is missing", "edges not logged"]
+
+
+def test_without_a_result_log_there_is_nothing_to_show(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("no log\n")
+    for path in (tmp_path, tmp_path / "notes.txt"):
+        assert main([str(path)]) == 1
+        assert "no result log found: expected files with :::MLLOG lines" in capsys.readouterr().err
+
+
+def test_wrong_use(tmp_path, capsys):
+    assert main([str(tmp_path / "missing")]) == 2 and "no such file or folder" in capsys.readouterr().err
+    for exponent in ("0", "-1", "nan", "inf", "x"):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(tmp_path), f"--n={exponent}"])
+        assert stopped.value.code == 2 and "expected a number above 0, at most 100" in capsys.readouterr().err

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from common.command import UsageError
@@ -236,8 +235,7 @@ def _ipmi(setting: str, _clock: Clock) -> Source:
 
 
 def _redfish(setting: str, _clock: Clock) -> Source:
-    url = urlsplit(setting)
-    if url.scheme != "https" or not url.hostname or url.username is not None:
+    if not re.fullmatch(r"https://[^/@\s]+/\S+", setting):
         raise UsageError("--source: expected redfish:https://HOST/redfish/v1/Chassis/ID/Power, without credentials")
     user, password = (os.environ.get(f"REDFISH_{name}", "") for name in ("USER", "PASSWORD"))
     if not user or not password:

@@ -1,5 +1,6 @@
 """Power files: what they contain after meters and clocks that work or do not, and that the checker accepts them."""
 
+import io
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 from common.measure.__main__ import main
+from common.measure.power import sources
 from common.measure.power.recorder import Measurement, TimedReader, record
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
@@ -185,11 +187,33 @@ def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b'{"PowerControl": []}', b"<html>"]
+)
+def test_redfish_gives_the_power_of_the_chassis(reply, monkeypatch):
+    def answer(request, timeout):
+        assert (request.full_url, timeout) == ("https://bmc/power", 2)
+        assert request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
+        return io.BytesIO(reply)
+
+    monkeypatch.setattr(sources, "urlopen", answer)
+    monkeypatch.setenv("REDFISH_USER", "admin")
+    monkeypatch.setenv("REDFISH_PASSWORD", "secret")
+    source = open_source("redfish:https://bmc/power", Clock())[1]
+    if b"344" in reply:
+        assert source.read() == 344
+    else:
+        with pytest.raises(ReadingError, match="no PowerControl"):
+            source.read()
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--source", "ipmi"], "ipmitool: not found; install it"),
         (["--source", "meter"], "expected one of ipmi, redfish"),
         (["--source", "redfish:http://bmc/x"], "expected redfish:https://"),
+        (["--source", "redfish:https://user:secret@bmc/x"], "without credentials"),
+        (["--source", "redfish:https://bmc/x"], "set both"),
         (["--source", "rapl:nowhere"], "expected intel-rapl:N"),
         (["--source", "file:nowhere"], "nowhere: no such file"),
         (["--source", "command:echo 'a"], "No closing quotation"),
@@ -203,6 +227,7 @@ def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
 )
 def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("REDFISH_USER", raising=False)
     assert main(["power", "-o", str(tmp_path / "node_0.txt"), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

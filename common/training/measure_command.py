@@ -32,8 +32,7 @@ from common.training.step import Step
 
 FEWEST: Final = 3
 """Steps that are measured, however long they take."""
-WARMUP: Final = {"cpu": 2}
-WARMUP_ACCELERATOR: Final = 15
+WARMUP, WARMUP_ACCELERATOR = 2, 15
 """Steps before recorded ones are replayed, and before DDP has its buckets, are left out."""
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 
@@ -107,7 +106,7 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
 
 def _timed_steps(problem: SampleProblem[Any], step: Step, dist: Dist, given: argparse.Namespace) -> _Steps:
     """Make steps, and time those after the warm-up; all ranks make as many. A collective call."""
-    warmup = given.warmup or WARMUP.get(dist.device.type, WARMUP_ACCELERATOR)
+    warmup = given.warmup or (WARMUP if dist.device.type == "cpu" else WARMUP_ACCELERATOR)
     parts, size = problem.batching.accumulation, problem.batching.global_batch_size
     rate = problem.config.schedule.rate(size, 0, 0, 1000)
     problem.model.train()
@@ -232,7 +231,7 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
     fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
     parser.add_argument("--seconds", type=positive, default=60, help=fewer)
-    parser.add_argument("--warmup", type=positive, help="steps before (default 2, with an accelerator 15)")
+    parser.add_argument("--warmup", type=positive, help=f"steps before (default {WARMUP}, with an accelerator {WARMUP_ACCELERATOR})")
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}")
     given = parser.parse_intermixed_args(argv)

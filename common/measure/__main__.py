@@ -1,0 +1,26 @@
+"""`python -m common.measure power --source SOURCE -o node_0.txt`: record the power of this node."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from common.command import CommandParser, run_stoppable
+from common.measure.power import command as power
+
+COMMANDS: Final = {"power": power}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=module.SUMMARY, description=module.DESCRIPTION))
+    given = parser.parse_args(argv)
+    return run_stoppable(lambda: COMMANDS[given.command].run(given), (OSError,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Record the power of a node."""

@@ -1,0 +1,132 @@
+"""The command that records the power of this node, for some time or while another command runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from common.command import UsageError, place
+from common.measure.power.recorder import Measurement, record
+from common.measure.power.sources import PARTS, Clock, open_source
+from common.stop import STOP
+
+SUMMARY: Final = "record the power of this node"
+DESCRIPTION: Final = """\
+Record the power of this node to a power file of MLPerf: until Ctrl-C, for some seconds, or while a command runs.
+
+sources, meters of the whole node:
+  ipmi[:OPTIONS]   ipmitool dcmi power reading; options such as "ipmi:-I lanplus -H bmc -U admin -E"
+  redfish:URL      https://HOST/redfish/v1/Chassis/ID/Power, with REDFISH_USER and REDFISH_PASSWORD; untested
+  command:PROGRAM  a program, with its arguments, that prints watts
+  file:PATH        a file whose last line is watts, rewritten for every reading
+estimates of parts, which are no power of a node:
+  rapl[:ROOT]      energy counters of the processors; ROOT is /sys/class/powercap
+  nvml             the sum of all GPUs, from nvidia-smi; untested"""
+SLOWEST_S, FASTEST_S = 1.0, 0.05
+GRACE_S: Final = 10.0
+"""After a stop signal, how long to wait for the command before the file is completed."""
+POLL_S: Final = 0.1
+
+
+class Child:
+    """The command that is measured. It gets the stop signals of this process."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._process = subprocess.Popen(words)
+        self._stopped_s: float | None = None
+
+    def over(self) -> bool:
+        """Tell whether it has ended, or was given enough time to."""
+        ended = self._process.poll() is not None
+        if STOP.number and self._stopped_s is None and not ended:
+            self._stopped_s = time.monotonic()
+            self._process.send_signal(STOP.number)
+        return ended or (self._stopped_s is not None and time.monotonic() - self._stopped_s > GRACE_S)
+
+    def wait(self) -> int:
+        """Wait until it has ended; return its exit status."""
+        while self._process.poll() is None:
+            self.over()
+            time.sleep(POLL_S)
+        status = self._process.returncode
+        return status if status >= 0 else 128 - status
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("--source", required=True, metavar="SOURCE", help="where the readings come from; see above")
+    parser.add_argument("-o", "--output", required=True, type=place, help="the file to write, such as node_0.txt")
+    parser.add_argument("--interval", type=_number, default=0.5, metavar="S", help="seconds between readings (0.5)")
+    parser.add_argument("--efficiency", type=_number, default=1.0, help="of the power supplies at their load (1)")
+    parser.add_argument("--dc", action="store_true", help="the meter is behind the power supplies")
+    parser.add_argument("--seconds", type=_number, metavar="N", help="stop after so long")
+    parser.add_argument("words", nargs="*", metavar="-- COMMAND", help="run the command, and stop when it ends")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Record; return the exit status of the measured command, 1 without any reading."""
+    clock = Clock()
+    _check(given)
+    name, source = open_source(given.source, clock)
+    parts = source.scope == PARTS
+    _check_output(given.output, name if parts else None)
+    measurement = Measurement(name, source, given.interval, given.efficiency, "DC" if given.dc or parts else "AC")
+    with STOP.listening():
+        child = Child(given.words) if given.words else None
+
+        def finished(seconds: float) -> bool:
+            if child is not None:
+                return child.over()
+            return bool(STOP.number) or (given.seconds is not None and seconds >= given.seconds)
+
+        try:
+            summary = record(given.output, measurement, finished, clock, _say)
+        finally:
+            status = child.wait() if child is not None else 0
+    _say(f"{given.output}: {summary}{' (estimate of parts)' if parts else ''}")
+    return status or int(not summary.readings)
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Raise UsageError for values that cannot be used."""
+    if not FASTEST_S <= given.interval <= SLOWEST_S:
+        raise UsageError(f"--interval is {given.interval:g}; expected {FASTEST_S:g} to {SLOWEST_S:g} seconds")
+    if not 0 < given.efficiency <= 1 or (given.dc and given.efficiency != 1):
+        expected = "1 with --dc: nothing is converted" if given.dc else "a share, above 0 and at most 1"
+        raise UsageError(f"--efficiency is {given.efficiency:g}; expected {expected}")
+    if given.seconds is not None and not given.seconds > 0:
+        raise UsageError(f"--seconds is {given.seconds:g}; expected more than 0")
+    if given.seconds is not None and given.words:
+        raise UsageError("give either --seconds or a command, not both")
+    if given.words and shutil.which(given.words[0]) is None:
+        raise UsageError(f"{given.words[0]}: no such command")
+
+
+def _check_output(output: Path, estimate: str | None) -> None:
+    """Raise UsageError if the file cannot be written. estimate: the source, if it does not measure the whole node."""
+    if estimate and re.match(r"(node|sw)_", output.name):
+        raise UsageError(
+            f"-o {output}: {estimate} estimates parts of the node, which is no power of a node by the rules of MLPerf; "
+            f"choose another name, such as {estimate}_0.txt"
+        )
+    if output.exists():
+        raise UsageError(f"-o {output}: the file already exists; name another")
+    if not output.parent.is_dir():
+        raise UsageError(f"-o {output}: there is no folder {output.parent}; make it first")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, not {text!r}") from None
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

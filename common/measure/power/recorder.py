@@ -1,0 +1,183 @@
+"""Write a power file: one record for each reading, nothing where there was none."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from common.measure.power.sources import READ_TIMEOUT_S, Clock, ReadingError, Source
+from common.values import is_number
+
+GAP_S: Final = 2.0
+"""A longer time without a reading is a gap, as for the checker."""
+JUMP_S: Final = 0.25
+"""The clock was set if it moved so much more or less than the time that passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is measured, and how. efficiency: of the power supplies; current: AC or DC, where the meter is."""
+
+    name: str
+    source: Source
+    interval_s: float = 0.5
+    efficiency: float = 1.0
+    current: str = "AC"
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was measured. covered_s, joules: the time and the energy between readings without a gap."""
+
+    readings: int = 0
+    missed: int = 0
+    seconds: float = 0.0
+    covered_s: float = 0.0
+    gaps: int = 0
+    joules: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.readings:,} readings, {self.missed:,} missed; {self.covered_s:.1f} of {self.seconds:.1f} s "
+            f"covered, {self.gaps:,} gaps, {self.joules:,.0f} J"
+        )
+
+
+class TimedReader:
+    """Reads a source in a thread, which is left to itself if the source does not answer."""
+
+    def __init__(self, source: Source, timeout_s: float = READ_TIMEOUT_S) -> None:
+        self._source, self._timeout_s = source, timeout_s
+        self._thread: threading.Thread | None = None
+
+    def read(self) -> float:
+        """Return the watts; raise ReadingError without an answer in time, or while the last one is still due."""
+        if self._thread is not None and self._thread.is_alive():
+            raise ReadingError("the source still does not answer")
+        answers: list[float | Exception] = []
+
+        def work() -> None:
+            try:
+                answers.append(self._source.read())
+            except Exception as error:  # raised again by the caller of read
+                answers.append(error)
+
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+        self._thread.join(self._timeout_s)
+        if not answers:
+            raise ReadingError(f"the source did not answer within {self._timeout_s:g} s")
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+
+class Recorder:
+    """Writes the records of one measurement, and counts what they cover."""
+
+    def __init__(self, file: BinaryIO, measurement: Measurement, clock: Clock, say: Callable[[str], None]) -> None:
+        self.summary = Summary()
+        self._file, self._measurement, self._clock, self._say = file, measurement, clock, say
+        self._reader = TimedReader(measurement.source)
+        self._silent = False  # the last reading was missed, and that was said
+        self._jumped = False
+        self._latest_ms = 0
+        self._begin_s = self._until_s = clock.monotonic()
+        self._offset_s = clock.wall() - self._begin_s
+
+    def start(self) -> None:
+        """Write the records that come before all readings."""
+        made = self._measurement
+        self._write("power_measurement_start", None, source=made.name, scope=made.source.scope)
+        self._write("conversion_eff", made.efficiency, measurement_type=made.current)
+
+    def take(self) -> None:
+        """Write a reading if there is one."""
+        try:
+            watts = self._reader.read()
+            if not is_number(watts) or watts < 0:
+                raise ReadingError(f"the reading is {watts}; expected watts, 0 or more")
+            self._check_clock()
+        except ReadingError as error:
+            self.summary.missed += 1
+            if not self._silent:
+                self._say(f"no reading: {error}")
+            self._silent = True
+            return
+        self._silent = False
+        self._write("power_reading", watts)
+        self.summary.readings += 1
+        self._account(watts)
+
+    def stop(self) -> None:
+        """Write the record after all readings."""
+        self._write("power_measurement_stop", None)
+        if self._jumped or self._clock.monotonic() - self._until_s > GAP_S:
+            self.summary.gaps += 1
+        self.summary.seconds = self._clock.monotonic() - self._begin_s
+
+    def _check_clock(self) -> None:
+        """Raise ReadingError if the clock was set since the last call, or is behind the last record."""
+        offset_s = self._clock.wall() - self._clock.monotonic()
+        jump_s, self._offset_s = offset_s - self._offset_s, offset_s
+        if abs(jump_s) > JUMP_S:
+            self._jumped = True
+            raise ReadingError(f"the clock was set by {jump_s:+.1f} s")
+        if round(self._clock.wall() * 1000) < self._latest_ms:
+            self._jumped = True
+            raise ReadingError("the clock is behind the last reading; waiting until it has passed it")
+
+    def _account(self, watts: float) -> None:
+        now_s = self._clock.monotonic()
+        elapsed_s, self._until_s = now_s - self._until_s, now_s
+        if self._jumped or elapsed_s > GAP_S:
+            self.summary.gaps += 1
+        else:
+            self.summary.covered_s += elapsed_s
+            self.summary.joules += watts * elapsed_s
+        self._jumped = False
+
+    def _write(self, key: str, value: Any, **metadata: Any) -> None:
+        """Append a record; its time is never before that of the last one."""
+        self._latest_ms = max(self._latest_ms, round(self._clock.wall() * 1000))
+        ends = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
+        record = {
+            "namespace": "",
+            "time_ms": self._latest_ms,
+            "event_type": ends.get(key.rpartition("_")[2], "POINT_IN_TIME"),
+            "key": key,
+            "value": value,
+            "metadata": metadata,
+        }
+        self._file.write(b":::MLLOG " + json.dumps(record).encode() + b"\n")
+        self._file.flush()
+
+
+def record(
+    output: Path,
+    measurement: Measurement,
+    finished: Callable[[float], bool],
+    clock: Clock,
+    say: Callable[[str], None],
+) -> Summary:
+    """Write readings to a new file until `finished(seconds)`, and return what it covers.
+
+    say: shows a message, such as why there is no reading.
+    """
+    with output.open("xb") as file:
+        recorder = Recorder(file, measurement, clock, say)
+        begin_s = due_s = clock.monotonic()
+        recorder.start()
+        try:
+            while not finished(clock.monotonic() - begin_s):
+                # After a delay the next reading is due one interval later: missed ones are not caught up.
+                due_s = max(due_s, clock.monotonic() - measurement.interval_s) + measurement.interval_s
+                clock.sleep(max(due_s - clock.monotonic(), 0.0))
+                recorder.take()
+        finally:
+            recorder.stop()
+    return recorder.summary

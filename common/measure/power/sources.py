@@ -1,0 +1,287 @@
+"""Where readings of power come from: meters of the whole node, and counters of parts of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.request import Request, urlopen
+
+from common.command import UsageError
+
+NODE, PARTS = "node", "estimate of parts"
+READ_TIMEOUT_S: Final = 2.0
+FILE_FRESH_S: Final = 2.0
+"""A file that does not change for so long is that of a meter that stopped."""
+PACKAGE_WATTS: Final = 1000
+"""More than a processor package can draw: decides how often its counter may have wrapped."""
+POWERCAP: Final = "/sys/class/powercap"
+LARGEST_REPLY: Final = 1 << 20
+FILE_TAIL: Final = 4096
+IPMI_WATTS: Final = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts")
+
+
+class ReadingError(Exception):
+    """There is no reading now; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time since 1970 and the time since any moment, both in seconds, and how to wait."""
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Source(Protocol):
+    """Gives readings of power. scope: NODE or PARTS."""
+
+    @property
+    def scope(self) -> str:
+        """What the readings include."""
+
+    def read(self) -> float:
+        """Return the power in watts; raise ReadingError if there is no reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program whose output `parse` turns into watts."""
+
+    words: Sequence[str]
+    parse: Callable[[str], float]
+    scope: str = NODE
+
+    def __post_init__(self) -> None:
+        if not self.words or shutil.which(self.words[0]) is None:
+            name = self.words[0] if self.words else "no program"
+            raise UsageError(f"--source: {name}: not found; install it, or name another source")
+
+    def read(self) -> float:
+        """Return what the program says; it is killed with its children after READ_TIMEOUT_S."""
+        try:
+            process = subprocess.Popen(
+                self.words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=os.environ | {"LC_ALL": "C"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ReadingError(f"{self.words[0]}: {error.strerror}") from error
+        with process:
+            try:
+                output, errors = process.communicate(timeout=READ_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise ReadingError(f"{self.words[0]}: no answer within {READ_TIMEOUT_S:g} s") from None
+        if process.returncode:
+            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ReadingError(f"{self.words[0]}: exit status {process.returncode}: {last}")
+        return self.parse(output.decode(errors="replace"))
+
+
+def watts(text: str) -> float:
+    """Return the number of watts in a text that has nothing else."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ReadingError(f"expected watts, one number, not {text.strip()[:80]!r}") from None
+
+
+def ipmi_watts(text: str) -> float:
+    """Return the reading in the output of `ipmitool dcmi power reading`."""
+    found = IPMI_WATTS.search(text)
+    if found is None or re.search(r"Power reading state is:\s*deactivated", text):
+        raise ReadingError("ipmitool: the board management controller gives no power reading")
+    return float(found[1])
+
+
+def sum_of_watts(text: str) -> float:
+    """Return the sum of the numbers in the lines of nvidia-smi, one for each GPU."""
+    if not text.strip():
+        raise ReadingError("nvidia-smi: no GPU")
+    return sum(map(watts, text.splitlines()))
+
+
+@dataclass(frozen=True, slots=True)
+class Redfish:
+    """The power of a chassis as its board management controller gives it over HTTPS. Untested on hardware."""
+
+    url: str
+    user: str
+    password: str
+    scope: str = NODE
+
+    def read(self) -> float:
+        """Return PowerConsumedWatts; the credentials are not passed on to where the controller may redirect."""
+        request = Request(self.url, headers={"Accept": "application/json"})
+        token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+        try:
+            with urlopen(request, timeout=READ_TIMEOUT_S) as reply:
+                content = json.loads(reply.read(LARGEST_REPLY))
+            return float(content["PowerControl"][0]["PowerConsumedWatts"])
+        except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
+            raise ReadingError(f"{self.url}: no PowerControl[0].PowerConsumedWatts ({error!r})") from error
+
+
+@dataclass(slots=True)
+class WattFile:
+    """A file whose last complete line is a number of watts, and that changes with every reading of its meter."""
+
+    path: Path
+    clock: Clock
+    scope: str = NODE
+    _seen: tuple[int, int] | None = None
+    _changed_s: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        if not self.path.is_file():
+            raise UsageError(f"--source: {self.path}: no such file; start the meter that writes it first")
+
+    def read(self) -> float:
+        """Return the last line; the file must have changed within FILE_FRESH_S."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(max(status.st_size - FILE_TAIL, 0))
+                text = file.read(FILE_TAIL).decode(errors="replace")
+        except OSError as error:
+            raise ReadingError(f"{self.path}: {error.strerror}") from error
+        now, version = self.clock.monotonic(), (status.st_mtime_ns, status.st_ino)
+        if self._seen not in (None, version):
+            self._changed_s = now
+        self._seen = version
+        if now - self._changed_s > FILE_FRESH_S:
+            raise ReadingError(f"{self.path}: unchanged; the meter seems to have stopped")
+        # What follows the last line break may be half a number.
+        complete = text.rpartition("\n")[0] or text
+        return watts(complete.rstrip().rpartition("\n")[2])
+
+
+@dataclass(slots=True)
+class Package:
+    """The energy counter of a processor package, which wraps at `range_uj`."""
+
+    path: Path
+    range_uj: int
+    last_uj: int
+
+
+@dataclass(slots=True)
+class Rapl:
+    """The processor packages of a powercap tree of the kernel; memory and what else is below them is not counted."""
+
+    root: Path
+    clock: Clock
+    scope: str = PARTS
+    _packages: list[Package] = field(default_factory=list)
+    _last_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        try:
+            for folder in sorted(self.root.glob("intel-rapl:*")):
+                # intel-rapl:0:1 is a part of intel-rapl:0.
+                if folder.name.count(":") == 1 and (folder / "name").read_text().startswith("package-"):
+                    energy, range_uj = folder / "energy_uj", int((folder / "max_energy_range_uj").read_text())
+                    self._packages.append(Package(energy, range_uj, int(energy.read_text())))
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--source: {self.root}: energy counters cannot be read ({error}); they may need root"
+            ) from error
+        if not self._packages:
+            raise UsageError(f"--source: {self.root}: expected intel-rapl:N with name package-*; found none")
+        self._last_s = self.clock.monotonic()
+
+    def read(self) -> float:
+        """Return the mean power since the previous call; counters may have wrapped once."""
+        try:
+            energies = [int(package.path.read_text()) for package in self._packages]
+        except (OSError, ValueError) as error:
+            raise ReadingError(f"{self.root}: {error}") from error
+        now = self.clock.monotonic()
+        seconds, self._last_s = now - self._last_s, now
+        total_uj, unknown = 0, seconds <= 0
+        for package, energy in zip(self._packages, energies, strict=True):
+            used_uj = energy - package.last_uj
+            used_uj += package.range_uj if used_uj < 0 else 0
+            package.last_uj = energy
+            most_uj = PACKAGE_WATTS * seconds * 1e6
+            unknown = unknown or most_uj >= package.range_uj or not 0 <= used_uj <= most_uj
+            total_uj += used_uj
+        if unknown:
+            raise ReadingError(f"{self.root}: a counter was reset, or may have wrapped more than once")
+        return total_uj / 1e6 / seconds
+
+
+def _ipmi(setting: str, _clock: Clock) -> Source:
+    return Program(("ipmitool", *_split(setting), "dcmi", "power", "reading"), ipmi_watts)
+
+
+def _redfish(setting: str, _clock: Clock) -> Source:
+    if not re.fullmatch(r"https://[^/@\s]+/\S+", setting):
+        raise UsageError("--source: expected redfish:https://HOST/redfish/v1/Chassis/ID/Power, without credentials")
+    user, password = (os.environ.get(f"REDFISH_{name}", "") for name in ("USER", "PASSWORD"))
+    if not user or not password:
+        raise UsageError("--source: redfish takes its credentials from REDFISH_USER and REDFISH_PASSWORD; set both")
+    return Redfish(setting, user, password)
+
+
+def _rapl(setting: str, clock: Clock) -> Source:
+    return Rapl(Path(setting or POWERCAP), clock)
+
+
+def _nvml(setting: str, _clock: Clock) -> Source:
+    if setting:
+        raise UsageError("--source: nvml takes no setting")
+    query = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
+    return Program(query, sum_of_watts, PARTS)
+
+
+def _command(setting: str, _clock: Clock) -> Source:
+    return Program(_split(setting), watts)
+
+
+def _file(setting: str, clock: Clock) -> Source:
+    return WattFile(Path(setting), clock)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--source: {text!r}: {error}") from None
+
+
+SOURCES: Final = {
+    "ipmi": _ipmi,
+    "redfish": _redfish,
+    "rapl": _rapl,
+    "nvml": _nvml,
+    "command": _command,
+    "file": _file,
+}
+
+
+def open_source(text: str, clock: Clock) -> tuple[str, Source]:
+    """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used."""
+    name, _, setting = text.partition(":")
+    if name not in SOURCES:
+        raise UsageError(f"--source is {name!r}; expected one of {', '.join(SOURCES)}")
+    return name, SOURCES[name](setting, clock)

@@ -1,0 +1,279 @@
+"""Power files: what they contain after meters and clocks that work or do not, and that the checker accepts them."""
+
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from common.measure.__main__ import main
+from common.measure.power import sources
+from common.measure.power.recorder import Measurement, TimedReader, record
+from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
+from compliance.engine import Options, check_paths
+from compliance.logs.power import read_power
+from compliance.samples.package import SamplePackage
+
+BEGIN_S = 1_700_000_000.0
+
+
+class Time:
+    """A simulated clock; `events` happen after each wait."""
+
+    def __init__(self, begin_s=BEGIN_S):
+        self.seconds, self.begin_s, self.events = 0.0, begin_s, lambda seconds: None
+        self.clock = Clock(lambda: self.begin_s + self.seconds, lambda: self.seconds, self.sleep)
+
+    def sleep(self, seconds):
+        self.seconds += seconds
+        self.events(self.seconds)
+
+
+class Meter:
+    scope = "node"
+
+    def __init__(self, values=None):
+        self.values = values or itertools.repeat(250.0)
+
+    def read(self):
+        return next(self.values)
+
+
+def recorded(path, source, time, seconds=100, **settings):
+    said = []
+    measurement = Measurement("file", source, **settings)
+    summary = record(path, measurement, lambda passed: passed >= seconds, time.clock, said.append)
+    window = (BEGIN_S * 1000, (BEGIN_S + seconds) * 1000)
+    return summary, read_power([str(path)], [], *window).nodes[0], said
+
+
+def meter_file(tmp_path, time, runs=lambda seconds: True):
+    path = tmp_path / "watts"
+    path.write_text("17\n250\n")
+
+    def update(seconds):
+        if runs(seconds):
+            os.utime(path, ns=(0, int(seconds * 1e9)))
+
+    time.events = update
+    return open_source(f"file:{path}", time.clock)[1]
+
+
+def test_a_constant_meter_gives_its_energy(tmp_path):
+    time = Time()
+    summary, log, said = recorded(tmp_path / "node_0.txt", meter_file(tmp_path, time), time)
+    assert log.joules == pytest.approx(25_000, rel=1e-3)
+    assert summary.joules == pytest.approx(25_000, rel=0.01)
+    assert log.readings == summary.readings >= 198
+    assert (summary.gaps, log.gaps.count, log.problems, log.starts.count, log.stops.count) == (0, 0, [], 1, 1)
+    assert "0 gaps" in str(summary) and len(said) == 1  # the file must change once before it counts
+
+
+def test_a_stopped_meter_leaves_a_gap(tmp_path):
+    time = Time()
+    source = meter_file(tmp_path, time, lambda seconds: not 40 <= seconds < 60)
+    summary, log, said = recorded(tmp_path / "node_0.txt", source, time)
+    assert summary.gaps == log.gaps.count == 1
+    assert log.gaps.value == pytest.approx(18_500, abs=1000)
+    assert summary.covered_s == pytest.approx(81.5, abs=1)
+    assert summary.joules == pytest.approx(250 * summary.covered_s)
+    assert "meter seems to have stopped" in said[-1]
+
+
+@pytest.mark.parametrize("jump_s", [30, -30])
+def test_a_clock_that_is_set_leaves_a_gap(jump_s, tmp_path):
+    time = Time()
+
+    def jump(seconds):
+        time.begin_s = BEGIN_S + (jump_s if seconds >= 50 else 0)
+
+    time.events = jump
+    summary, log, said = recorded(tmp_path / "node_0.txt", Meter(), time)
+    assert summary.gaps == 1 and summary.missed >= 1
+    assert summary.covered_s < (100 if jump_s > 0 else 71)
+    assert log.backward.count == 0
+    assert f"no reading: the clock was set by {jump_s:+.1f} s" in said
+    assert log.gaps.count == (jump_s > 0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_what_is_no_power_is_not_written(value, tmp_path):
+    values = itertools.chain([100.0], [value] * 3, itertools.repeat(100.0))
+    summary, log, _ = recorded(tmp_path / "node_0.txt", Meter(values), Time(), 10)
+    assert (summary.missed, log.readings, log.invalid.count) == (3, 17, 0)
+
+
+def test_a_source_that_hangs_is_left_alone():
+    reader = TimedReader(Program(("sleep", "1"), float), timeout_s=0.05)
+    with pytest.raises(ReadingError, match=r"did not answer within 0\.05 s"):
+        reader.read()
+    with pytest.raises(ReadingError, match="still does not answer"):
+        reader.read()
+
+
+# -- RAPL ----------------------------------------------------------------------------------------------------
+
+RANGE_UJ = 262_143_328_850
+
+
+@pytest.fixture
+def powercap(tmp_path):
+    zones = {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1", "intel-rapl:0:0": "dram", "intel-rapl:2": "psys"}
+    for zone, name in zones.items():
+        folder = tmp_path / "powercap" / zone
+        folder.mkdir(parents=True)
+        for file, content in (("name", name), ("max_energy_range_uj", RANGE_UJ), ("energy_uj", RANGE_UJ - 20_000_000)):
+            (folder / file).write_text(f"{content}\n")
+    return tmp_path / "powercap"
+
+
+def draw(root, used_uj):
+    for path in root.glob("*/energy_uj"):
+        path.write_text(f"{(RANGE_UJ - 20_000_000 + int(used_uj)) % RANGE_UJ}\n")
+
+
+def test_rapl_counts_packages_once_and_across_a_wrap(powercap, tmp_path):
+    time = Time()
+    time.events = lambda seconds: draw(powercap, seconds * 120e6)  # wraps after 0.17 s
+    source = open_source(f"rapl:{powercap}", time.clock)[1]
+    summary, log, said = recorded(tmp_path / "rapl_0.txt", source, time, 20)
+    assert log.lowest == pytest.approx(240) and log.highest == pytest.approx(240)
+    assert (log.readings, said, summary.joules) == (40, [], pytest.approx(4800))
+    start = json.loads((tmp_path / "rapl_0.txt").read_text().splitlines()[0].removeprefix(":::MLLOG "))
+    assert start["metadata"]["scope"] == "estimate of parts"
+
+
+@pytest.mark.parametrize(("seconds", "used_uj"), [(263, 120e6), (0.5, -100e6)], ids=["wraps", "reset"])
+def test_rapl_gives_no_reading_where_counters_are_ambiguous(seconds, used_uj, powercap):
+    time = Time()
+    source = open_source(f"rapl:{powercap}", time.clock)[1]
+    time.seconds += seconds
+    draw(powercap, used_uj)
+    with pytest.raises(ReadingError, match="wrapped more than once"):
+        source.read()
+    time.seconds += 1
+    draw(powercap, used_uj + 70e6)
+    assert source.read() == pytest.approx(140)
+
+
+# -- programs and the command --------------------------------------------------------------------------------
+
+
+def test_ipmitool_is_run_with_its_options(tmp_path, monkeypatch):
+    tool = tmp_path / "ipmitool"
+    tool.write_text(
+        '#!/bin/sh\n[ "$*" = "-H bmc dcmi power reading" ] && echo " Instantaneous power reading:  250 Watts"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert open_source("ipmi:-H bmc", Clock())[1].read() == 250
+    with pytest.raises(ReadingError, match="exit status 1"):
+        open_source("ipmi", Clock())[1].read()
+    with pytest.raises(ReadingError, match="no power reading"):
+        ipmi_watts("Instantaneous power reading: 0 Watts\nPower reading state is: deactivated")
+
+
+def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '70.5\\n100\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    name, source = open_source("nvml", Clock())
+    assert (name, source.scope, source.read()) == ("nvml", "estimate of parts", 170.5)
+
+
+@pytest.mark.parametrize(
+    "reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b'{"PowerControl": []}', b"<html>"]
+)
+def test_redfish_gives_the_power_of_the_chassis(reply, monkeypatch):
+    def answer(request, timeout):
+        assert (request.full_url, timeout) == ("https://bmc/power", 2)
+        assert request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
+        return io.BytesIO(reply)
+
+    monkeypatch.setattr(sources, "urlopen", answer)
+    monkeypatch.setenv("REDFISH_USER", "admin")
+    monkeypatch.setenv("REDFISH_PASSWORD", "secret")
+    source = open_source("redfish:https://bmc/power", Clock())[1]
+    if b"344" in reply:
+        assert source.read() == 344
+    else:
+        with pytest.raises(ReadingError, match="no PowerControl"):
+            source.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--source", "ipmi"], "ipmitool: not found; install it"),
+        (["--source", "meter"], "expected one of ipmi, redfish"),
+        (["--source", "redfish:http://bmc/x"], "expected redfish:https://"),
+        (["--source", "redfish:https://user:secret@bmc/x"], "without credentials"),
+        (["--source", "redfish:https://bmc/x"], "set both"),
+        (["--source", "rapl:nowhere"], "expected intel-rapl:N"),
+        (["--source", "file:nowhere"], "nowhere: no such file"),
+        (["--source", "command:echo 'a"], "No closing quotation"),
+        (["--source", "command:echo 1", "--interval", "2"], "expected 0.05 to 1 seconds"),
+        (["--source", "command:echo 1", "--interval", "nan"], "expected 0.05 to 1 seconds"),
+        (["--source", "command:echo 1", "--efficiency", "94"], "expected a share"),
+        (["--source", "command:echo 1", "--efficiency", "0.9", "--dc"], "nothing is converted"),
+        (["--source", "command:echo 1", "--seconds", "1", "--", "true"], "not both"),
+        (["--source", "command:echo 1", "--", "no_such_program"], "no such command"),
+    ],
+)
+def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("REDFISH_USER", raising=False)
+    assert main(["power", "-o", str(tmp_path / "node_0.txt"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_estimates_are_not_written_as_power_of_a_node(powercap, tmp_path, capsys):
+    assert main(["power", "--source", f"rapl:{powercap}", "-o", str(tmp_path / "node_0.txt")]) == 2
+    assert "choose another name, such as rapl_0.txt" in capsys.readouterr().err
+
+
+def test_power_is_recorded_while_a_command_runs(tmp_path, capfd):
+    path = tmp_path / "node_0.txt"
+    arguments = ["power", "--source", "command:echo 250", "-o", str(path), "--interval", "0.05"]
+    assert main([*arguments, "--", sys.executable, "-c", "import time; time.sleep(0.3); exit(3)"]) == 3
+    (log,) = read_power([str(path)], [], None, None).nodes
+    assert log.readings >= 3 and log.lowest == log.highest == 250 and log.stops.count == 1
+    assert f"{path}: {log.readings} readings, 0 missed" in capfd.readouterr().err
+    before = path.read_bytes()
+    assert main(arguments) == 2
+    assert path.read_bytes() == before and "already exists" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_file_is_complete_after_a_signal(number, tmp_path):
+    path = tmp_path / "node_0.txt"
+    words = [sys.executable, "-m", "common.measure", "power", "--source", "command:echo 250", "-o", str(path)]
+    with subprocess.Popen([*words, "--interval", "0.1"], stderr=subprocess.PIPE, text=True) as process:
+        while not (path.exists() and b"power_reading" in path.read_bytes()):
+            assert process.poll() is None
+        process.send_signal(number)
+        assert "0 gaps" in process.communicate(timeout=20)[1]
+    assert process.returncode == 0
+    (log,) = read_power([str(path)], [], None, None).nodes
+    assert log.stops.count == 1 and log.problems == []
+
+
+def test_the_checker_accepts_recorded_files(tmp_path):
+    package = SamplePackage("deepcam").power()
+    for name in [name for name in package.files if "/power/" in name and "/node_" in name]:
+        lines = package.files[name].splitlines()
+        first, last = (json.loads(line.removeprefix(b":::MLLOG "))["time_ms"] / 1000 for line in (lines[0], lines[-1]))
+        values = [json.loads(line.removeprefix(b":::MLLOG "))["value"] for line in lines[2:-1]]
+        source, path = Meter(iter([*values, *values[::-1]])), tmp_path / "new.txt"
+        measurement = Measurement("ipmi", source, interval_s=1.0, efficiency=0.94)
+        record(path, measurement, lambda seconds, over=last - first: seconds >= over, Time(first).clock, print)
+        package.files[name] = path.read_bytes()
+        path.unlink()
+    report = check_paths([package.write(tmp_path / "Example")], Options())
+    assert [finding for finding in report.findings if finding.rule.startswith("POW")] == []

@@ -25,7 +25,7 @@ sources, meters of the whole node:
   redfish:URL      https://HOST/redfish/v1/Chassis/ID/Power, with REDFISH_USER and REDFISH_PASSWORD; untested
   command:PROGRAM  a program, with its arguments, that prints watts
   file:PATH        a file whose last line is watts, rewritten for every reading
-estimates of parts, which are no power of a node:
+estimates of parts, not of the whole node:
   rapl[:ROOT]      energy counters of the processors; ROOT is /sys/class/powercap
   nvml             the sum of all GPUs, from nvidia-smi; untested"""
 SLOWEST_S, FASTEST_S = 1.0, 0.05
@@ -112,7 +112,7 @@ def _check_output(output: Path, estimate: str | None) -> None:
     """Raise UsageError if the file cannot be written. estimate: the source, if it does not measure the whole node."""
     if estimate and re.match(r"(node|sw)_", output.name):
         raise UsageError(
-            f"-o {output}: {estimate} estimates parts of the node, which is no power of a node by the rules of MLPerf; "
+            f"-o {output}: {estimate} estimates parts of the node, and the rules of MLPerf ask for the whole node; "
             f"choose another name, such as {estimate}_0.txt"
         )
     if output.exists():

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -226,11 +227,16 @@ def test_redfish_gives_the_power_of_the_chassis(reply, monkeypatch):
     ],
 )
 def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    programs, folder = tmp_path / "programs", tmp_path / "power"  # no ipmitool, even where it is installed
+    programs.mkdir()
+    folder.mkdir()
+    for name in ("echo", "true"):
+        (programs / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(programs))
     monkeypatch.delenv("REDFISH_USER", raising=False)
-    assert main(["power", "-o", str(tmp_path / "node_0.txt"), *arguments]) == 2
+    assert main(["power", "-o", str(folder / "node_0.txt"), *arguments]) == 2
     assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
 
 
 def test_estimates_are_not_written_as_power_of_a_node(powercap, tmp_path, capsys):

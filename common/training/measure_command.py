@@ -231,7 +231,8 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
     fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
     parser.add_argument("--seconds", type=positive, default=60, help=fewer)
-    parser.add_argument("--warmup", type=positive, help=f"steps before (default {WARMUP}, with an accelerator {WARMUP_ACCELERATOR})")
+    before = f"steps before (default {WARMUP}, with an accelerator {WARMUP_ACCELERATOR})"
+    parser.add_argument("--warmup", type=positive, help=before)
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}")
     given = parser.parse_intermixed_args(argv)

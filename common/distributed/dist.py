@@ -34,6 +34,7 @@ from common.distributed.failure import GRACE_S, Alarm, OpenSocket, cut_connectio
 from common.distributed.launch import LaunchError, Place, find_place, settle
 from common.distributed.parts import Job, Parts
 from common.distributed.rendezvous import choose_interface, connecting, meet, route
+from common.distributed.traffic import Traffic
 from common.processes import bound_cores
 from common.stop import STOP
 
@@ -89,7 +90,10 @@ class Dist:
     """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
 
     All methods but `wrap` and `no_sync` are collective: all ranks call them in the same order.
+    traffic: what measures the messages with gradients; None: nothing does. Set it before `wrap` is called.
     """
+
+    traffic: Traffic | None = None
 
     def __init__(self, place: Place, device: torch.device) -> None:
         self.place = place
@@ -241,7 +245,12 @@ class _Ranks(Dist):
 
     def average(self, gradients: Tensor) -> Tensor:
         sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
-        return gradients.copy_(self.all_reduce(sent)).div_(self.world_size)
+        if self.traffic is not None:
+            self.traffic.begins(sent)
+        self.all_reduce(sent)
+        if self.traffic is not None:
+            self.traffic.ends()
+        return gradients.copy_(sent).div_(self.world_size)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         # As bytes: gloo does not support all types, such as int16.
@@ -273,13 +282,29 @@ class _Ranks(Dist):
         )
         if self._config.static_graph:
             self._unrecorded = wrapped
-        if self._config.gradients == "bf16":
-            ranks = self.world_size
+        if self._config.gradients == "bf16" or self.traffic is not None:
             # A lambda: DDP wants annotations that are types, and those of this module are text.
-            wrapped.register_comm_hook(self._group, lambda group, bucket: _average_in_bf16(group, bucket, ranks))
+            wrapped.register_comm_hook(None, lambda _, bucket: self._average_bucket(bucket))
         # Buffers (running statistics) start equal and then differ by rank: sending them would cost time in each step.
         wrapped.broadcast_buffers = False
         return wrapped
+
+    def _average_bucket(self, bucket: td.GradBucket) -> torch.futures.Future[Tensor]:
+        """Average a bucket of gradients over the ranks; DDP calls it.
+
+        torch's own hook for bf16 is refused on a CPU, and divides before it adds.
+        """
+        sent = bucket.buffer().to(torch.bfloat16) if self._config.gradients == "bf16" else bucket.buffer()
+        if self.traffic is not None:
+            self.traffic.begins(sent)
+        work = td.all_reduce(sent, group=self._group, async_op=True)
+
+        def average(done: torch.futures.Future[list[Tensor]]) -> Tensor:
+            if self.traffic is not None:
+                self.traffic.ends()
+            return bucket.buffer().copy_(done.value()[0]).div_(self.world_size)
+
+        return work.get_future().then(average)
 
     def no_sync(self, module: Module) -> contextlib.AbstractContextManager[None]:
         if module is self._unrecorded:
@@ -539,20 +564,6 @@ def _bind(dist: Dist, config: DistConfig) -> None:
     own = own_share(dist.gather_objects((socket.gethostname(), near)), dist.rank)
     if bind(own) and dist.is_main:
         print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
-
-
-def _average_in_bf16(group: Any, bucket: td.GradBucket, ranks: int) -> torch.futures.Future[Tensor]:
-    """Average a bucket of gradients over the ranks; DDP calls it.
-
-    torch's own hook of this kind is refused on a CPU, and divides before it adds.
-    """
-    sent = bucket.buffer().to(torch.bfloat16)
-    work = td.all_reduce(sent, group=group, async_op=True)
-
-    def average(done: torch.futures.Future[list[Tensor]]) -> Tensor:
-        return bucket.buffer().copy_(done.value()[0]).div_(ranks)
-
-    return work.get_future().then(average)
 
 
 def _end_collectives(former: set[OpenSocket], store_port: int) -> None:

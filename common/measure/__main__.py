@@ -1,4 +1,4 @@
-"""`python -m common.measure power --source SOURCE -o node_0.txt`: record the power of this node."""
+"""`python -m common.measure COMMAND`: record the power of this node; say what binds a training step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 
 from common.command import CommandParser, run_stoppable
 from common.measure.power import command as power
+from common.measure.roofline import command as roofline
 
-COMMANDS: Final = {"power": power}
+COMMANDS: Final = {"power": power, "roofline": roofline}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

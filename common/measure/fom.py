@@ -6,15 +6,23 @@ docs/reference/fom.schema.json is the schema of the file.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
+from common.command import UsageError
+from common.config import ConfigError, rebuild
 from common.files import whole_file
+from common.tree import ANYWHERE, RefusedFileError
 
 NAME: Final = "fom.json"
 FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
+MAX_BYTES: Final = 1 << 20
+MEASUREMENT: Final = "measurement"
+SYNTHETIC: Final = "synthetic"
+"""The data of a measurement that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +33,16 @@ class FigureOfMerit:
     batch: samples of a step, over all units. spread: standard deviation (ddof 1) of the steps' times by their median.
     network: full or mini. step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which
     that rank waited for data that waited most. memory_bytes: the most that a rank used, of its accelerator or else of
-    main memory. flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
+    main memory. flop_per_step, flop_per_s: of all units, of the products and convolutions that are made, a multiply-add
+    as two. waiting_ms, computing_ms, communicating_ms, the bytes read, stored and reduced: medians or means over the
+    steps, see `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.memory`.
     """
 
     benchmark: str
     samples_per_s: float
     units: int
     batch: int
-    dtype: str
+    dtype: Literal["fp32", "tf32", "bf16", "fp16"]
     spread: float
     network: str
     nodes: int
@@ -42,11 +52,28 @@ class FigureOfMerit:
     warmup_steps: int
     samples_per_s_per_unit: float
     wait_share: float
+    waiting_ms: float
+    computing_ms: float
+    communicating_ms: float
+    bytes_read_per_step: float | None
+    stored_bytes_per_step: float | None
+    bytes_reduced_per_step: float
+    bytes_touched_per_step: int
     memory_bytes: int
+    meter_cpu_share: float
+    flop_per_step: float
     flop_per_s: float
     data: str
     date: str
     torch: str
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ValueError(f"{name}: expected a number of at least 0; got {value}")
+        for name in ("samples_per_s", "units", "batch", "median_step_ms", "flop_per_step"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected a number above 0; got 0")
 
     @property
     def line(self) -> str:
@@ -58,7 +85,33 @@ class FigureOfMerit:
 
     def write(self, path: Path) -> None:
         """Write the file; one of an earlier measurement is replaced."""
-        content = {"format": FORMAT, "kind": "measurement", "mlperf_result": False, **asdict(self)}
+        content = {"format": FORMAT, "kind": MEASUREMENT, "mlperf_result": False, **asdict(self)}
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part:
             part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_measurement(path: Path) -> FigureOfMerit:
+    """Return what a file says; UsageError with file, key and what was expected if no measurement has written it."""
+    expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
+    try:
+        content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES), parse_constant=_refused)
+    except RefusedFileError as error:
+        raise UsageError(f"{path} cannot be read: it {error.reason}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path}: this is not JSON; {expected}") from None
+    if not isinstance(content, dict) or content.pop("kind", None) != MEASUREMENT:
+        raise UsageError(f"{path} has no measurement; {expected}")
+    if (found := content.pop("format", None)) != FORMAT:
+        raise UsageError(f"{path}: format is {str(found)[:20]!r}, this suite reads {FORMAT}; measure again")
+    content.pop("mlperf_result", None)
+    try:
+        return rebuild(FigureOfMerit, content, str(path))
+    except ConfigError as error:
+        raise UsageError(f"{error}; {expected}") from None
+
+
+def _refused(text: str) -> None:
+    raise ValueError(text)

@@ -7,7 +7,6 @@ import contextlib
 import resource
 import statistics
 import sys
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import date
 from pathlib import Path
@@ -21,7 +20,9 @@ from common.command import CommandParser, UsageError, place, positive, run_stopp
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
-from common.measure.fom import NAME, FigureOfMerit
+from common.measure.fom import NAME, SYNTHETIC, FigureOfMerit
+from common.measure.memory import bytes_touched
+from common.measure.meter import Meter, Use, median_ms
 from common.named_configs import CLOSED, find_config
 from common.reference import FULL
 from common.training import optim
@@ -50,16 +51,12 @@ class Measurable(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """The measured steps of all ranks.
+    """The measured steps of all ranks. memory: bytes of the rank that used most. touched: bytes, of all ranks."""
 
-    times: of each on its slowest rank, in seconds. wait_share: part of them that a rank waited for data. memory: bytes
-    that a rank used. Both are of the rank with most.
-    """
-
-    times: list[float]
-    wait_share: float
+    use: Use
     memory: int
     warmup: int
+    touched: int
 
 
 def main(measured: Measurable, argv: Sequence[str] | None = None) -> int:
@@ -93,10 +90,10 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
             print(f"{benchmark.name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
         precision = Precision(config.precision, dist.device)
         optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
-        step = Step(problem, optimizer, precision, dist)
-        steps = _timed_steps(problem, step, dist, given)
+        meter = Meter(dist)
+        steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, given)
         if dist.is_main:
-            found = _figure(measured, problem, dist, steps, str(given.data or "synthetic"))
+            found = _figure(measured, problem, dist, steps, str(given.data or SYNTHETIC))
             _tell(found, given.output or Path("runs") / f"{benchmark.name}-measure" / NAME)
     return 0
 
@@ -104,29 +101,36 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
 # -- the steps -----------------------------------------------------------------------------------------------
 
 
-def _timed_steps(problem: SampleProblem[Any], step: Step, dist: Dist, given: argparse.Namespace) -> _Steps:
-    """Make steps, and time those after the warm-up; all ranks make as many. A collective call."""
+def _timed_steps(problem: SampleProblem[Any], step: Step, meter: Meter, given: argparse.Namespace) -> _Steps:
+    """Make steps, and measure those after the warm-up; all ranks make as many. A collective call."""
+    dist = meter.dist
     warmup = given.warmup or (WARMUP if dist.device.type == "cpu" else WARMUP_ACCELERATOR)
     parts, size = problem.batching.accumulation, problem.batching.global_batch_size
     rate = problem.config.schedule.rate(size, 0, 0, 1000)
     problem.model.train()
     with contextlib.closing(_batches(problem, dist)) as batches:
 
-        def one() -> tuple[float, float]:
-            begin = time.perf_counter()
-            waited = step(batches, parts, size, rate)
-            if dist.device.type != "cpu":
-                torch.accelerator.synchronize(dist.device)
-            return time.perf_counter() - begin, waited
+        def one() -> float:
+            return meter.step(lambda: step(batches, parts, size, rate))
 
-        took = [one()[0] for _ in _shown(warmup, "warm-up", dist)]
+        took = [one() for _ in _shown(warmup, "warm-up", dist)]
         fit = given.seconds / max(took[-1], 1e-9)
         steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
-        timed = [one() for _ in _shown(steps, "steps", dist)]
-    times, waits = zip(*timed, strict=True)
-    ranks = dist.gather_objects((times, sum(waits) / sum(times), _peak_memory(dist)))
-    slowest = [max(of_all) for of_all in zip(*(rank[0] for rank in ranks), strict=True)]
-    return _Steps(slowest, max(rank[1] for rank in ranks), max(rank[2] for rank in ranks), warmup)
+        meter.start()
+        for _ in _shown(steps, "steps", dist):
+            one()
+        use = meter.use()
+        memory = max(dist.gather_objects(_peak_memory(dist)))
+        touched = bytes_touched(lambda: _pass(problem, step.precision, batches, parts))
+    return _Steps(use, memory, warmup, sum(dist.gather_objects(touched)))
+
+
+def _pass(problem: SampleProblem[Any], precision: Precision, batches: Iterator[Any], parts: int) -> None:
+    """Make the forward and backward pass of a step on this rank alone."""
+    for _ in range(parts):
+        with precision.autocast():
+            loss = problem.loss(problem.model, next(batches))
+        precision.backward(loss)
 
 
 def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
@@ -156,23 +160,33 @@ def _shown(steps: int, what: str, dist: Dist) -> Iterator[int]:
 
 def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps: _Steps, data: str) -> FigureOfMerit:
     """Return the figure of merit of the steps."""
-    median, batch = statistics.median(steps.times), problem.batching.global_batch_size
+    use = steps.use
+    median, batch = statistics.median(use.times), problem.batching.global_batch_size
     return FigureOfMerit(
         benchmark=measured.benchmark.name,
         samples_per_s=batch / median,
         units=dist.world_size,
         batch=batch,
         dtype=resolved(problem.config.precision, dist.device),
-        spread=statistics.stdev(steps.times) / median,
+        spread=statistics.stdev(use.times) / median,
         network=problem.config.variant,
         nodes=dist.nodes,
         device=dist.device.type,
-        step_ms=tuple(round(1000 * seconds, 3) for seconds in steps.times),
+        step_ms=tuple(round(1000 * seconds, 3) for seconds in use.times),
         median_step_ms=1000 * median,
         warmup_steps=steps.warmup,
         samples_per_s_per_unit=batch / median / dist.world_size,
-        wait_share=steps.wait_share,
+        wait_share=use.wait_share,
+        waiting_ms=median_ms(use.waiting_s),
+        computing_ms=median_ms(use.computing_s),
+        communicating_ms=median_ms(use.communicating_s),
+        bytes_read_per_step=use.bytes_read,
+        stored_bytes_per_step=use.stored_bytes,
+        bytes_reduced_per_step=use.bytes_reduced,
+        bytes_touched_per_step=steps.touched,
         memory_bytes=steps.memory,
+        meter_cpu_share=use.own_share,
+        flop_per_step=measured.flop(problem) * batch,
         flop_per_s=measured.flop(problem) * batch / median,
         data=data,
         date=date.today().isoformat(),
@@ -194,8 +208,10 @@ def _tell(found: FigureOfMerit, path: Path) -> None:
     print(
         f"{len(found.step_ms)} steps after {found.warmup_steps} of warm-up: median {found.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"
+        f"of a step: {found.computing_ms:,.1f} ms computing, {found.waiting_ms:,.1f} waiting for data, "
+        f"{found.communicating_ms:,.1f} communicating\n"
         f"{found.samples_per_s_per_unit:.4g} samples/s per unit, {found.flop_per_s / 1e9:,.1f} GFLOP/s in all; "
-        f"{found.wait_share:.1%} of the time waiting for data; at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
+        f"at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
         f"{path}: {NO_RESULT}\n{found.line}",
         flush=True,
     )

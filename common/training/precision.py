@@ -12,7 +12,13 @@ from torch import Tensor
 
 from common.config import PLACE, key
 
-DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Format = Literal["fp32", "tf32", "bf16", "fp16"]
+DTYPES: Final[Mapping[Format, torch.dtype]] = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,8 @@ class Precision:
         self._scaler.load_state_dict(dict(state))
 
 
-def resolved(config: PrecisionConfig, device: torch.device) -> str:
-    """Return the name of the format that a run on the device computes in, a key of DTYPES."""
+def resolved(config: PrecisionConfig, device: torch.device) -> Format:
+    """Return the name of the format that a run on the device computes in."""
     if config.dtype != "auto":
         return config.dtype
     return "bf16" if _computes_bf16(device) else "fp32"

@@ -1,0 +1,141 @@
+"""What training steps use: time by its kind, bytes read and reduced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Final, NamedTuple
+
+import torch
+
+from common.distributed.dist import Dist
+from common.distributed.traffic import Traffic
+
+READS: Final = Path("/proc/self/io")
+
+
+class StepUse(NamedTuple):
+    """A step of a rank. communicating_s: for gradients, while there was nothing else to do."""
+
+    seconds: float
+    waiting_s: float
+    communicating_s: float
+    bytes_reduced: int
+
+
+class Use(NamedTuple):
+    """The steps of all ranks; a step takes as long as on its slowest rank.
+
+    waiting_s: for data, on the rank that waits most. communicating_s: on the rank that spends least on it, since the
+    others wait for that one, too. computing_s: all that is left. wait_share: part of all time, on the rank that waits
+    most. bytes_read: from files, by all ranks, for a step in the mean; None where the system does not tell.
+    stored_bytes: the part of them that came from a device rather than from the kernel's cache. bytes_reduced: gradients
+    of a rank, in the format in which they are sent. own_share: CPU time of the meter by that of the process.
+    """
+
+    times: list[float]
+    waiting_s: list[float]
+    communicating_s: list[float]
+    computing_s: list[float]
+    wait_share: float
+    bytes_read: float | None
+    stored_bytes: float | None
+    bytes_reduced: float
+    own_share: float
+
+
+class Meter:
+    """Measures the steps of this rank. Make it before the `Step`, whose messages it counts."""
+
+    def __init__(self, dist: Dist) -> None:
+        self.dist = dist
+        dist.traffic = self._traffic = Traffic(dist.device)
+        self._steps: list[StepUse] = []
+        self._own_s = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Forget the steps so far."""
+        self._steps.clear()
+        self._own_s = self._traffic.own_s = 0.0
+        self._traffic.taken()
+        self._cpu_s = time.process_time()
+        self._reads = process_reads()
+
+    def step(self, step: Callable[[], float]) -> float:
+        """Make a step, which returns the seconds that it waited for data; return how long it took, in seconds."""
+        begin = time.perf_counter()
+        waited = step()
+        if self.dist.device.type != "cpu":
+            torch.accelerator.synchronize(self.dist.device)
+        seconds = time.perf_counter() - begin
+        own = time.thread_time()
+        self._steps.append(StepUse(seconds, waited, *self._traffic.taken()))
+        self._own_s += time.thread_time() - own
+        return seconds
+
+    def use(self) -> Use:
+        """Return what the steps of all ranks used. A collective call."""
+        cpu_s = time.process_time() - self._cpu_s
+        own_share = (self._own_s + self._traffic.own_s) / max(cpu_s, 1e-9)
+        return combined(self.dist.gather_objects((self._steps, _since(self._reads), own_share)))
+
+
+def combined(ranks: Sequence[tuple[Sequence[StepUse], tuple[int, int] | None, float]]) -> Use:
+    """Return the use of all ranks. ranks: of each, its steps, its bytes read and stored, and the meter's own share."""
+    steps = list(zip(*(steps for steps, _, _ in ranks), strict=True))
+    times = [max(one.seconds for one in step) for step in steps]
+    waiting = [max(one.waiting_s for one in step) for step in steps]
+    communicating = [min(one.communicating_s for one in step) for step in steps]
+    parts = zip(times, waiting, communicating, strict=True)
+    read = [sum(column) / len(steps) for column in zip(*(read for _, read, _ in ranks if read), strict=True)]
+    return Use(
+        times=times,
+        waiting_s=waiting,
+        communicating_s=communicating,
+        computing_s=[max(0.0, whole - wait - sent) for whole, wait, sent in parts],
+        wait_share=max(_wait_share(steps) for steps, _, _ in ranks),
+        bytes_read=read[0] if read else None,
+        stored_bytes=read[1] if read else None,
+        bytes_reduced=fmean(one.bytes_reduced for step in steps for one in step),
+        own_share=max(own for _, _, own in ranks),
+    )
+
+
+def _wait_share(steps: Sequence[StepUse]) -> float:
+    return sum(step.waiting_s for step in steps) / sum(step.seconds for step in steps)
+
+
+def median_ms(seconds: Sequence[float]) -> float:
+    """Return the median in milliseconds."""
+    return 1000 * median(seconds)
+
+
+class Reads(NamedTuple):
+    """Bytes that this process has read: from files, from devices, and by asking for these numbers."""
+
+    files: int
+    devices: int
+    asking: int
+
+
+def process_reads() -> Reads | None:
+    """Return what this process has read; None where the system does not tell.
+
+    What it maps into memory counts as read from devices only. gloo's messages are in neither.
+    """
+    try:
+        text = READS.read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = dict(line.split(": ") for line in text.splitlines())
+    return Reads(int(found["rchar"]), int(found["read_bytes"]), len(text))
+
+
+def _since(before: Reads | None) -> tuple[int, int] | None:
+    now = process_reads()
+    if before is None or now is None:
+        return None
+    return now.files - before.files - before.asking, now.devices - before.devices

@@ -1,0 +1,241 @@
+"""The ceilings of a machine, measured on all ranks at once: products, convolutions, memory, files, messages."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d
+from tqdm import tqdm
+
+from common.command import UsageError
+from common.distributed.dist import Dist
+from common.files import open_regular
+from common.measure.fom import FigureOfMerit
+from common.measure.meter import process_reads
+from common.provenance import host
+from common.training.precision import DTYPES, Format, Precision, PrecisionConfig
+
+SECONDS: Final = 1.0
+"""How long each ceiling is measured, but at least FEWEST times."""
+FEWEST: Final = 5
+FILES_SECONDS: Final = 10.0
+"""How long files are read at most, each time."""
+THREADS: Final = 4
+"""Threads of a rank that read files."""
+BLOCK_BYTES: Final = 1 << 20
+MESSAGE_BYTES: Final = 64 << 20
+"""The message where the measured steps sent none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What was measured; rates in operations or bytes per second, of all units unless the name says otherwise.
+
+    products: a square matrix product; convolutions: 3×3, 256 channels to 256. memory: reads and writes of a sum of two
+    vectors. cold_files, cached_files: reading the files for the first time and again, None without files; cold_share:
+    the part of the first time that came from devices, as far as the kernel tells. unit_network: what a rank sends in
+    an all-reduce by a ring, None with one rank. unit_input: copies from the host to the accelerator; None on a CPU.
+    """
+
+    units: int
+    nodes: int
+    device: str
+    model: str
+    dtype: Format
+    products: float
+    convolutions: float
+    memory: float
+    cold_files: float | None
+    cold_share: float | None
+    cached_files: float | None
+    unit_network: float | None
+    unit_input: float | None
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the model's name, by which a system description is recognised."""
+        plain = re.sub(r"\((R|TM|r|tm)\)|@.*", " ", self.model)
+        return [word for word in re.findall(r"[A-Za-z0-9]+", plain) if word not in ("CPU", "Processor")] or ["unknown"]
+
+
+def measure(found: FigureOfMerit, files: Sequence[Path], dist: Dist) -> Ceilings:
+    """Return the ceilings for the type and the message of the measured steps. A collective call."""
+    dtype, device = DTYPES[Precision(PrecisionConfig(found.dtype), dist.device).name], dist.device
+    bar = tqdm(total=5, desc="ceilings", leave=False, disable=None if dist.is_main else True)
+
+    def shown(what: str) -> None:
+        bar.set_postfix_str(what)
+        bar.update()
+
+    with bar, torch.inference_mode():
+        shown("products")
+        products = _products(dist, dtype)
+        shown("convolutions")
+        convolutions = _convolutions(dist, dtype)
+        shown("memory")
+        memory, copies = _memory(dist), _copies(dist)
+        shown("files")
+        cold, share, cached = _files(dist, files)
+        shown("messages")
+        network = _network(dist, int(found.bytes_reduced_per_step))
+    model = host()["cpu"] if device.type == "cpu" else str(torch.get_device_module(device).get_device_name(device))
+    return Ceilings(
+        units=dist.world_size,
+        nodes=dist.nodes,
+        device=device.type,
+        model=model,
+        dtype=found.dtype,
+        products=products,
+        convolutions=convolutions,
+        memory=memory,
+        cold_files=cold,
+        cold_share=share,
+        cached_files=cached,
+        unit_network=network,
+        unit_input=copies,
+    )
+
+
+def _products(dist: Dist, dtype: torch.dtype) -> float:
+    size = 2048 if dist.device.type == "cpu" else 8192
+    a, b = (torch.randn(size, size, device=dist.device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    return 2.0 * size**3 * _per_second(dist, lambda: torch.mm(a, b, out=out))
+
+
+def _convolutions(dist: Dist, dtype: torch.dtype) -> float:
+    channels, side = 256, 56
+    batch = 2 if dist.device.type == "cpu" else 64
+    x = torch.randn(batch, channels, side, side, device=dist.device).to(dtype)
+    weight = torch.randn(channels, channels, 3, 3, device=dist.device).to(dtype)
+    return 2 * batch * side**2 * channels**2 * 9 * _per_second(dist, lambda: conv2d(x, weight, padding=1))
+
+
+def _memory(dist: Dist) -> float:
+    values = (32 if dist.device.type == "cpu" else 256) << 20
+    a, b, out = (torch.ones(values, device=dist.device) for _ in range(3))
+    return float(3 * out.nbytes * _per_second(dist, lambda: torch.add(a, b, alpha=3.0, out=out)))
+
+
+def _copies(dist: Dist) -> float | None:
+    """Return the bytes per second that a rank copies to its accelerator; None without one."""
+    if dist.device.type == "cpu":
+        return None
+    source = torch.ones(64 << 20, pin_memory=True)
+    into = torch.empty_like(source, device=dist.device)
+    copies = _per_second(dist, lambda: into.copy_(source, non_blocking=True))
+    return float(source.nbytes * copies / dist.world_size)
+
+
+def _network(dist: Dist, given: int) -> float | None:
+    """Return the bytes per second that a rank sends while all reduce a message; None for one rank."""
+    if dist.world_size == 1:
+        return None
+    message = torch.zeros((given or MESSAGE_BYTES) // 4 or 1, device=dist.device)
+    _seconds(dist, lambda: dist.all_reduce(message), 2)
+    steps: int = dist.broadcast_object(_enough(_seconds(dist, lambda: dist.all_reduce(message), 1)))
+    # Of each repetition the rank that comes last waits least: its time is the message's.
+    ranks = dist.gather_objects(_seconds(dist, lambda: dist.all_reduce(message), steps))
+    seconds = median(min(of_all) for of_all in zip(*ranks, strict=True))
+    return float(2 * (dist.world_size - 1) / dist.world_size * message.nbytes / seconds)
+
+
+def _per_second(dist: Dist, work: Callable[[], Tensor]) -> float:
+    """Return how often all ranks together do the work in a second, while all of them do."""
+    took = _seconds(dist, work, 2)[-1]
+    dist.barrier()
+    return math.fsum(dist.gather_objects(1 / median(_seconds(dist, work, _enough([took])))))
+
+
+def _enough(took: Sequence[float]) -> int:
+    return max(FEWEST, int(SECONDS / max(took[-1], 1e-6)))
+
+
+def _seconds(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float]:
+    found = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        if dist.device.type != "cpu":
+            torch.accelerator.synchronize(dist.device)
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files of a folder and those below, links left out; UsageError if there are none."""
+    found = sorted(
+        path
+        for parent, _, names in os.walk(folder)
+        for path in (Path(parent, name) for name in names)
+        if path.is_file() and not path.is_symlink()
+    )
+    if not found:
+        raise UsageError(f"{folder}: no files; expected the folder from which the samples were read")
+    return found
+
+
+def _files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, float | None, float | None]:
+    """Return the bytes per second of files outside and inside of the kernel's cache, and the part from devices."""
+    if not files:
+        return None, None, None
+    mine = files[dist.rank :: dist.world_size]
+    for path in mine:
+        _evict(path)
+    before = process_reads()
+    cold, count = _read(dist, mine, len(mine))
+    after = process_reads()
+    cached, _ = _read(dist, mine, count)
+    share = None
+    if before and after and after.files > before.files:
+        share = min(1.0, (after.devices - before.devices) / (after.files - before.files))
+    shares = [one for one in dist.gather_objects(share) if one is not None]
+    return cold, median(shares) if shares else None, cached
+
+
+def _read(dist: Dist, files: Sequence[Path], most: int) -> tuple[float, int]:
+    """Read files with all ranks, for a limited time; return their bytes per second and how many this rank read."""
+    dist.barrier()
+    begin = time.perf_counter()
+    sizes: list[int] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, most, THREADS):
+            sizes += pool.map(_size, files[start : min(start + THREADS, most)])
+            if time.perf_counter() - begin > FILES_SECONDS:
+                break
+    ranks = dist.gather_objects((sum(sizes), time.perf_counter() - begin))
+    return sum(size for size, _ in ranks) / max(seconds for _, seconds in ranks), len(sizes)
+
+
+def _size(path: Path) -> int:
+    """Read a file and return its size in bytes."""
+    block, size = bytearray(BLOCK_BYTES), 0
+    with open(open_regular(path), "rb", buffering=0) as file:
+        while count := file.readinto(block):
+            size += count
+    return size
+
+
+def _evict(path: Path) -> None:
+    """Ask the kernel to forget a file's content, as far as nobody has it open or changed."""
+    handle = open_regular(path)
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.fdatasync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)

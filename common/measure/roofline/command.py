@@ -1,0 +1,40 @@
+"""The command that measures the ceilings of a machine and says which of them a training step is bound by."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from common.command import place
+
+SUMMARY: Final = "measure what the machine allows, and what binds a training step"
+DESCRIPTION: Final = """\
+Say which part of the machine binds measured training steps: compute, I/O or the network; how far the steps are from
+its ceiling; and what the others would allow. Measure the steps first, and start this command on as many ranks:
+
+  python -m cosmoflow.measure --data /data/cosmoflow
+  python -m common.measure roofline runs/cosmoflow-measure/fom.json
+  torchrun --nproc-per-node 2 -m common.measure roofline runs/cosmoflow-measure/fom.json
+
+Measured are a matrix product and a convolution in the steps' type, a sum of two vectors, an all-reduce of their
+gradients, and reading the files from which they took their samples, twice: outside of the kernel's cache as far as it
+can be emptied, and again."""
+OUTPUT: Final = Path("runs/roofline")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("fom", type=place, metavar="FOM.json", help="what `python -m <benchmark>.measure` has written")
+    parser.add_argument("--data", type=place, metavar="DIR", help="files to read; default: those of the steps")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or xpu")
+    written = f"folder of roofline.json, roofline.svg and, on several ranks, ceilings.yaml (default {OUTPUT})"
+    parser.add_argument("-o", "--output", type=place, default=OUTPUT, metavar="DIR", help=written)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Measure and report; return the exit status."""
+    # torch takes seconds to import, and the other commands do without.
+    from common.measure.roofline.measured import measured
+
+    return measured(given)

@@ -1,0 +1,126 @@
+"""Which part of the machine binds a training step, and what the others would allow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from common.measure.fom import FigureOfMerit
+from common.measure.roofline.ceilings import Ceilings
+
+COMPUTE, FILES, NETWORK = "compute", "I/O", "network"
+CACHED: Final = "cached files"
+TAKEN: Final = 0.5
+"""A resource that is used less than this while a step waits for it is not what the step waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A ceiling. seconds: in which the step's work would be done at it. rate: of the ceiling, in unit."""
+
+    name: str
+    part: str
+    rate: float
+    unit: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The measured steps under their ceilings.
+
+    exposed: for each part the seconds of a step in which nothing else was done. roofs: only those of resources that
+    the step uses.
+    """
+
+    found: FigureOfMerit
+    ceilings: Ceilings
+    exposed: dict[str, float]
+    roofs: tuple[Roof, ...]
+
+    @property
+    def step_s(self) -> float:
+        """The median step."""
+        return self.found.median_step_ms / 1000
+
+    @property
+    def binds(self) -> str:
+        """The part that takes most of a step."""
+        return max(self.exposed, key=lambda part: self.exposed[part])
+
+    @property
+    def nearest(self) -> Roof | None:
+        """The ceiling of the part that binds to which the step comes nearest, None if it has none."""
+        roofs = [roof for roof in self.roofs if roof.part == self.binds and roof.name != CACHED]
+        return max(roofs, key=lambda roof: roof.seconds, default=None)
+
+    def allowed(self, roof: Roof) -> float:
+        """Return the samples per second that a ceiling would allow, were it the only one."""
+        return self.found.batch / roof.seconds
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as text."""
+        found, parts = self.found, ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items())
+        yield f"{found.benchmark}: units {found.units}, batch {found.batch}"
+        yield f"a step takes {found.median_step_ms:,.1f} ms, of which {parts}"
+        share = self.exposed[self.binds] / self.step_s
+        yield f"{self.binds} binds: {share:.0%} of the step{self._distance()}"
+        yield f"{'ceiling':24}{'rate':>16}{'step at it':>14}{'allows':>20}"
+        for roof in self.roofs:
+            rate, step = f"{roof.rate / 1e9:,.3g} {roof.unit}", f"{1000 * roof.seconds:,.3g} ms"
+            yield f"{roof.name:24}{rate:>16}{step:>14}{rate_text(self.allowed(roof)):>10} samples/s"
+
+    def _distance(self) -> str:
+        roof = self.nearest
+        if roof is None:
+            return "; its ceiling is not known: name the files by --data" if self.binds == FILES else ""
+        reached = roof.seconds / self.step_s
+        text = f"; the step runs at {reached:.0%} of the ceiling of {roof.name}"
+        if self.binds == FILES and reached < TAKEN:
+            return f"{text}: reading is bound by what follows it, such as decompression, and wants more cores"
+        return text
+
+    def write(self) -> str:
+        """Return the report as JSON."""
+        content: dict[str, Any] = {
+            "format": 1,
+            "binds": self.binds,
+            "step_ms": self.found.median_step_ms,
+            "exposed_ms": {part: 1000 * seconds for part, seconds in self.exposed.items()},
+            "roofs": [
+                {**asdict(roof), "samples_per_s": self.allowed(roof), "reached": roof.seconds / self.step_s}
+                for roof in self.roofs
+            ],
+            "ceilings": asdict(self.ceilings),
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate with four digits at least."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
+
+
+def report(found: FigureOfMerit, ceilings: Ceilings) -> Report:
+    """Return which part binds the measured steps."""
+    exposed = {
+        COMPUTE: found.computing_ms / 1000,
+        FILES: found.waiting_ms / 1000,
+        NETWORK: found.communicating_ms / 1000,
+    }
+    return Report(found, ceilings, exposed, tuple(roof for roof in _roofs(found, ceilings) if roof.seconds > 0))
+
+
+def _roofs(found: FigureOfMerit, top: Ceilings) -> Iterator[Roof]:
+    operations, touched, read = found.flop_per_step, found.bytes_touched_per_step, found.bytes_read_per_step or 0.0
+    yield Roof("matrix products", COMPUTE, top.products, "GFLOP/s", operations / top.products)
+    yield Roof("convolutions", COMPUTE, top.convolutions, "GFLOP/s", operations / top.convolutions)
+    yield Roof("memory", COMPUTE, top.memory, "GB/s", touched / top.memory)
+    if top.cold_files and top.cached_files:
+        yield Roof("files", FILES, top.cold_files, "GB/s", read / top.cold_files)
+        yield Roof(CACHED, FILES, top.cached_files, "GB/s", read / top.cached_files)
+    if top.unit_network:
+        sent = 2 * (top.units - 1) / top.units * found.bytes_reduced_per_step
+        yield Roof("messages of a unit", NETWORK, top.unit_network, "GB/s", sent / top.unit_network)

@@ -1,0 +1,63 @@
+"""The meter of steps: how those of several ranks add up, what it counts, and what it costs."""
+
+import os
+
+import pytest
+import torch
+
+from common.distributed.dist import connect
+from common.distributed.traffic import Traffic
+from common.measure.memory import bytes_touched
+from common.measure.meter import Meter, StepUse, combined
+
+
+def test_steps_of_two_ranks():
+    waits = [StepUse(1.0, 0.7, 0.1, 80), StepUse(2.0, 0.1, 0.0, 80)]  # the other rank waits for it, as communication
+    computes = [StepUse(1.1, 0.0, 0.5, 80), StepUse(2.0, 0.2, 0.4, 80)]
+    use = combined([(waits, (300, 20), 0.001), (computes, (100, 0), 0.002)])
+    assert use.times == [1.1, 2.0] and use.waiting_s == [0.7, 0.2] and use.communicating_s == [0.1, 0.0]
+    assert use.computing_s == pytest.approx([0.3, 1.8])
+    assert (use.bytes_read, use.stored_bytes, use.bytes_reduced, use.own_share) == (200, 10, 80, 0.002)
+    assert use.wait_share == pytest.approx(0.8 / 3.0)
+    unknown = combined([(waits, None, 0.0)])
+    assert unknown.bytes_read is unknown.stored_bytes is None
+
+
+def test_reads_are_those_of_files_alone(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(bytes(12_345))
+    with connect() as dist:
+        meter = Meter(dist)
+
+        def step():
+            handle = os.open(path, os.O_RDONLY)
+            os.pread(handle, 20_000, 0)
+            os.close(handle)
+            return 0.25
+
+        for _ in range(4):
+            assert meter.step(step) > 0
+        meter.start()
+        meter.step(step)
+        use = meter.use()
+    assert use.bytes_read == 12_345 and use.waiting_s == [0.25] and len(use.times) == 1
+    assert use.bytes_reduced == 0 and use.communicating_s == [0.0]
+
+
+def test_only_what_follows_the_last_message_is_exposed(monkeypatch):
+    now = iter([1.0, 2.0, 5.0, 9.0])  # two messages begin, both end
+    monkeypatch.setattr("common.distributed.traffic.time.perf_counter", lambda: next(now))
+    traffic = Traffic(torch.device("cpu"))
+    traffic.begins(torch.zeros(10))
+    traffic.begins(torch.zeros(5, dtype=torch.bfloat16))
+    traffic.ends()
+    traffic.ends()
+    assert traffic.taken() == (7.0, 50) and traffic.taken() == (0.0, 0)
+
+
+def test_bytes_touched():
+    a, b = torch.ones(1000), torch.ones(1000)
+    assert bytes_touched(lambda: torch.add(a, b)) == 12_000
+    assert bytes_touched(lambda: a.view(10, 100).t()) == 0
+    x = torch.ones(100, requires_grad=True)
+    assert bytes_touched(lambda: (x * x).sum().backward()) > 5 * 400  # the backward pass, too

@@ -1,0 +1,117 @@
+"""`python -m common.measure roofline`: what it says of steps with known parts, its files, and wrong use."""
+
+import json
+from dataclasses import asdict, replace
+from xml.etree import ElementTree
+
+import pytest
+
+from common.measure.__main__ import main
+from common.measure.fom import FigureOfMerit, read_measurement
+from common.measure.roofline.ceilings import Ceilings
+from common.measure.roofline.measured import ceilings_file
+from common.measure.roofline.picture import picture
+from common.measure.roofline.report import report
+from submission.analysis.cost.model import ceilings_of, read_ceilings
+
+STEPS = FigureOfMerit(
+    benchmark="cosmoflow", samples_per_s=160.0, units=2, batch=16, dtype="fp32", spread=0.01, network="mini", nodes=1,
+    device="cpu", step_ms=(100.0, 100.0, 100.0), median_step_ms=100.0, warmup_steps=2, samples_per_s_per_unit=80.0,
+    wait_share=0.1, waiting_ms=10.0, computing_ms=70.0, communicating_ms=20.0, bytes_read_per_step=2e6,
+    stored_bytes_per_step=0.0, bytes_reduced_per_step=4e6, bytes_touched_per_step=4_000_000_000, memory_bytes=10**9,
+    meter_cpu_share=0.001, flop_per_step=7e9, flop_per_s=7e10, data="synthetic", date="2026-11-23", torch="2.13.0",
+)  # fmt: skip
+TOP = Ceilings(
+    units=2, nodes=1, device="cpu", model="AMD EPYC 9B45 @ 2.1GHz", dtype="fp32", products=2e11, convolutions=1e11,
+    memory=1e11, cold_files=1e8, cold_share=1.0, cached_files=1e9, unit_network=1e8, unit_input=None,
+)  # fmt: skip
+
+
+def test_each_ceiling_by_hand():
+    found = report(STEPS, TOP)
+    seconds = {roof.name: roof.seconds for roof in found.roofs}
+    assert seconds == pytest.approx(
+        {
+            "matrix products": 7e9 / 2e11,
+            "convolutions": 7e9 / 1e11,
+            "memory": 0.04,
+            "files": 0.02,
+            "cached files": 0.002,
+            "messages of a unit": 0.04,
+        }
+    )
+    assert found.binds == "compute" and found.nearest.name == "convolutions"
+    assert found.allowed(found.nearest) == pytest.approx(16 / 0.07)
+    assert "compute binds: 70% of the step; the step runs at 70% of the ceiling of convolutions" in [*found.lines()][2]
+    assert json.loads(found.write())["roofs"][3]["reached"] == pytest.approx(0.2)
+
+
+def test_what_binds():
+    network = report(replace(STEPS, computing_ms=30.0, communicating_ms=60.0), TOP)
+    assert network.binds == "network" and network.nearest.name == "messages of a unit"
+    files = report(replace(STEPS, computing_ms=30.0, waiting_ms=60.0, communicating_ms=10.0), TOP)
+    assert files.binds == "I/O" and files.nearest.name == "files"
+    assert "bound by what follows it" in "\n".join(files.lines())  # the files allow five times as much
+    slow = report(files.found, replace(TOP, cold_files=2.1e7))
+    assert "bound by what follows it" not in "\n".join(slow.lines())
+    unknown = report(files.found, replace(TOP, cold_files=None, cached_files=None, unit_network=None))
+    assert unknown.nearest is None and "--data" in "\n".join(unknown.lines()) and len(unknown.roofs) == 3
+
+
+def test_the_picture_is_xml():
+    tree = ElementTree.fromstring(picture(report(replace(STEPS, benchmark="<&>"), TOP)))
+    assert tree.tag.endswith("svg") and len(tree.findall(".//{*}rect")) == 1 + 3 + 6
+
+
+def test_the_analysis_reads_the_ceilings(tmp_path):
+    path = tmp_path / "ceilings.yaml"
+    path.write_text(ceilings_file(TOP))
+    (name,) = known = read_ceilings(path)
+    assert known[name].peak_flop_per_s == 1e11 and known[name].network_bytes_per_s == 1e8
+    assert ceilings_of("AMD EPYC 9B45", known) == name and not ceilings_of("Intel Xeon", known)
+
+
+def test_measured_here(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("common.measure.roofline.ceilings.SECONDS", 0.01)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a").write_bytes(bytes(100_000))
+    (data / "link").symlink_to("/etc/passwd")
+    steps = replace(STEPS, units=1, data=str(data))
+    steps.write(tmp_path / "fom.json")
+    assert read_measurement(tmp_path / "fom.json") == steps
+    assert main(["roofline", "fom.json", "-o", "out"]) == 0
+    told = capsys.readouterr().out
+    assert "compute binds" in told and "needs several ranks" in told
+    found = json.loads((tmp_path / "out/roofline.json").read_text())
+    assert found["ceilings"]["units"] == 1 and 0 < found["ceilings"]["cold_files"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["roofline.json", "roofline.svg"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (None, "No such file"),
+        ("", "not JSON"),
+        ("{}", "has no measurement"),
+        ("[" * 100_000, "not JSON"),
+        ({"format": 99}, "format is '99'"),
+        ({"units": 0}, "units: expected a number above 0"),
+        ({"batch": "many"}, "batch"),
+        ({"median_step_ms": float("nan")}, "not JSON"),
+        ({"nosuch": 1}, "nosuch"),
+        ({"units": 4}, "measured with 4 rank(s) on 1 node(s) on cpu, this command runs with 1 rank(s)"),
+        ({"units": 1, "data": "nowhere"}, "nowhere: no files"),
+        ({"units": 1, "dtype": "fp99"}, "dtype"),
+    ],
+)
+def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if isinstance(change, dict):
+        content = {"format": 1, "kind": "measurement", "mlperf_result": False, **asdict(STEPS), **change}
+        (tmp_path / "fom.json").write_text(json.dumps(content))
+    elif change is not None:
+        (tmp_path / "fom.json").write_text(change)
+    assert main(["roofline", "fom.json", "-o", "out"]) == 2
+    assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.command import CommandParser, UsageError, place, positive, run_stoppable
+from common.command import CommandParser, UsageError, as_called, place, positive, run_stoppable
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
@@ -205,6 +205,9 @@ def _tell(found: FigureOfMerit, path: Path) -> None:
     """Print what was found, and write the file."""
     found.write(path)
     low, high = min(found.step_ms), max(found.step_ms)
+    following = f"what binds it: python -m common.measure roofline {path}"
+    if found.network == FULL:
+        following += f"\ncompare it:    python -m submission.compare {path}"
     print(
         f"{len(found.step_ms)} steps after {found.warmup_steps} of warm-up: median {found.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"
@@ -212,7 +215,7 @@ def _tell(found: FigureOfMerit, path: Path) -> None:
         f"{found.communicating_ms:,.1f} communicating\n"
         f"{found.samples_per_s_per_unit:.4g} samples/s per unit, {found.flop_per_s / 1e9:,.1f} GFLOP/s in all; "
         f"at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
-        f"{path}: {NO_RESULT}\n{found.line}",
+        f"{path}: {NO_RESULT}\n{as_called(following)}\n{found.line}",
         flush=True,
     )
 

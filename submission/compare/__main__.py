@@ -1,4 +1,4 @@
-"""The command `python -m submission.compare`: compare two results of a benchmark side by side."""
+"""The command `python -m submission.compare`: two results side by side, or a measurement and published results."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from common.command import CommandParser, checked_output
+from common.command import CommandParser, UsageError, checked_output
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
 from compliance.formats.words import clean, counted
 from submission.compare.comparison import compare
 from submission.compare.formats import FORMATS
+from submission.compare.published import compared
 from submission.compare.sides import pairs
-from submission.text_table import output_width
+from submission.text_table import markdown_text, output_width, plain_text
 
 MAX_NAMES = 10
 """Results that are named where they are not compared."""
 EXAMPLES = """\
 A and B are result folders, submissions, folders of runs, single logs, or whole rounds. Results of the same benchmark
 and scaling are compared; among several, those of the same division, system and batch size, or else the nearest in size.
-Of two rounds, each organisation is compared with itself.
+Of two rounds, each organisation is compared with itself. A alone is the fom.json of a measurement of training steps,
+which is compared with published results of similar scale.
 
 examples:
   python -m submission.compare runs/mine runs/theirs
@@ -30,6 +33,7 @@ examples:
   python -m submission.compare v2.0/ v3.0/                        two rounds: each organisation with itself
   python -m submission.compare fast.txt slow.txt                  two logs: the time of each part
   python -m submission.compare Mine/ Theirs/ --format markdown >> notes.md
+  python -m submission.compare runs/cosmoflow-measure/fom.json    a measurement, and published results
 
 The last lines are the changes for B to train with A's hyperparameters: arguments of the training command if all logs
 are from this suite, else keys of the log. To check whether results are valid, use python -m compliance.check.
@@ -43,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
+        if given.b is None:
+            if not given.a.endswith(".json"):
+                parser.error(f"what to compare {clean(given.a)} with is missing: only a fom.json can stand alone")
+            return _measurement(Path(given.a), given.format)
         for path in (given.a, given.b):
             if not os.path.lexists(path):
                 parser.error(f"no such file or folder: {path}")
@@ -60,14 +68,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _measurement(path: Path, format_: str) -> int:
+    """Compare a measurement with published results; return the exit status."""
+    if format_ == "json":
+        raise UsageError("--format json is for two results: name B, or choose table or markdown")
+    table = compared(path)
+    with checked_output():
+        write_text((markdown_text(table) if format_ == "markdown" else plain_text(table, output_width())) + "\n", None)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="python -m submission.compare",
         description="Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("a", metavar="A", help="a result, a submission, a round, a folder of runs, or a log")
-    parser.add_argument("b", metavar="B", help="the other one")
+    parser.add_argument(
+        "a", metavar="A", help="a result, a submission, a round, a folder of runs, a log, or a fom.json"
+    )
+    parser.add_argument("b", metavar="B", nargs="?", help="the other one; none for a fom.json")
     parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
     parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
     add_rules_option(parser)

@@ -347,7 +347,7 @@ def test_wrong_use(packages, tmp_path, capsys):
     for name in ("first/one", "first/two", "second/three", "second/four"):
         SamplePackage("cosmoflow").write(tmp_path / name)
     for arguments, said in (
-        ([a], "required: B"),
+        ([a], "only a fom.json can stand alone"),
         ([a, "nowhere"], "no such file or folder: nowhere"),
         ([a, other], "has cosmoflow"),
         ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
@@ -368,3 +368,42 @@ def test_inputs_are_not_changed(packages, capsys):
     before = contents()
     assert compared(*packages, capsys=capsys) == compared(*packages, capsys=capsys)
     assert contents() == before
+
+
+def measurement(path, **changes):
+    content = {
+        **{"format": 1, "kind": "measurement", "mlperf_result": False, "benchmark": "cosmoflow", "samples_per_s": 8.0},
+        **{"units": 4, "batch": 4, "dtype": "fp32", "spread": 0.01, "network": "full", "nodes": 1, "device": "cpu"},
+        **{"step_ms": [500.0] * 3, "median_step_ms": 500.0, "warmup_steps": 2, "samples_per_s_per_unit": 2.0},
+        **{"wait_share": 0, "waiting_ms": 0, "computing_ms": 500, "communicating_ms": 0, "bytes_read_per_step": None},
+        **{"stored_bytes_per_step": None, "bytes_reduced_per_step": 0, "bytes_touched_per_step": 0, "memory_bytes": 1},
+        **{"meter_cpu_share": 0, "flop_per_step": 1.0, "flop_per_s": 1.0, "data": "synthetic", "date": "", "torch": ""},
+    }
+    path.write_text(json.dumps(content | changes))
+    return str(path)
+
+
+def test_a_measurement_and_published_results(tmp_path, capsys):
+    assert main([measurement(tmp_path / "fom.json")]) == 0
+    title, _, _, first, *rest = capsys.readouterr().out.splitlines()
+    assert "not an MLPerf result" in title and len(rest) == 7
+    # LBNL on 64 V100: epochs of 262,144 samples
+    assert first.split()[:3] == ["0.7", "LBNL", "corigpu_n64_tf1.15.0"]
+    units, batch, rate, each, ratio = first.split()[-5:]
+    assert (units, batch, rate, each) == ("64", "64", "676", "10.6")
+    assert float(ratio) == pytest.approx(2 / (676 / 64), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "told"),
+    [
+        ({"network": "mini"}, [], "published results have the full one"),
+        ({"benchmark": "nosuch"}, [], "nosuch"),
+        ({"benchmark": "openfold"}, [], "no published results of openfold"),
+        ({}, ["--format", "json"], "name B"),
+    ],
+)
+def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([measurement(tmp_path / "fom.json", **changes), *words])
+    assert told in capsys.readouterr().err

@@ -60,6 +60,7 @@ class FigureOfMerit:
     bytes_reduced_per_step: float
     bytes_touched_per_step: int
     memory_bytes: int
+    cpu_ms_per_step: float
     meter_cpu_share: float
     flop_per_step: float
     flop_per_s: float

@@ -25,6 +25,15 @@ class StepUse(NamedTuple):
     bytes_reduced: int
 
 
+class RankUse(NamedTuple):
+    """The steps of a rank. read: bytes from files and from devices. own_s: CPU time of the meter, part of cpu_s."""
+
+    steps: Sequence[StepUse]
+    read: tuple[int, int] | None
+    cpu_s: float
+    own_s: float
+
+
 class Use(NamedTuple):
     """The steps of all ranks; a step takes as long as on its slowest rank.
 
@@ -32,7 +41,8 @@ class Use(NamedTuple):
     others wait for that one, too. computing_s: all that is left. wait_share: part of all time, on the rank that waits
     most. bytes_read: from files, by all ranks, for a step in the mean; None where the system does not tell.
     stored_bytes: the part of them that came from a device rather than from the kernel's cache. bytes_reduced: gradients
-    of a rank, in the format in which they are sent. own_share: CPU time of the meter by that of the process.
+    of a rank, in the format in which they are sent. cpu_s: CPU time of all ranks for a step, in the mean. own_share:
+    CPU time of the meter by that of the process.
     """
 
     times: list[float]
@@ -43,6 +53,7 @@ class Use(NamedTuple):
     bytes_read: float | None
     stored_bytes: float | None
     bytes_reduced: float
+    cpu_s: float
     own_share: float
 
 
@@ -79,28 +90,29 @@ class Meter:
     def use(self) -> Use:
         """Return what the steps of all ranks used. A collective call."""
         cpu_s = time.process_time() - self._cpu_s
-        own_share = (self._own_s + self._traffic.own_s) / max(cpu_s, 1e-9)
-        return combined(self.dist.gather_objects((self._steps, _since(self._reads), own_share)))
+        own_s = self._own_s + self._traffic.own_s
+        return combined(self.dist.gather_objects(RankUse(self._steps, _since(self._reads), cpu_s, own_s)))
 
 
-def combined(ranks: Sequence[tuple[Sequence[StepUse], tuple[int, int] | None, float]]) -> Use:
-    """Return the use of all ranks. ranks: of each, its steps, its bytes read and stored, and the meter's own share."""
-    steps = list(zip(*(steps for steps, _, _ in ranks), strict=True))
+def combined(ranks: Sequence[RankUse]) -> Use:
+    """Return the use of all ranks."""
+    steps = list(zip(*(rank.steps for rank in ranks), strict=True))
     times = [max(one.seconds for one in step) for step in steps]
     waiting = [max(one.waiting_s for one in step) for step in steps]
     communicating = [min(one.communicating_s for one in step) for step in steps]
     parts = zip(times, waiting, communicating, strict=True)
-    read = [sum(column) / len(steps) for column in zip(*(read for _, read, _ in ranks if read), strict=True)]
+    read = [sum(column) / len(steps) for column in zip(*(rank.read for rank in ranks if rank.read), strict=True)]
     return Use(
         times=times,
         waiting_s=waiting,
         communicating_s=communicating,
         computing_s=[max(0.0, whole - wait - sent) for whole, wait, sent in parts],
-        wait_share=max(_wait_share(steps) for steps, _, _ in ranks),
+        wait_share=max(_wait_share(rank.steps) for rank in ranks),
         bytes_read=read[0] if read else None,
         stored_bytes=read[1] if read else None,
         bytes_reduced=fmean(one.bytes_reduced for step in steps for one in step),
-        own_share=max(own for _, _, own in ranks),
+        cpu_s=sum(rank.cpu_s for rank in ranks) / len(steps),
+        own_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
     )
 
 

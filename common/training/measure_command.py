@@ -185,6 +185,7 @@ def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps
         bytes_reduced_per_step=use.bytes_reduced,
         bytes_touched_per_step=steps.touched,
         memory_bytes=steps.memory,
+        cpu_ms_per_step=1000 * use.cpu_s,
         meter_cpu_share=use.own_share,
         flop_per_step=measured.flop(problem) * batch,
         flop_per_s=measured.flop(problem) * batch / median,

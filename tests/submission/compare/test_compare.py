@@ -377,7 +377,15 @@ def measurement(path, **changes):
         **{"step_ms": [500.0] * 3, "median_step_ms": 500.0, "warmup_steps": 2, "samples_per_s_per_unit": 2.0},
         **{"wait_share": 0, "waiting_ms": 0, "computing_ms": 500, "communicating_ms": 0, "bytes_read_per_step": None},
         **{"stored_bytes_per_step": None, "bytes_reduced_per_step": 0, "bytes_touched_per_step": 0, "memory_bytes": 1},
-        **{"meter_cpu_share": 0, "flop_per_step": 1.0, "flop_per_s": 1.0, "data": "synthetic", "date": "", "torch": ""},
+        **{
+            "cpu_ms_per_step": 0,
+            "meter_cpu_share": 0,
+            "flop_per_step": 1.0,
+            "flop_per_s": 1.0,
+            "data": "synthetic",
+            "date": "",
+            "torch": "",
+        },
     }
     path.write_text(json.dumps(content | changes))
     return str(path)

@@ -1,0 +1,232 @@
+"""Measure what `measure` and `roofline` cost and find: each benchmark twice, and the ceilings beside other tools.
+
+    python bench/measure.py                                 shows it; about 6 minutes
+    python bench/measure.py -o docs/performance/measure     also writes measure.md and measure.json
+
+The other tools are hpcc (STREAM, DGEMM; with an mpirun), fio and iperf3, of Debian's packages of these names; one that
+is missing is left out, and the page says so. CPU seconds are user + system time of a command and its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from machine import about, cores
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
+FILES, FILE_BYTES = 8, 128 << 20
+MATRIX = 6000
+"""Side of HPL's matrix: decides the size of STREAM's vectors and of DGEMM's matrices, and how long hpcc takes."""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def ran(words: list[str], folder: Path, **variables: str) -> tuple[str, float, float]:
+    """Run a command; return its output, wall and CPU seconds."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(words, cwd=folder, env=environment() | variables, capture_output=True, text=True, check=False)
+    wall = time.perf_counter() - begin
+    if done.returncode:
+        sys.exit(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done.stdout, wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+# -- the measurement, twice ----------------------------------------------------------------------------------
+
+
+def twice(benchmark: str, folder: Path) -> dict[str, Any]:
+    """Measure the full-size network twice."""
+    words = [sys.executable, "-m", f"{benchmark}.measure"]
+    ran([*words, "--steps", "3"], folder)  # generates the samples
+    runs = []
+    for _ in range(2):
+        _, wall, cpu = ran(words, folder)
+        found = json.loads((folder / f"runs/{benchmark}-measure/fom.json").read_text())
+        kept = (
+            "median_step_ms",
+            "cpu_ms_per_step",
+            "spread",
+            "samples_per_s",
+            "flop_per_s",
+            "meter_cpu_share",
+            "dtype",
+        )
+        runs.append(
+            {"wall_s": wall, "cpu_s": cpu, "steps": len(found["step_ms"]), **{name: found[name] for name in kept}}
+        )
+    return {"benchmark": benchmark, "runs": runs}
+
+
+def apart(runs: list[dict[str, Any]], key: str) -> float:
+    """Return how far two runs are apart, relative to their mean."""
+    first, second = (run[key] for run in runs)
+    return abs(first - second) / (first + second) * 2
+
+
+# -- ceilings, and the tools that others use for them --------------------------------------------------------
+
+
+def ceilings(folder: Path) -> dict[str, Any]:
+    """Return our ceilings in fp32 on one rank for each core, and those that the tools which are there find."""
+    data = folder / "files"
+    data.mkdir()
+    for number in range(FILES):
+        (data / f"{number}").write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(cores()), "-m"]
+    fom = str(folder / "fom.json")
+    ran([*start, "cosmoflow.measure", "precision.dtype=fp32", "--steps", "3", "-o", fom], folder, OMP_NUM_THREADS="1")
+    roofline = [*start, "common.measure", "roofline", fom, "--data", str(data), "-o", str(folder / "roofline")]
+    ran(roofline, folder, OMP_NUM_THREADS="1")
+    ours = json.loads((folder / "roofline/roofline.json").read_text())["ceilings"]
+    peers: dict[str, Callable[[Path], dict[str, float]]] = {"hpcc": hpcc, "fio": fio, "iperf3": iperf}
+    found = {name: peer(folder) if shutil.which(name) else None for name, peer in peers.items()}
+    return {"ours": ours, "peers": found}
+
+
+def hpcc(folder: Path) -> dict[str, float]:
+    """Return the rates of DGEMM and STREAM's triad, all processes at once."""
+    name = next(Path("/usr/share/doc/hpcc/examples").glob("_hpccinf.txt*"))
+    text = ran(["zcat", "-f", str(name)], folder)[0]
+    lines = text.splitlines()
+    lines[5], lines[10], lines[11] = f"{MATRIX} Ns", "1 Ps", f"{cores()} Qs"
+    (folder / "hpccinf.txt").write_text("\n".join(lines) + "\n")
+    ran(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(cores()), "hpcc"], folder, OMP_NUM_THREADS="1")
+    found = dict(re.findall(r"^(\w+)=(\S+)$", (folder / "hpccoutf.txt").read_text(), re.M))
+    return {
+        "products": 1e9 * float(found["StarDGEMM_Gflops"]) * cores(),
+        "memory": 1e9 * float(found["StarSTREAM_Triad"]) * cores(),
+    }
+
+
+def fio(folder: Path) -> dict[str, float]:
+    """Return the rates of reading the same files, outside and inside of the kernel's cache."""
+    names = ":".join(str(path) for path in sorted((folder / "files").iterdir()))
+    words = ["fio", "--name=read", "--rw=read", "--bs=1M", "--ioengine=psync", f"--filename={names}", "--readonly"]
+    words += ["--thread", f"--numjobs={4 * cores()}", "--file_service_type=sequential", "--output-format=json"]
+    words += [f"--size={FILE_BYTES}", "--group_reporting"]
+    found = {}
+    for kind, kept in (("cold_files", "1"), ("cached_files", "0")):
+        shown = ran([*words, f"--invalidate={kept}"], folder)[0]
+        found[kind] = float(json.loads(shown[shown.index("{") :])["jobs"][0]["read"]["bw_bytes"])
+    return found
+
+
+def iperf(folder: Path) -> dict[str, float]:
+    """Return the bytes per second that one process sends to another on this machine, while that one sends, too."""
+    port = "5277"
+    with subprocess.Popen(["iperf3", "-s", "-1", "-p", port], stdout=subprocess.DEVNULL) as server:
+        time.sleep(1)
+        shown = json.loads(ran(["iperf3", "-c", "127.0.0.1", "-p", port, "--bidir", "-t", "5", "-J"], folder)[0])
+        server.wait(20)
+    return {"unit_network": float(shown["end"]["sum_sent"]["bits_per_second"]) / 8}
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+PEER = {
+    "products": ("matrix products", "GFLOP/s", "hpcc, StarDGEMM (fp64: half the rate of our fp32)"),
+    "memory": ("memory", "GB/s", "hpcc, StarSTREAM triad"),
+    "cold_files": ("files, first time", "GB/s", "fio --invalidate=1, 1 MiB blocks"),
+    "cached_files": ("files, cached", "GB/s", "fio --invalidate=0"),
+    "unit_network": ("messages of a rank", "GB/s", "iperf3 --bidir, sent"),
+}
+
+
+def page(found: dict[str, Any]) -> str:
+    machine = found["machine"]
+    lines = [
+        "# Measuring a machine",
+        "",
+        f"Measured by `bench/measure.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, torch "
+        f"{found['torch']}. The load average was {machine['load']:.1f} when it began, from other work. "
+        "The same again: `python bench/measure.py -o docs/performance/measure`.",
+        "",
+        "## `python -m <benchmark>.measure`, run twice",
+        "",
+        "The network at full size, one sample, one process on all cores. Spread is that of the steps within a run, "
+        "by the clock; the last columns tell how far the two runs are apart.",
+        "",
+        "| benchmark | type | command | steps | median step | spread | GFLOP/s | meter's CPU time "
+        "| CPU time of a step | median |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *map(_measured, found["measurements"]),
+        "",
+        "## `python -m common.measure roofline`, beside other tools",
+        "",
+        f"Ceilings of {cores()} ranks with a thread each, in fp32. The all-reduce is of CosmoFlow's gradients and adds "
+        "numbers, which iperf3 does not.",
+        "",
+        "| ceiling | ours | peer | peer's | ratio |",
+        "|---|---|---|---|---|",
+        *_ceilings(found["ceilings"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _measured(one: dict[str, Any]) -> str:
+    runs = one["runs"]
+
+    def both(text: Callable[[dict[str, Any]], str]) -> str:
+        return ", ".join(map(text, runs))
+
+    cells = (
+        one["benchmark"],
+        runs[0]["dtype"],
+        both(lambda run: f"{run['wall_s']:.0f} s"),
+        both(lambda run: f"{run['steps']}"),
+        both(lambda run: f"{run['median_step_ms']:,.0f} ms"),
+        both(lambda run: f"{run['spread']:.1%}"),
+        both(lambda run: f"{run['flop_per_s'] / 1e9:,.0f}"),
+        both(lambda run: f"{run['meter_cpu_share']:.3%}"),
+        f"{apart(runs, 'cpu_ms_per_step'):.1%}",
+        f"{apart(runs, 'median_step_ms'):.1%}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _ceilings(found: dict[str, Any]) -> Iterator[str]:
+    theirs = {key: value for peer in found["peers"].values() for key, value in (peer or {}).items()}
+    for key, (name, unit, peer) in PEER.items():
+        ours = found["ours"][key]
+        shown, ratio = ("not installed", "") if key not in theirs else (
+            f"{theirs[key] / 1e9:,.3g} {unit}", f"{ours / theirs[key]:.2f}"
+        )  # fmt: skip
+        yield f"| {name} | {ours / 1e9:,.3g} {unit} | {peer} | {shown} | {ratio} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
+    given = parser.parse_args()
+    import torch
+
+    found: dict[str, Any] = {"machine": about(), "torch": torch.__version__}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found["measurements"] = [twice(benchmark, folder) for benchmark in BENCHMARKS]
+        found["ceilings"] = ceilings(folder)
+    text = page(found)
+    print(text)
+    if given.output:
+        given.output.with_suffix(".md").write_text(text)
+        given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -73,8 +73,8 @@ class Oc20(SampleProblem[GraphBatch]):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log."""
-        config = self.config
+        """The hyperparameters by their keys in the log, and the sizes of the frames, on which operations depend."""
+        config, sizes = self.config, self.sets["train"].sizes
         return {
             "global_batch_size": config.train.global_batch_size,
             "gradient_accumulation_steps": config.train.accumulation,
@@ -82,6 +82,11 @@ class Oc20(SampleProblem[GraphBatch]):
             "opt_weight_decay": config.optim.weight_decay,
             **config.schedule.logged(config.train.global_batch_size),
             **config.instances.logged(),
+            "sample_means": {
+                "atoms": float(sizes.natoms.mean()),
+                "edges": float(sizes.neighbors.mean()),
+                "triplets": float(sizes.triplets.mean()),
+            },
         }
 
     def describe(self) -> str:

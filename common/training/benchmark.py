@@ -162,7 +162,7 @@ class Problem(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The hyperparameters by their keys in the log; read once, before `init_stop`."""
+        """The hyperparameters, and facts of the samples, by their keys in the log; read once, before `init_stop`."""
 
     def describe(self) -> str:
         """Return one line about data and network for the user; called once, after construction."""

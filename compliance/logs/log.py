@@ -56,7 +56,10 @@ STRUCTURE: Final = (
     "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
 ).split()
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
-SUITE_KEYS: Final = ("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging")
+SUITE_KEYS: Final = (
+    *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
+    "sample_means",
+)
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
     *COMMON_SETTINGS,

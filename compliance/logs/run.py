@@ -60,7 +60,8 @@ class RunDetails:
     seconds: of init, staging, train, eval and rest; together the time of the run; empty if the log has no times.
     phases: length of its epochs and evaluations.
     hyperparameters: value of each setting of any benchmark, as logged first. provenance: what a log of this suite
-    says of versions, sources, data and configuration; else empty.
+    says of versions, sources, data and configuration; else empty. sample_means: sizes of a training sample on average,
+    where such a log states them.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -69,6 +70,7 @@ class RunDetails:
     phases: Phases
     hyperparameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    sample_means: Mapping[str, Any]
 
     @property
     def samples_per_epoch(self) -> int | None:
@@ -317,7 +319,7 @@ def _finite(time_ms: float | None) -> float | None:
 
 
 def _details(log: Log, reference: Reference | None) -> RunDetails:
-    provenance = log.value(PROVENANCE)
+    provenance, means = log.value(PROVENANCE), log.value("sample_means")
     return RunDetails(
         tuple(_evaluations(log, reference.target)) if reference else (),
         tuple(epoch_seconds(log)),
@@ -325,6 +327,7 @@ def _details(log: Log, reference: Reference | None) -> RunDetails:
         phases(log),
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
+        means if isinstance(means, dict) else {},
     )
 
 

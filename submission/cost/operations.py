@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from common.reference import Target
+from common.values import is_number
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run
 from compliance.model.report import Report
@@ -26,8 +27,11 @@ EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
 N: Final = 5.0
 """The n of all other benchmarks: that of Image Classification."""
-UNKNOWN_SIZE: Final = {"oc20": "edges not logged"}
-"""Benchmarks whose operations depend on the sample, and what a log would have to state."""
+GRAPH: Final = ("atoms", "edges", "triplets")
+"""What the operations of a graph depend on; `sample_means` of a log of this suite states them."""
+LARGEST_MEAN: Final = 1e9
+TRAINING: Final = 3
+"""Operations of training on a graph by those of its energy and forces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,9 @@ def _operations(run: Run, workloads: Mapping[str, Workload], n: float | None) ->
     reason = _uncounted(run, workload)
     if reason or reference is None:
         return replace(empty, reason=reason)
-    cost = workloads[workload]
+    cost = _sized(workloads[workload], run)
+    if cost is None:
+        return replace(empty, reason="edges not logged")
     known = replace(empty, workload=workload, training_flop=cost.training_flop, forward_flop=cost.forward_flop)
     if reason := unmeasured(run):
         return replace(known, reason=reason)
@@ -116,9 +122,19 @@ def _uncounted(run: Run, workload: str) -> str:
         return "no benchmark of this round is named in submission_benchmark"
     if run.mini:
         return "mini problem: its operations are not counted"
-    if run.benchmark in UNKNOWN_SIZE:
-        return UNKNOWN_SIZE[run.benchmark]
     return "" if workload else f"operations of {run.benchmark} are not counted"
+
+
+def _sized(cost: Workload, run: Run) -> Workload | None:
+    """Return the workload with the operations of the run's mean sample, None if they depend on what is not logged."""
+    each = (cost.atom_flop, cost.edge_flop, cost.triplet_flop)
+    means: list[Any] = [run.details.sample_means.get(name) for name in GRAPH]
+    if None in each:
+        return cost
+    if not all(is_number(mean) and 0 < mean < LARGEST_MEAN for mean in means):
+        return None
+    forward = sum(flop * mean for flop, mean in zip(each, means, strict=True) if flop and mean)
+    return replace(cost, forward_flop=forward, training_flop=TRAINING * forward)
 
 
 def _unrated(samples: float, evaluated: float, train_minutes: float) -> str:

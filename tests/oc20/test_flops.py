@@ -6,6 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from oc20.flops import counted, published
 from oc20.graphs import collate, count_triplets
 from oc20.model import ModelConfig
+from submission.analysis.cost.model import read_workloads
 from tests.oc20.test_model import SMALL, Plain, crystal, framed, network
 
 
@@ -45,6 +46,12 @@ def test_operations_of_slabs_are_the_known_ones(metal, size, edges, triplets, gf
     if size == (3, 3, 3):
         ours = counted(ModelConfig(), collate([frame]))
         assert [a / b for a, b in zip(ours, operations, strict=True)] == pytest.approx([0.884, 0.900, 0.891], abs=0.002)
+
+
+def test_the_cost_model_has_these_operations():
+    cost, config = read_workloads()["oc20"], ModelConfig()
+    of_one = [published(config, *counts).forces for counts in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
+    assert of_one == [cost.atom_flop, cost.edge_flop, cost.triplet_flop]
 
 
 def test_shapes_give_the_operations_of_a_real_step():

@@ -72,6 +72,9 @@ class Workload:
     source: str
     halo_bytes: float | None = None
     most_spatial: int = 1
+    atom_flop: float | None = None
+    edge_flop: float | None = None
+    triplet_flop: float | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -65,6 +65,20 @@ def test_the_model_is_that_of_the_round(cost):
     assert cost(SampleLog("cosmoflow", "3.0"))["training_flop"] == 192.09e9
 
 
+def test_graphs_count_by_their_mean_size(cost):
+    means = {"atoms": 81.0, "edges": 3_427.0, "triplets": 144_578.0}
+    run = cost(SampleLog("oc20").add("sample_means", means, before="init_stop"))
+    assert run["forward_flop"] == pytest.approx(18.0e9, rel=0.01) and run["training_flop"] == 3 * run["forward_flop"]
+    assert run["flops"] > 0
+
+
+@pytest.mark.parametrize("means", [{"atoms": 81.0}, {"edges": "many"}, [1, 2, 3], "x", {"edges": -1}, {"edges": 1e300}])
+def test_sizes_that_are_none(means, cost):
+    if isinstance(means, dict) and "edges" in means:
+        means = {"atoms": 81, "triplets": 1000, **means}
+    assert cost(SampleLog("oc20").add("sample_means", means, before="init_stop"))["reason"] == "edges not logged"
+
+
 @pytest.mark.parametrize(
     ("log", "reason"),
     [

@@ -212,22 +212,23 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     yield "# Performance of feeding accelerators"
     yield ""
     yield (
-        f"Measured by `bench/feed.py` on {result['date']}: {result['machine']}, Python {result['python']}. "
-        f"The load average was {result['load']:.1f} when it began, from other work."
+        f"Measured by `bench/feed.py` on {result['date']}: {result['machine']}, Python {result['python']}. The load "
+        f"average was {result['load']:.1f} when it began, from other work."
     )
     yield ""
     yield (
         f"An emulated accelerator sleeps {step_ms:g} ms for each sample, by default as an H100 of MLPerf Storage v2.0 "
-        f"(CosmoFlow: {1e3 / STEP_S / 1e3:.0f} samples/s, 808 MB/s, utilisation at least {GOAL:.0%}). Each has a process "
-        f"with {result['threads']} threads that read. AU: utilisation, the time of computing by all time, as DLIO computes "
+        f"(CosmoFlow: {1 / STEP_S:.0f} samples/s, 808 MB/s, utilisation at least {GOAL:.0%}). Each has a process with "
+        f"{result['threads']} threads that read. AU: utilisation, the time of computing by all time, as DLIO computes "
         "it. Cores used: CPU seconds per second. Cores per accelerator: CPU seconds per sample times the samples per "
-        "second of an accelerator that never waits, what a node must have for each one. Medians of runs that take turns, "
-        "and of CPU time also least to most."
+        "second of an accelerator that never waits, what a node must have for each one. Medians of runs that take "
+        "turns; of CPU time also least to most."
     )
     for cold in (False, True):
         chosen = [one for one in rows if one["cold"] == cold]
         yield ""
-        yield f"| {'cold' if cold else 'warm'} | × | AU | samples/s | MB/s | CPU per sample | cores used | {HEAD}"
+        head = "× | AU | samples/s | MB/s | CPU per sample | cores used | cores per accelerator | from storage"
+        yield f"| {'cold' if cold else 'warm'} | {head} |"
         yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
         for one in chosen:
             least, most = (bound(one["cpu_s_per_sample_of_runs"]) * 1e3 for bound in (min, max))
@@ -235,30 +236,34 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
             if cold and one["from_storage"] < COLD_SHARE:
                 storage = f"**{storage}: not cold**"
             yield (
-                f"| {TITLES[one['kind']]} | {one['accelerators']} | {one['utilisation']:.0%} | {one['samples_per_s']:.0f} "
-                f"| {one['bytes_per_s'] / 1e6:.0f} | {one['cpu_s_per_sample'] * 1e3:.1f} ({least:.1f}–{most:.1f}) ms "
-                f"| {one['cores_used']:.1f} | {one['cores_per_accelerator']:.1f} | {storage} |"
+                f"| {TITLES[one['kind']]} | {one['accelerators']} | {one['utilisation']:.0%} | "
+                f"{one['samples_per_s']:.0f} | {one['bytes_per_s'] / 1e6:.0f} | {one['cpu_s_per_sample'] * 1e3:.1f} "
+                f"({least:.1f}–{most:.1f}) ms | {one['cores_used']:.1f} | {one['cores_per_accelerator']:.1f} | "
+                f"{storage} |"
             )
     yield ""
     yield (
-        "×: accelerators at once, of which this machine's cores feed few. Cold: the system was asked to forget the files "
-        "before each epoch; the last column is the part of what was read that came from storage (`read_bytes` by `rchar` "
-        "of /proc/self/io), and a medium below may have a cache of its own."
+        "×: accelerators at once, of which this machine's cores feed few. Cold: the system was asked to forget the "
+        "files before each epoch. From storage: the part of what was read that came from there (`read_bytes` by "
+        "`rchar` of /proc/self/io); what lies below may have a cache of its own."
     )
     warm, cold_ratio = ratio(rows, False), ratio(rows, True)
     if warm and cold_ratio:
+        in_vain = max(one["read_in_vain"] for one in rows if one["kind"] == "dlio")
         yield ""
         yield (
-            f"DLIO takes {warm:.1f} (warm) and {cold_ratio:.1f} (cold) times the CPU time of our reader for files of one "
-            "size. It cannot read CosmoFlow's records: it generates files of its own with `image` and `size`, by its "
-            "published workload `cosmoflow_h100` with fewer files, and passes their bytes on undecoded, with a line in "
-            "its log for each step. The records that ours reads beside it are uncompressed, hold as many bytes, and are "
-            "decoded to voxels and labels. DLIO does not emulate what a real sample needs: 2.8 MB of gzip become 16.8 MB "
-            "of voxels, and that takes most of the time of the first row."
+            f"DLIO takes {warm:.1f} (warm) and {cold_ratio:.1f} (cold) times the CPU time of our reader for files of "
+            "one size. It cannot read CosmoFlow's records: it generates files of its own with `image` and `size`, by "
+            "its published workload `cosmoflow_h100` with fewer files, and passes nothing of them on to the "
+            f"accelerator; it writes a line in its log for each step, and reads up to {in_vain:.0%} more than it uses. "
+            "The records that ours reads beside it are not compressed, hold as many bytes, and become voxels and "
+            "labels in memory."
         )
-
-
-HEAD = "cores per accelerator | from storage |"
+        yield ""
+        yield (
+            "DLIO emulates the bytes of a sample, not what a real one needs: CosmoFlow's 2.8 MB are gzip, from which "
+            "16.8 MB of voxels are made. That is most of the CPU time of the first rows."
+        )
 
 
 def main() -> int:
@@ -285,14 +290,16 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dlio", type=Path, metavar="FOLDER", help="the environment of DLIO")
     parser.add_argument("--no-dlio", action="store_true", help="measure ours alone")
-    parser.add_argument("--scratch", metavar="FOLDER", help="a folder on the storage to measure (default: of the system)")
+    parser.add_argument("--scratch", metavar="FOLDER", help="a folder on the storage to measure (default: /tmp)")
     parser.add_argument("--step-ms", type=float, default=STEP_S * 1e3, help="of an emulated accelerator (default: 3.5)")
     parser.add_argument("--threads", type=int, default=THREADS, help=f"that read (default: {THREADS})")
     counts = sorted({1, cores()})
     parser.add_argument("--accelerators", type=int, nargs="+", default=counts, help=f"at once (default: {counts})")
-    parser.add_argument("--files", type=int, default=48, help="of each large kind, a fifth of a small one (default: 48)")
+    parser.add_argument(
+        "--files", type=int, default=48, help="of each large kind; of small ones five times as many (48)"
+    )
     parser.add_argument("--epochs", type=int, default=3, help="in each process, warm (default: 3)")
-    parser.add_argument("--cold-epochs", type=int, default=1, help="in each process, cold (default: 1)")
+    parser.add_argument("--cold-epochs", type=int, default=2, help="in each process, cold (default: 2)")
     parser.add_argument("--runs", type=int, default=3, help="processes of each case (default: 3)")
     parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""`python -m common.measure power --source SOURCE -o node_0.txt`: record the power of this node."""
+"""`python -m common.measure power --source SOURCE -o node_0.txt` and others: what a run uses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.command import CommandParser, run_stoppable
+from common.measure import dlio
 from common.measure.power import command as power
 
-COMMANDS: Final = {"power": power}
+COMMANDS: Final = {"dlio": dlio, "power": power}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

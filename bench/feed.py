@@ -233,10 +233,11 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         for one in chosen:
             least, most = (bound(one["cpu_s_per_sample_of_runs"]) * 1e3 for bound in (min, max))
             storage = f"{one['from_storage']:.0%}"
+            size = one["bytes_per_s"] / one["samples_per_s"] / 1e6
             if cold and one["from_storage"] < COLD_SHARE:
                 storage = f"**{storage}: not cold**"
             yield (
-                f"| {TITLES[one['kind']]} | {one['accelerators']} | {one['utilisation']:.0%} | "
+                f"| {TITLES[one['kind']]}: {size:.1f} MB | {one['accelerators']} | {one['utilisation']:.0%} | "
                 f"{one['samples_per_s']:.0f} | {one['bytes_per_s'] / 1e6:.0f} | {one['cpu_s_per_sample'] * 1e3:.1f} "
                 f"({least:.1f}–{most:.1f}) ms | {one['cores_used']:.1f} | {one['cores_per_accelerator']:.1f} | "
                 f"{storage} |"

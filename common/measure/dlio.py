@@ -99,8 +99,8 @@ def run(given: argparse.Namespace) -> int:
     text = yaml.safe_dump(workload(measurement, files, given), sort_keys=False)
     with whole_file(given.output) as part:
         part.write_text(f"{_head(measurement, files)}\n{text}", encoding="utf-8")
-    samples = f"{files.samples_per_file:,} samples of {files.sample_bytes:,.0f} ± {files.sample_bytes_stdev:,.0f} bytes"
-    print(f"{given.output}: {files.count:,} files of {files.format.name}, each with {samples}")
+    size = f"{files.sample_bytes:,.0f} ± {files.sample_bytes_stdev:,.0f} bytes"
+    print(f"{given.output}: {files.count:,} files of {files.format.name}, {files.samples_per_file:,} × {size} in each")
     return 0
 
 

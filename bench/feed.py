@@ -142,16 +142,18 @@ class Bench:
     def reports(self, processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
         """Let the processes begin together; return what each one printed last."""
         for process in processes:
-            while process.stdout.readline() not in ("ready\n", "", "{}\n"):
+            while (line := process.stdout.readline()) not in ("ready\n", ""):
                 pass
+            if not line:
+                process.wait()  # it has ended, or failed
         for process in processes:
-            if process.poll() is None:
+            if process.returncode is None:
                 process.stdin.write("\n")
                 process.stdin.flush()
         texts = [process.communicate()[0] for process in processes]
         if any(process.returncode for process in processes):
             sys.exit(f"{processes[0].args[3]} failed:\n{(self.folder / 'errors').read_text()[-2000:]}")
-        return [json.loads(text.splitlines()[-1]) if text else {} for text in texts]
+        return [json.loads(text.splitlines()[-1]) for text in texts if text]
 
     def measured(self, case: Case) -> dict[str, Any]:
         """Return what all accelerators of a case used together."""
@@ -160,7 +162,7 @@ class Bench:
         found = self.reports([self.start(reader, replace(plan, rank=rank)) for rank in range(plan.ranks)])
         summed = {key: sum(one[key] for one in found) for key in ("cpu_s", "samples", "read_bytes", "stored_bytes")}
         expected = mean(sizes(self.folder / case.kind)) * summed["samples"]
-        if not 0.98 < summed["read_bytes"] / expected < 1.2:
+        if summed["read_bytes"] < 0.98 * expected:
             sys.exit(f"{case.name}: {summed['read_bytes']:.0f} bytes were read; expected {expected:.0f}")
         wall_s = max(one["wall_s"] for one in found)
         result = {

@@ -1,6 +1,6 @@
 """An emulated accelerator that is fed by our reader or by DLIO's, for `bench/feed.py`, run by the Python that has it.
 
-    PYTHON bench/feed_readers.py {ours,dlio} '{"folder": …}'
+    PYTHON bench/feed_readers.py {ours,dlio,generate} '{"folder": …}'
 
 See `Plan` for the argument. Prints `ready`, waits for a line, and prints what it used as JSON. An epoch that is not
 counted comes first: it reads the files into the page cache, or all of them are removed from there before each epoch.
@@ -154,7 +154,7 @@ def workload(plan: Plan) -> dict[str, Any]:
     }
 
 
-def generate(plan: Plan) -> dict[str, Any]:
+def generate(plan: Plan) -> None:
     """Let DLIO generate its files."""
     import dlio_benchmark.main
 
@@ -162,13 +162,13 @@ def generate(plan: Plan) -> dict[str, Any]:
     sys.argv = ["dlio_benchmark", f"workload={WORKLOAD}", f"hydra.run.dir={plan.out}"]
     sys.argv += [f"++workload.{key}={value}" for key, value in overrides.items()]
     dlio_benchmark.main.main()
-    return {}
 
 
 def main() -> None:
     name, plan = sys.argv[1:]
-    result = {"ours": ours, "dlio": dlio, "generate": generate}[name](Plan(**json.loads(plan)))
-    print(json.dumps(result), flush=True)
+    reader: Callable[[Plan], Any] = {"ours": ours, "dlio": dlio, "generate": generate}[name]
+    if result := reader(Plan(**json.loads(plan))):
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

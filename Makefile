@@ -64,6 +64,7 @@ docs: $(VENV)/.training-installed ## write the generated pages of docs/reference
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py
 	$(PY) bench/data.py
+	$(PY) bench/feed.py
 	$(PY) bench/cosmoflow.py
 	$(PY) bench/deepcam.py
 	$(PY) bench/oc20.py

@@ -1,4 +1,4 @@
-"""`python -m common.measure COMMAND`: record the power of this node; say what binds a training step."""
+"""`python -m common.measure COMMAND`: what a run uses, and what the machine allows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.command import CommandParser, run_stoppable
+from common.measure import dlio
 from common.measure.power import command as power
 from common.measure.roofline import command as roofline
 
-COMMANDS: Final = {"power": power, "roofline": roofline}
+COMMANDS: Final = {"roofline": roofline, "power": power, "dlio": dlio}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses.")
+    parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses and what the machine allows.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.SUMMARY, description=module.DESCRIPTION))

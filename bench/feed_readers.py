@@ -1,0 +1,175 @@
+"""An emulated accelerator that is fed by our reader or by DLIO's, for `bench/feed.py`, run by the Python that has it.
+
+    PYTHON bench/feed_readers.py {ours,dlio,generate} '{"folder": …}'
+
+See `Plan` for the argument. Prints `ready`, waits for a line, and prints what it used as JSON. An epoch that is not
+counted comes first: it reads the files into the page cache, or all of them are removed from there before each epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from typing import Any
+
+WORKLOAD = "cosmoflow_h100"
+
+
+@dataclass
+class Plan:
+    """What is read, and how. split: folder of files with a sample each. files: how many, from rank on by ranks.
+
+    shape: of our voxels. step_s: what the accelerator computes for a sample. out: an empty folder for what DLIO writes.
+    """
+
+    folder: str
+    files: int
+    cold: bool
+    step_s: float
+    threads: int
+    epochs: int
+    shape: tuple[int, int, int, int] = (128, 128, 128, 4)
+    rank: int = 0
+    ranks: int = 1
+    out: str = ""
+
+    def paths(self) -> list[Path]:
+        return sorted(Path(self.folder, "train").iterdir())[self.rank : self.files : self.ranks]
+
+    def begin_epoch(self) -> None:
+        """Remove the files from the page cache if they should be cold."""
+        if self.cold:
+            drop(self.paths())
+
+
+def drop(paths: list[Path]) -> None:
+    """Ask the system to remove files from the page cache, which it does with what is on the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def used() -> dict[str, float]:
+    """Return what this process has used: CPU seconds of all threads and children, bytes read and those from storage."""
+    times = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    counters = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return {
+        "cpu_s": sum(one.ru_utime + one.ru_stime for one in times),
+        "wall_s": time.perf_counter(),
+        "read_bytes": float(counters["rchar"]),
+        "stored_bytes": float(counters["read_bytes"]),
+    }
+
+
+def since(begin: dict[str, float]) -> dict[str, float]:
+    end = used()
+    return {key: end[key] - begin[key] for key in end}
+
+
+def start() -> None:
+    """Wait for the others."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+
+def ours(plan: Plan) -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    from cosmoflow.data.dataset import DataConfig, Dataset
+    from cosmoflow.data.pipeline import batches
+
+    folder = Path(plan.folder)
+    dataset = Dataset(folder / "train", DataConfig(folder, sample_shape=plan.shape, workers=plan.threads))
+    numbers = dict(dataset.files())
+    chosen = np.array([numbers[f"train/{path.name}"] for path in plan.paths()])
+    rng = np.random.default_rng(plan.rank)
+
+    def epoch() -> float:
+        """Return the utilisation of an epoch in a new order as DLIO computes it: its first step is not counted."""
+        plan.begin_epoch()
+        order = rng.permutation(chosen)
+        begin = time.perf_counter()
+        first_s = 0.0
+        for batch in batches(dataset, order[:, None], torch.device("cpu")):
+            time.sleep(plan.step_s)
+            first_s = first_s or time.perf_counter() - begin
+            del batch
+        return (len(order) - 1) * plan.step_s / (time.perf_counter() - begin - first_s)
+
+    epoch()
+    start()
+    begin = used()
+    utilisation = [epoch() for _ in range(plan.epochs)]
+    return {**since(begin), "utilisation": utilisation, "samples": len(chosen) * plan.epochs}
+
+
+def dlio(plan: Plan) -> dict[str, Any]:
+    """Run DLIO's workload with its own data and its own loop; it is measured from its second epoch on."""
+    import dlio_benchmark.main
+    from dlio_benchmark.utils.statscounter import StatsCounter
+
+    begin: dict[str, float] = {}
+    result: dict[str, Any] = {}
+    start_train: Callable[..., None] = StatsCounter.start_train
+    end_train: Callable[..., None] = StatsCounter.end_train
+
+    def started(stats: Any, epoch: int) -> None:
+        plan.begin_epoch()
+        if epoch == 2:
+            start()
+            begin.update(used())
+        start_train(stats, epoch)
+
+    def ended(stats: Any, epoch: int, steps: Any) -> None:
+        end_train(stats, epoch, steps)
+        if epoch == plan.epochs + 1:
+            result.update(since(begin))
+            result["utilisation"] = [float(one) / 100 for one in stats.train_au[1:]]
+
+    StatsCounter.start_train, StatsCounter.end_train = started, ended
+    overrides = workload(plan) | {"train.epochs": plan.epochs + 1, "train.computation_time": plan.step_s}
+    sys.argv = ["dlio_benchmark", f"workload={WORKLOAD}", f"hydra.run.dir={plan.out}"]
+    sys.argv += [f"++workload.{key}={value}" for key, value in overrides.items()]
+    dlio_benchmark.main.main()
+    return {**result, "samples": plan.files * plan.epochs}
+
+
+def workload(plan: Plan) -> dict[str, Any]:
+    """Return what differs from the published workload."""
+    return {
+        "dataset.data_folder": plan.folder,
+        "dataset.num_files_train": plan.files,
+        "reader.read_threads": plan.threads,
+    }
+
+
+def generate(plan: Plan) -> None:
+    """Let DLIO generate its files."""
+    import dlio_benchmark.main
+
+    overrides = workload(plan) | {"workflow.generate_data": True, "workflow.train": False}
+    sys.argv = ["dlio_benchmark", f"workload={WORKLOAD}", f"hydra.run.dir={plan.out}"]
+    sys.argv += [f"++workload.{key}={value}" for key, value in overrides.items()]
+    dlio_benchmark.main.main()
+
+
+def main() -> None:
+    name, plan = sys.argv[1:]
+    reader: Callable[[Plan], Any] = {"ours": ours, "dlio": dlio, "generate": generate}[name]
+    if result := reader(Plan(**json.loads(plan))):
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

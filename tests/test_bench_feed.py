@@ -1,0 +1,56 @@
+"""bench/feed.py: what an emulated accelerator is fed with is counted, and the page is what the script writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosmoflow.data import tfrecord
+from tests.bench_script import bench_script
+
+ROOT = Path(__file__).resolve().parents[1]
+FEED = ROOT / "docs" / "performance" / "feed.json"
+
+
+@pytest.fixture(scope="module")
+def feed():
+    return bench_script("feed")
+
+
+def page(feed, **changes):
+    result = json.loads(FEED.read_text())
+    result["rows"] = [row | changes for row in result["rows"]]
+    return "\n".join(feed.lines(result)) + "\n"
+
+
+def test_the_page_is_what_the_script_writes(feed):
+    assert page(feed) == FEED.with_suffix(".md").read_text()
+
+
+def test_files_that_came_from_memory_are_not_called_cold(feed):
+    assert "not cold" not in page(feed, from_storage=0.95)
+    assert page(feed, from_storage=0.5).count("**50%: not cold**") == 7
+
+
+@pytest.mark.slow
+def test_an_accelerator_is_fed_with_its_part_of_the_files(tmp_path):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    shape = (16, 16, 16, 4)
+    for number in range(8):
+        x, y = np.zeros(shape, np.int16), np.zeros(4, np.float32)
+        tfrecord.write_sample(folder / f"{number}.tfrecord", x, y, compress=False)
+    plan = {"folder": str(tmp_path), "files": 6, "cold": False, "step_s": 0.02, "threads": 2, "epochs": 3}
+    plan |= {"shape": shape, "rank": 1, "ranks": 2}
+    command = [sys.executable, "-P", str(ROOT / "bench/feed_readers.py"), "ours", json.dumps(plan)]
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, input="\n", env=env, capture_output=True, text=True, timeout=100, check=True)
+    ready, text = ran.stdout.splitlines()
+    found = json.loads(text)
+    size = (folder / "0.tfrecord").stat().st_size
+    assert ready == "ready" and found["samples"] == 9
+    assert 9 * size <= found["read_bytes"] < 10 * size and found["stored_bytes"] < size
+    assert found["wall_s"] >= 9 * 0.02 and all(0.3 < value <= 1 for value in found["utilisation"])

@@ -16,7 +16,7 @@ COMMANDS: Final = {"roofline": roofline, "power": power, "dlio": dlio}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses and what the machine allows.")
+    parser = CommandParser(prog="python -m common.measure", description="Measure what a run uses.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.SUMMARY, description=module.DESCRIPTION))

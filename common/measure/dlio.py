@@ -12,14 +12,13 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-import msgspec
 import yaml
-from msgspec import Meta
 
 from common.command import UsageError, place, positive
 from common.files import whole_file
+from common.measure.fom import FigureOfMerit, read_measurement
 
 SUMMARY: Final = "write a DLIO workload from a measurement"
 DESCRIPTION: Final = """\
@@ -31,19 +30,6 @@ training files from DIR/train, batch and time of a step without waiting for data
 Samples of several files (.npy) and other formats are refused."""
 GZIP: Final = b"\x1f\x8b"
 LMDB_MAGIC: Final = struct.pack("=I", 0xBEEFC0DE)
-
-
-class Measurement(msgspec.Struct):
-    """What is used of fom.json; see common/measure/fom.py."""
-
-    format: Literal[1]
-    kind: Literal["measurement"]
-    benchmark: Annotated[str, Meta(pattern=r"^\w+$")]
-    date: str
-    units: Annotated[int, Meta(ge=1)]
-    batch: Annotated[int, Meta(ge=1)]
-    median_step_ms: Annotated[float, Meta(gt=0)]
-    wait_share: Annotated[float, Meta(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -104,17 +90,6 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def read_measurement(path: Path) -> Measurement:
-    """Return what a fom.json says; UsageError if it is none."""
-    how = "expected fom.json, as `python -m BENCHMARK.measure` writes it"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Measurement)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {how}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}; {how}") from error
-
-
 def scan(folder: Path) -> Files:
     """Return what is in the folder of training files; UsageError for what DLIO cannot emulate."""
     try:
@@ -138,10 +113,10 @@ def scan(folder: Path) -> Files:
     return Files(kind, len(names), round(samples / len(names)), sum(sizes) / samples, 0.0)
 
 
-def workload(measurement: Measurement, files: Files, given: argparse.Namespace) -> dict[str, Any]:
+def workload(measurement: FigureOfMerit, files: Files, given: argparse.Namespace) -> dict[str, Any]:
     """Return the sections of the workload. A step's time is that of the measurement without its waiting for data."""
     mean, stdev = round(files.sample_bytes), round(files.sample_bytes_stdev)
-    computing_s = measurement.median_step_ms / 1e3 * (1 - measurement.wait_share)
+    computing_s = max(0.0, measurement.median_step_ms - measurement.waiting_ms) / 1000
     return {
         "model": measurement.benchmark,
         "framework": files.format.loader,
@@ -168,7 +143,7 @@ def workload(measurement: Measurement, files: Files, given: argparse.Namespace) 
     }
 
 
-def _head(measurement: Measurement, files: Files) -> str:
+def _head(measurement: FigureOfMerit, files: Files) -> str:
     lines = [
         f"# A workload for DLIO, from a measurement of {measurement.date}. As DIR/workload/NAME.yaml it is run by",
         "# `dlio_benchmark --config-dir DIR workload=NAME`. DLIO generates its own files in data_folder.",

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -13,11 +14,11 @@ import yaml
 
 from common.measure.__main__ import main
 from cosmoflow.data import tfrecord
+from tests.measurement import STEPS
 
 DLIO = os.environ.get("MLPERF_HPC_DLIO")
 """The folder that integrations/dlio/install.sh was called with."""
-FOM = {"format": 1, "kind": "measurement", "benchmark": "cosmoflow", "date": "2026-11-23", "units": 4, "batch": 16}
-FOM |= {"median_step_ms": 20.0, "wait_share": 0.25, "device": "cpu"}
+FOM = replace(STEPS, units=4, median_step_ms=20.0, waiting_ms=5.0)
 SIDES = (19, 20, 21, 20)
 
 
@@ -43,7 +44,7 @@ def dataset(folder, kind):
 def export(tmp_path):
     """Return a function that exports a workload of a dataset."""
     fom, output = tmp_path / "fom.json", tmp_path / "conf" / "workload" / "ours.yaml"
-    fom.write_text(json.dumps(FOM))
+    FOM.write(fom)
     output.parent.mkdir(parents=True)
 
     def run(*words, kind="tfrecord"):
@@ -76,26 +77,10 @@ def test_the_workload_says_what_was_measured(kind, name, loader, samples, export
     assert found["metric"] == {"au": 0.7}
 
 
-@pytest.mark.parametrize(
-    ("broken", "told"),
-    [
-        (None, "fom.json: No such file"),
-        ("x", "malformed"),
-        ({"format": 2}, "`$.format`"),
-        ({"kind": "else"}, "`$.kind`"),
-        ({"units": 0}, "`$.units`"),
-        ({"wait_share": 1}, "`$.wait_share`"),
-    ],
-)
-def test_another_file_is_refused(broken, told, export, tmp_path, capsys):
-    fom = tmp_path / "fom.json"
-    if broken is None:
-        fom.unlink()
-    else:
-        fom.write_text(broken if isinstance(broken, str) else json.dumps(FOM | broken))
+def test_another_file_is_refused(export, tmp_path, capsys):
+    (tmp_path / "fom.json").write_text("x")
     status, output = export()
-    error = capsys.readouterr().err
-    assert status == 2 and told in error and "BENCHMARK.measure" in error and not output.exists()
+    assert status == 2 and "fom.json: this is not JSON" in capsys.readouterr().err and not output.exists()
 
 
 def test_data_that_dlio_cannot_emulate_are_refused(export, tmp_path, capsys):

@@ -1,27 +1,20 @@
 """`python -m common.measure roofline`: what it says of steps with known parts, its files, and wrong use."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from common.measure.__main__ import main
-from common.measure.fom import FigureOfMerit, read_measurement
+from common.measure.fom import read_measurement
 from common.measure.roofline.ceilings import Ceilings
 from common.measure.roofline.measured import ceilings_file
 from common.measure.roofline.picture import picture
 from common.measure.roofline.report import report
 from submission.analysis.cost.model import ceilings_of, read_ceilings
+from tests.measurement import STEPS
 
-STEPS = FigureOfMerit(
-    benchmark="cosmoflow", samples_per_s=160.0, units=2, batch=16, dtype="fp32", spread=0.01, network="mini", nodes=1,
-    device="cpu", step_ms=(100.0, 100.0, 100.0), median_step_ms=100.0, warmup_steps=2, samples_per_s_per_unit=80.0,
-    wait_share=0.1, waiting_ms=10.0, computing_ms=70.0, communicating_ms=20.0, bytes_read_per_step=2e6,
-    stored_bytes_per_step=0.0, bytes_reduced_per_step=4e6, bytes_touched_per_step=4_000_000_000, memory_bytes=10**9,
-    cpu_ms_per_step=90.0, meter_cpu_share=0.001,
-    flop_per_step=7e9, flop_per_s=7e10, data="synthetic", date="2026-11-23", torch="2.13.0",
-)  # fmt: skip
 TOP = Ceilings(
     units=2, nodes=1, device="cpu", model="AMD EPYC 9B45 @ 2.1GHz", dtype="fp32", products=2e11, convolutions=1e11,
     memory=1e11, cold_files=1e8, cold_share=1.0, cached_files=1e9, unit_network=1e8, unit_input=None,
@@ -109,10 +102,11 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
 )
 def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    path = tmp_path / "fom.json"
     if isinstance(change, dict):
-        content = {"format": 1, "kind": "measurement", "mlperf_result": False, **asdict(STEPS), **change}
-        (tmp_path / "fom.json").write_text(json.dumps(content))
+        STEPS.write(path)
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
     elif change is not None:
-        (tmp_path / "fom.json").write_text(change)
+        path.write_text(change)
     assert main(["roofline", "fom.json", "-o", "out"]) == 2
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

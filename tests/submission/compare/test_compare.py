@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.compare.__main__ import main
+from tests.measurement import STEPS
 
 CONFIG = {
     "output_dir": "run-1",
@@ -371,23 +373,8 @@ def test_inputs_are_not_changed(packages, capsys):
 
 
 def measurement(path, **changes):
-    content = {
-        **{"format": 1, "kind": "measurement", "mlperf_result": False, "benchmark": "cosmoflow", "samples_per_s": 8.0},
-        **{"units": 4, "batch": 4, "dtype": "fp32", "spread": 0.01, "network": "full", "nodes": 1, "device": "cpu"},
-        **{"step_ms": [500.0] * 3, "median_step_ms": 500.0, "warmup_steps": 2, "samples_per_s_per_unit": 2.0},
-        **{"wait_share": 0, "waiting_ms": 0, "computing_ms": 500, "communicating_ms": 0, "bytes_read_per_step": None},
-        **{"stored_bytes_per_step": None, "bytes_reduced_per_step": 0, "bytes_touched_per_step": 0, "memory_bytes": 1},
-        **{
-            "cpu_ms_per_step": 0,
-            "meter_cpu_share": 0,
-            "flop_per_step": 1.0,
-            "flop_per_s": 1.0,
-            "data": "synthetic",
-            "date": "",
-            "torch": "",
-        },
-    }
-    path.write_text(json.dumps(content | changes))
+    full = {"units": 4, "network": "full", "samples_per_s": 8.0, "samples_per_s_per_unit": 2.0}
+    replace(STEPS, **full | changes).write(path)
     return str(path)
 
 

@@ -1,0 +1,35 @@
+"""A measurement of training steps, as `python -m cosmoflow.measure` would write it."""
+
+from common.measure.fom import FigureOfMerit
+
+STEPS = FigureOfMerit(
+    benchmark="cosmoflow",
+    samples_per_s=160.0,
+    units=2,
+    batch=16,
+    dtype="fp32",
+    spread=0.01,
+    network="mini",
+    nodes=1,
+    device="cpu",
+    step_ms=(100.0, 100.0, 100.0),
+    median_step_ms=100.0,
+    warmup_steps=2,
+    samples_per_s_per_unit=80.0,
+    wait_share=0.1,
+    waiting_ms=10.0,
+    computing_ms=70.0,
+    communicating_ms=20.0,
+    bytes_read_per_step=2e6,
+    stored_bytes_per_step=0.0,
+    bytes_reduced_per_step=4e6,
+    bytes_touched_per_step=4_000_000_000,
+    memory_bytes=10**9,
+    cpu_ms_per_step=90.0,
+    meter_cpu_share=0.001,
+    flop_per_step=7e9,
+    flop_per_s=7e10,
+    data="synthetic",
+    date="2026-11-23",
+    torch="2.13.0",
+)

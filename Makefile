@@ -69,6 +69,7 @@ bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quote
 	$(PY) bench/deepcam.py
 	$(PY) bench/oc20.py
 	$(PY) bench/submission.py
+	$(PY) bench/measure.py
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov

@@ -116,10 +116,9 @@ def hpcc(folder: Path) -> dict[str, float]:
 
 def fio(folder: Path) -> dict[str, float]:
     """Return the rates of reading the same files, outside and inside of the kernel's cache."""
-    names = ":".join(str(path) for path in sorted((folder / "files").iterdir()))
-    words = ["fio", "--name=read", "--rw=read", "--bs=1M", "--ioengine=psync", f"--filename={names}", "--readonly"]
-    words += ["--thread", f"--numjobs={4 * cores()}", "--file_service_type=sequential", "--output-format=json"]
-    words += [f"--size={FILE_BYTES}", "--group_reporting"]
+    words = ["fio", "--name=read", "--rw=read", "--bs=1M", "--ioengine=psync", "--readonly", "--thread"]
+    words += [f"--directory={folder / 'files'}", "--filename_format=$jobnum", f"--numjobs={FILES}"]
+    words += [f"--size={FILE_BYTES}", "--group_reporting", "--output-format=json"]
     found = {}
     for kind, kept in (("cold_files", "1"), ("cached_files", "0")):
         shown = ran([*words, f"--invalidate={kept}"], folder)[0]

@@ -38,8 +38,13 @@ COMMANDS: Final = {
         "train": ("BENCHMARK.train", "train to the quality target and write the result log"),
         "evaluate": ("BENCHMARK.evaluate", "measure the quality of a checkpoint on the validation set"),
         "predict": ("BENCHMARK.predict", "write the predictions of a checkpoint"),
-        "measure": ("BENCHMARK.measure", "measure training steps in minutes, without a dataset"),
         "export": ("common.export", "write the weights of a checkpoint as safetensors"),
+    },
+    "Measure": {
+        "measure": ("BENCHMARK.measure", "measure training steps in minutes, without a dataset"),
+        "measure roofline": ("common.measure.__main__", "measure what the machine allows, and what binds these steps"),
+        "measure power": ("common.measure.__main__", "record the power of this node"),
+        "measure dlio": ("common.measure.__main__", "write a workload for DLIO, to test storage"),
     },
     "Submit": {
         "round": ("submission.round.__main__", "train all runs of a round, package and check them"),
@@ -55,7 +60,10 @@ COMMANDS: Final = {
         "cost": ("submission.cost.__main__", "show the FLOPS of runs: over the training time, sustained, by quality"),
     },
 }
-"""The module and summary of each command, by group. Commands that no benchmark has are not shown."""
+"""The module and summary of each command, by group. Commands that no benchmark has are not shown.
+
+The second word of a command in two words is the first argument of its module.
+"""
 
 HEAD: Final = f"""\
 usage: {PROGRAM} COMMAND ...
@@ -125,6 +133,8 @@ def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
     Raises UnknownNameError for a command or a benchmark that does not exist.
     """
     name, *rest = words
+    if " ".join(words[:2]) in _commands() and rest:
+        return _commands()[" ".join(words[:2])][0], rest
     module, _ = _commands().get(name, ("", ""))
     if module and not module.startswith(BENCHMARK):
         return module, rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final
 from common.measure.power.sources import READ_TIMEOUT_S, Clock, ReadingError, Source
 from common.values import is_number
 
+MARK: Final = b":::MLLOG "
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
 JUMP_S: Final = 0.25
@@ -153,8 +154,17 @@ class Recorder:
             "value": value,
             "metadata": metadata,
         }
-        self._file.write(b":::MLLOG " + json.dumps(record).encode() + b"\n")
+        self._file.write(MARK + json.dumps(record).encode() + b"\n")
         self._file.flush()
+
+
+def records(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the records of a power file, without an incomplete last line; raise ValueError for a damaged one."""
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        record = json.loads(line.removeprefix(MARK))
+        if not isinstance(record, dict) or not {"key", "value", "time_ms", "metadata"} <= record.keys():
+            raise ValueError(f"expected a record, not {line[:80]!r}")
+        yield record
 
 
 def record(

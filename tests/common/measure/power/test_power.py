@@ -13,6 +13,7 @@ import pytest
 
 from common.measure.__main__ import main
 from common.measure.power import sources
+from common.measure.power.energy import energy_j
 from common.measure.power.recorder import Measurement, TimedReader, record
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
@@ -283,3 +284,45 @@ def test_the_checker_accepts_recorded_files(tmp_path):
         path.unlink()
     report = check_paths([package.write(tmp_path / "Example")], Options())
     assert [finding for finding in report.findings if finding.rule.startswith("POW")] == []
+
+
+# -- the energy of a run -------------------------------------------------------------------------------------
+
+
+def power_file(path, watts=250.0, seconds=100, **settings):
+    time = Time()
+    path.parent.mkdir(exist_ok=True)
+    source = Meter(itertools.repeat(watts))
+    source.scope = settings.pop("scope", "node")
+    record(path, Measurement("file", source, **settings), lambda passed: passed >= seconds, time.clock, print)
+
+
+def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
+    assert energy_j(tmp_path) is None
+    power_file(tmp_path / "rapl_0.txt", 70, scope="estimate of parts")
+    power_file(tmp_path / "rapl_1.txt", 30, scope="estimate of parts")
+    assert energy_j(tmp_path) == (pytest.approx(10_000), "estimate of parts")
+    power_file(tmp_path / "node_0.txt")
+    power_file(tmp_path / "node_1.txt", 500, efficiency=0.9)
+    assert energy_j(tmp_path) == (pytest.approx(25_000 + 45_000), "node")
+    window = (BEGIN_S + 10) * 1000, (BEGIN_S + 20) * 1000
+    assert energy_j(tmp_path, *window) == (pytest.approx(2500 + 4500), "node")
+
+
+def test_a_gap_has_no_energy(tmp_path):
+    power_file(tmp_path / "node_0.txt")
+    lines = (tmp_path / "node_0.txt").read_bytes().splitlines(keepends=True)
+    (tmp_path / "node_0.txt").write_bytes(b"".join(lines[:52] + lines[92:]))
+    assert energy_j(tmp_path) == (pytest.approx(250 * 79.5), "node")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b":::MLLOG {\n", b"\xff\n", b":::MLLOG []\n"])
+def test_a_file_without_readings_leaves_the_energy_unknown(content, tmp_path):
+    power_file(tmp_path / "node_0.txt")
+    (tmp_path / "node_1.txt").write_bytes(content)
+    assert energy_j(tmp_path) is None
+
+
+def test_a_renamed_estimate_is_no_node(tmp_path):
+    power_file(tmp_path / "node_0.txt", scope="estimate of parts")
+    assert energy_j(tmp_path) == (pytest.approx(25_000), "estimate of parts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from common.measure.power.recorder import GAP_S, records
+from common.measure.power.recorder import EFFICIENCY, GAP_S, READING, START, records
 from common.measure.power.sources import NODE, PARTS
 from common.values import is_number
 
@@ -36,12 +36,12 @@ def _file_energy(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float
     try:
         for record in records(path.read_bytes()):
             key, value, time_ms = record["key"], record["value"], record["time_ms"]
-            if key == "power_measurement_start":
+            if key == START:
                 scope = PARTS if record["metadata"].get("scope") == PARTS else scope
                 until_ms = time_ms
-            elif key == "conversion_eff":
+            elif key == EFFICIENCY:
                 efficiency = value
-            elif key == "power_reading" and until_ms is not None:
+            elif key == READING and until_ms is not None:
                 if not is_number(value):
                     raise ValueError(f"expected watts, not {value!r}")
                 seconds = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0) / 1000

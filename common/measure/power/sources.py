@@ -281,7 +281,13 @@ SOURCES: Final = {
 
 def open_source(text: str, clock: Clock) -> tuple[str, Source]:
     """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used."""
+    check_name("--source", text)
     name, _, setting = text.partition(":")
-    if name not in SOURCES:
-        raise UsageError(f"--source is {name!r}; expected one of {', '.join(SOURCES)}")
     return name, SOURCES[name](setting, clock)
+
+
+def check_name(option: str, text: str) -> None:
+    """Raise UsageError unless there is a source of this name. option: where it was given."""
+    name = text.partition(":")[0]
+    if name not in SOURCES:
+        raise UsageError(f"{option} is {name!r}; expected one of {', '.join(SOURCES)}")

@@ -17,8 +17,9 @@ from common.command import HELP_HINT
 from common.config import PLACE, key
 from common.distributed.dist import Dist
 from common.files import POWER
-from common.measure.power.recorder import READING, check_settings, records
-from common.measure.power.sources import PARTS, Clock, check_name, open_source
+from common.measure.power.keys import PARTS, READING
+from common.measure.power.recorder import check_settings, records
+from common.measure.power.sources import Clock, check_name, open_source
 from common.stop import STOP
 
 FIRST_READING_S: Final = 10.0

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from common.command import UsageError, place
+from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, check_settings, record
-from common.measure.power.sources import PARTS, Clock, open_source
+from common.measure.power.sources import Clock, open_source
 from common.stop import STOP
 
 SUMMARY: Final = "record the power of this node"

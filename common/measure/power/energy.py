@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from common.measure.power.recorder import EFFICIENCY, GAP_S, READING, START, records
-from common.measure.power.sources import NODE, PARTS
+from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START
+from common.measure.power.recorder import GAP_S, records
 from common.values import is_number
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from common.command import UsageError
+from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.measure.power.sources import READ_TIMEOUT_S, Clock, ReadingError, Source
 from common.values import is_number
 
 MARK: Final = b":::MLLOG "
-START, STOP = "power_measurement_start", "power_measurement_stop"
-EFFICIENCY, READING = "conversion_eff", "power_reading"
 SLOWEST_S, FASTEST_S = 1.0, 0.05
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""

@@ -20,8 +20,8 @@ from typing import Final, Protocol
 from urllib.request import Request, urlopen
 
 from common.command import UsageError
+from common.measure.power.keys import NODE, PARTS
 
-NODE, PARTS = "node", "estimate of parts"
 READ_TIMEOUT_S: Final = 2.0
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""

@@ -207,9 +207,10 @@ class Packing:
         whole = [Path(one.path) for one in (*read.nodes, *read.switches) if not one.of_parts]
         others = sorted({*place.nodes, *place.switches, *place.others} - {*map(str, whole)})
         if others and not any(path.name.startswith("node_") for path in whole):
+            names = listed([os.path.basename(path) for path in others])
             self.warnings.append(
-                f"{log}: its power was only estimated, for parts of the nodes ({listed([os.path.basename(path) for path in others])}), which is not packed: "
-                "measure whole nodes"
+                f"{log}: its power was only estimated, for parts of the nodes ({names}), which is not packed: measure "
+                "whole nodes"
             )
             return
         for path in whole:

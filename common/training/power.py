@@ -125,7 +125,7 @@ class NodeRecorder:
         status, last = self._process.returncode, self._last_words()
         if quiet:
             return
-        if died or status:
+        if status or (died and not STOP.number):  # a scheduler may signal all processes of a job
             how = "ended before the run did" if died else "did not end in order"
             print(f"power: the recorder {how} (exit status {status}): {last or 'no message'}", file=sys.stderr)
             print(f"power: {self.path} lacks readings; the result of the run stays", file=sys.stderr, flush=True)

@@ -216,8 +216,8 @@ def record(
 def _continue(file: BinaryIO, measurement: Measurement) -> int:
     """Prepare a file for more readings; return the time of its last record in ms, 0 if it is empty.
 
-    Its stop, and a last line that is incomplete, are removed. Raises UsageError for what is no file of this recorder,
-    or of another measurement.
+    Its stop, and a last line that is incomplete, are removed. Raises UsageError unless it is a file of this recorder
+    and of the same measurement.
     """
     data = file.read()
     if not data:

@@ -16,6 +16,8 @@ LOG_NAME: Final = "result_0.txt"
 """The log of a run, in its folder."""
 CHECKPOINTS: Final = "checkpoints"
 """The folder with the checkpoints of a run, in its folder."""
+POWER: Final = "power"
+"""The folder with the power files of a run, in its folder."""
 INSTANCE: Final = re.compile(r"instance_(\d+)")
 """The folder of one of several trainings, in the folder of their job."""
 UNFINISHED: Final = "*.tmp"

@@ -62,7 +62,7 @@ class Files:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("fom", type=place, help="fom.json of `python -m BENCHMARK.measure`")
+    parser.add_argument("fom", type=place, help="the file that a measurement has written")
     parser.add_argument("--data", required=True, type=place, metavar="DIR", help="a dataset, with train/")
     parser.add_argument("-o", "--output", required=True, type=place, help="the file to write, such as cosmoflow.yaml")
     parser.add_argument("--read-threads", type=positive, default=4, metavar="N", help="of each accelerator (4)")

@@ -35,6 +35,7 @@ from common.training.checkpoint import CheckpointConfig
 from common.training.graph import Mode, Recorder, Replay, recorder
 from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
+from common.training.power import PowerConfig
 from common.training.precision import DTYPES, PrecisionConfig, resolved
 from common.training.schedule import Schedule
 
@@ -127,6 +128,7 @@ class RunConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     dist: DistConfig = field(default_factory=DistConfig)
+    power: PowerConfig = field(default_factory=PowerConfig)
 
 
 # -- the problem ---------------------------------------------------------------------------------------------

@@ -97,6 +97,11 @@ def check_instances(config: RunConfig, ranks: int, resume: str | None) -> None:
             f"train.eval_ranks is {config.train.eval_ranks} and instances.count {config.instances.count}; expected 0, "
             "so that the ranks of each instance evaluate it"
         )
+    if config.power.source:
+        raise ConfigError(
+            f"power.source is {config.power.source!r} and instances.count {config.instances.count}, but the meter of a "
+            "node cannot tell its instances apart; leave it out, and measure the job with `common.measure power`"
+        )
     if config.staging.mode != "none" and config.submission.round in STAGING_TIMED:
         raise ConfigError(
             f"submission.round is {config.submission.round!r}, in which staging is part of each run's time, but the "

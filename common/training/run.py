@@ -24,7 +24,7 @@ from common.datasets.prepare_command import variant_and_digest
 from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
 from common.ending import TARGET_NOT_MET, Ending
-from common.files import CHECKPOINTS, LOG_NAME, instance_folder
+from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.mllog import ResultLog
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Target
@@ -37,6 +37,7 @@ from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, Outcome, fit
+from common.training.power import recorded
 from common.training.precision import Precision
 from common.training.progress import Progress, duration
 
@@ -112,7 +113,7 @@ class Training:
             return 0
         self.all_ranks.barrier()  # rank 0 has made the data
         problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
-        with contextlib.closing(problem.stage()):
+        with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
             serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
         return 0
 
@@ -153,7 +154,10 @@ class Training:
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
-            return self._train(log, saved)
+            if saved is None and self.dist.is_main:
+                mllog.set_aside(self.folder / POWER)
+            with recorded(self.config.power, self.folder, self.all_ranks):
+                return self._train(log, saved)
         finally:
             log.close()
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import Any, Final
 
+from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
 from common.tree import ANYWHERE, Tree
 from common.values import is_number
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, shown
 
-START, STOP = "power_measurement_start", "power_measurement_stop"
-READING, ESTIMATE, EFFICIENCY = "power_reading", "interconnect_power_est", "conversion_eff"
+ESTIMATE: Final = "interconnect_power_est"
 KEYS: Final = (START, STOP, READING, ESTIMATE, EFFICIENCY)
 GAP_MS: Final = 2000
 """A longer time without a reading is a gap: meters with whole seconds may validly show a step of two."""
@@ -73,10 +73,10 @@ class PowerLog:
 
     starts, stops: how many records, and the time of the first. estimates, efficiencies: the first different values
     and their lines; values that are not numbers as text. Readings count from start to stop.
-    end_ms: the stop, or the last reading where there is none. timed_readings, timed_ms, watt_ms: readings inside
-    the run, the part that they cover, and the sum of watts times milliseconds. gaps, backward: of the
-    clock, in ms. invalid: values that are not a power. sketch: keys of successive readings, those of their order with
-    the readings, see `shared_readings`.
+    of_parts: it says that it is an estimate of parts. end_ms: the stop, or the last reading where there is none.
+    timed_readings, timed_ms, watt_ms: readings inside the run, the part that they cover, and the sum of watts times
+    milliseconds. gaps, backward: of the clock, in ms. invalid: values that are not a power. sketch: keys of successive
+    readings, those of their order with the readings, see `shared_readings`.
     inflated_bytes: of a compressed file. joules: None if the file does not give it, as with any problem of form.
     """
 
@@ -90,6 +90,7 @@ class PowerLog:
     estimates: dict[Any, int] = field(default_factory=dict)
     efficiencies: dict[Any, int] = field(default_factory=dict)
     direct_current: bool = False
+    of_parts: bool = False
     end_ms: float | None = None
     readings: int = 0
     lowest: float = float("inf")
@@ -300,6 +301,7 @@ class _PowerReader(LogReader):
         self._latest_ms = max(self._latest_ms, time_ms)
         if record.key == START:
             power.starts.first(record.line, time_ms)
+            power.of_parts |= record.meta("scope") == PARTS
             self._until_ms = self._until_ms or time_ms
         elif record.key == STOP:
             power.stops.first(record.line, time_ms)

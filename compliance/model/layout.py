@@ -213,10 +213,11 @@ def _power(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
     power = os.path.join(folder, POWER)
     if not os.path.exists(power):
         return None
-    return {os.path.basename(run): _power_files(run) for run in subfolders(power, tree)}
+    return {os.path.basename(run): power_files(run) for run in subfolders(power, tree)}
 
 
-def _power_files(folder: str) -> PowerPlace:
+def power_files(folder: str) -> PowerPlace:
+    """Return the power files in the folder of a run."""
     place = PowerPlace(folder)
     for path in _entries(folder):
         name = POWER_NAME.fullmatch(os.path.basename(path))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compliance.logs.power import EFFICIENCY, READING, START, STOP, TIME_BACK_MS, PowerLog
+from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
+from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.result_set import ResultSet
@@ -288,6 +289,31 @@ class ConversionEfficiency(FileRule):
         elif efficiency < LEAST_EFFICIENCY:
             message = f"{EFFICIENCY} is {values[0]}"
             yield self.found(log.path, line, message, "0.8 or more, as any rated supply has", EFFICIENCY, WARNING)
+
+
+class WholeNode(FileRule):
+    """A power file is of a whole node or switch, not an estimate of some of its parts."""
+
+    id = "POW14"
+    cite = f"{RULES_OF_POWER}#measure-at-the-psus"
+    why = "Counters of processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies."
+    fix = (
+        "Measure the node with `python -m common.measure power --source ipmi`, or another meter of the whole node; "
+        "otherwise submit without power/."
+    )
+    good = (
+        lambda package: package("deepcam").power(),
+        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),
+    )
+    bad = (
+        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope=PARTS)),
+        lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),
+    )
+
+    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+        if log.of_parts:
+            message = f"an estimate of parts is not a {'node' if log.of_node else 'switch'}'s power"
+            yield self.found(log.path, log.starts.line, message, f"readings without scope {PARTS!r}", START)
 
 
 def _span(time_ms: float) -> str:

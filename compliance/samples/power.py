@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Self
 
-from compliance.logs.power import EFFICIENCY, ESTIMATE, READING, START, STOP
+from common.measure.power.keys import EFFICIENCY, READING, START, STOP
+from compliance.logs.power import ESTIMATE
 from compliance.samples.log import varied
 
 

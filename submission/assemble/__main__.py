@@ -21,6 +21,7 @@ Make a submission, in the layout of rounds 1.0 and later, from result logs, a sy
 
   OUT/<organisation>/systems/<system>.json
   OUT/<organisation>/results/<system>/strong/<benchmark>/result_0.txt ...
+  OUT/<organisation>/results/<system>/strong/<benchmark>/power/result_0/node_0.txt ...   where power was measured
   OUT/<organisation>/benchmarks/<benchmark>/implementations/<implementation>/   the code
   OUT/<organisation>/benchmarks/<benchmark>/<system>/                           how to run it there
   OUT/<organisation>/provenance.json                                            hashes, sources, settings, data

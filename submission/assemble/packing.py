@@ -12,10 +12,13 @@ from typing import Final, Literal
 
 from common.command import UsageError
 from common.config import to_yaml
+from common.files import LOG_NAME
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
+from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, parse_run
-from compliance.model.layout import MAX_FILE_BYTES, PRUNED, RESULTS, SYSTEMS, WEAK
+from compliance.model.finding import listed
+from compliance.model.layout import MAX_FILE_BYTES, POWER, PRUNED, RESULTS, SYSTEMS, WEAK, power_files, result_name
 from compliance.model.suite_code import letters_and_digits
 from compliance.model.system import read_description
 from compliance.rule import show
@@ -194,6 +197,24 @@ class Packing:
             self.known[name] = log.run
             self.redactions[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
             yield PackageFile(name, str(log.path), partial(_copy, log.path, redacted))
+            if not below:
+                yield from self._power(log.path, f"{folder}/{POWER}/{result_name(name)}")
+
+    def _power(self, log: Path, target: str) -> Iterator[PackageFile]:
+        """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
+        place = power_files(_power_folder(log))
+        read = read_power(place.nodes, place.switches, None, None)
+        whole = [Path(one.path) for one in (*read.nodes, *read.switches) if not one.of_parts]
+        others = sorted({*place.nodes, *place.switches, *place.others} - {*map(str, whole)})
+        if others and not any(path.name.startswith("node_") for path in whole):
+            names = listed([os.path.basename(path) for path in others])
+            self.warnings.append(
+                f"{log}: its power was only estimated, for parts of the nodes ({names}), which is not packed: measure "
+                "whole nodes"
+            )
+            return
+        for path in whole:
+            yield PackageFile(f"{target}/{path.name}", str(path), partial(_copy, path, self.assembly.redact))
 
     def _number(self, folder: str) -> int:
         """Return the next number for a log in a folder."""
@@ -244,6 +265,13 @@ def _implementation_name(sources: Path | None, benchmark: str) -> str:
     if sources is None or suite_at(sources, benchmark):
         return IMPLEMENTATION
     return _folder_name(sources.resolve().name, "--sources: the folder's name", "use --implementation ID")
+
+
+def _power_folder(log: Path) -> str:
+    """Return the folder of a run's power files: power/result_3 beside result_3.txt; of a training's log also power."""
+    folder = log.parent / POWER
+    own = folder / result_name(str(log))
+    return str(folder if log.name == LOG_NAME and not own.is_dir() else own)
 
 
 def _copy(path: Path, redacted: bool) -> bytes:

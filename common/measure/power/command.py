@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from common.command import UsageError, place
-from common.measure.power.recorder import Measurement, record
-from common.measure.power.sources import PARTS, Clock, open_source
+from common.measure.power.keys import PARTS
+from common.measure.power.recorder import Measurement, check_settings, record
+from common.measure.power.sources import Clock, open_source
 from common.stop import STOP
 
 SUMMARY: Final = "record the power of this node"
@@ -28,7 +30,6 @@ sources, meters of the whole node:
 estimates of parts, not of the whole node:
   rapl[:ROOT]      energy counters of the processors; ROOT is /sys/class/powercap
   nvml             the sum of all GPUs, from nvidia-smi; untested"""
-SLOWEST_S, FASTEST_S = 1.0, 0.05
 GRACE_S: Final = 10.0
 """After a stop signal, how long to wait for the command before the file is completed."""
 POLL_S: Final = 0.1
@@ -65,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interval", type=_number, default=0.5, metavar="S", help="seconds between readings (0.5)")
     parser.add_argument("--efficiency", type=_number, default=1.0, help="of the power supplies at their load (1)")
     parser.add_argument("--dc", action="store_true", help="the meter is behind the power supplies")
+    parser.add_argument("--append", action="store_true", help="go on with the file if it exists")
+    parser.add_argument("--parent", type=int, metavar="PID", help="stop when the parent, this process, has ended")
     parser.add_argument("--seconds", type=_number, metavar="N", help="stop after so long")
     parser.add_argument("words", nargs="*", metavar="-- COMMAND", help="run the command, and stop when it ends")
 
@@ -75,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
     _check(given)
     name, source = open_source(given.source, clock)
     parts = source.scope == PARTS
-    _check_output(given.output, name if parts else None)
+    _check_output(given.output, name if parts else None, given.append)
     measurement = Measurement(name, source, given.interval, given.efficiency, "DC" if given.dc or parts else "AC")
     with STOP.listening():
         child = Child(given.words) if given.words else None
@@ -83,7 +86,8 @@ def run(given: argparse.Namespace) -> int:
         def finished(seconds: float) -> bool:
             if child is not None:
                 return child.over()
-            return bool(STOP.number) or (given.seconds is not None and seconds >= given.seconds)
+            orphan = given.parent is not None and os.getppid() != given.parent
+            return orphan or bool(STOP.number) or (given.seconds is not None and seconds >= given.seconds)
 
         try:
             summary = record(given.output, measurement, finished, clock, _say)
@@ -95,11 +99,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _check(given: argparse.Namespace) -> None:
     """Raise UsageError for values that cannot be used."""
-    if not FASTEST_S <= given.interval <= SLOWEST_S:
-        raise UsageError(f"--interval is {given.interval:g}; expected {FASTEST_S:g} to {SLOWEST_S:g} seconds")
-    if not 0 < given.efficiency <= 1 or (given.dc and given.efficiency != 1):
-        expected = "1 with --dc: nothing is converted" if given.dc else "a share, above 0 and at most 1"
-        raise UsageError(f"--efficiency is {given.efficiency:g}; expected {expected}")
+    check_settings(given.interval, given.efficiency, given.dc, names=("--interval", "--efficiency", "--dc"))
     if given.seconds is not None and not given.seconds > 0:
         raise UsageError(f"--seconds is {given.seconds:g}; expected more than 0")
     if given.seconds is not None and given.words:
@@ -108,14 +108,14 @@ def _check(given: argparse.Namespace) -> None:
         raise UsageError(f"{given.words[0]}: no such command")
 
 
-def _check_output(output: Path, estimate: str | None) -> None:
+def _check_output(output: Path, estimate: str | None, append: bool) -> None:
     """Raise UsageError if the file cannot be written. estimate: the source, if it does not measure the whole node."""
     if estimate and re.match(r"(node|sw)_", output.name):
         raise UsageError(
             f"-o {output}: {estimate} estimates parts of the node, and the rules of MLPerf ask for the whole node; "
             f"choose another name, such as {estimate}_0.txt"
         )
-    if output.exists():
+    if output.exists() and not append:
         raise UsageError(f"-o {output}: the file already exists; name another")
     if not output.parent.is_dir():
         raise UsageError(f"-o {output}: there is no folder {output.parent}; make it first")

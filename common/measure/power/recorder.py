@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from common.command import UsageError
+from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.measure.power.sources import READ_TIMEOUT_S, Clock, ReadingError, Source
 from common.values import is_number
 
+MARK: Final = b":::MLLOG "
+SLOWEST_S, FASTEST_S = 1.0, 0.05
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
 JUMP_S: Final = 0.25
@@ -79,21 +83,25 @@ class TimedReader:
 class Recorder:
     """Writes the records of one measurement, and counts what they cover."""
 
-    def __init__(self, file: BinaryIO, measurement: Measurement, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, file: BinaryIO, measurement: Measurement, clock: Clock, say: Callable[[str], None], latest_ms: int = 0
+    ) -> None:
+        """latest_ms: the time of the last record in the file, 0 if it has none."""
         self.summary = Summary()
         self._file, self._measurement, self._clock, self._say = file, measurement, clock, say
         self._reader = TimedReader(measurement.source)
         self._silent = False  # the last reading was missed, and that was said
         self._jumped = False
-        self._latest_ms = 0
+        self._latest_ms = latest_ms
         self._begin_s = self._until_s = clock.monotonic()
         self._offset_s = clock.wall() - self._begin_s
 
     def start(self) -> None:
         """Write the records that come before all readings."""
         made = self._measurement
-        self._write("power_measurement_start", None, source=made.name, scope=made.source.scope)
-        self._write("conversion_eff", made.efficiency, measurement_type=made.current)
+        self._write(START, None, source=made.name, scope=made.source.scope)
+        self._write(EFFICIENCY, made.efficiency, measurement_type=made.current)
+        self._file.flush()  # both at once: a kill leaves a whole beginning, or an empty file
 
     def take(self) -> None:
         """Write a reading if there is one."""
@@ -109,13 +117,14 @@ class Recorder:
             self._silent = True
             return
         self._silent = False
-        self._write("power_reading", watts)
+        self._write(READING, watts)
+        self._file.flush()
         self.summary.readings += 1
         self._account(watts)
 
     def stop(self) -> None:
         """Write the record after all readings."""
-        self._write("power_measurement_stop", None)
+        self._write(STOP, None)
         if self._jumped or self._clock.monotonic() - self._until_s > GAP_S:
             self.summary.gaps += 1
         self.summary.seconds = self._clock.monotonic() - self._begin_s
@@ -153,8 +162,26 @@ class Recorder:
             "value": value,
             "metadata": metadata,
         }
-        self._file.write(b":::MLLOG " + json.dumps(record).encode() + b"\n")
-        self._file.flush()
+        self._file.write(MARK + json.dumps(record).encode() + b"\n")
+
+
+def records(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the records of a power file, without an incomplete last line; raise ValueError for a damaged one."""
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        record = json.loads(line.removeprefix(MARK))
+        if not isinstance(record, dict) or not {"key", "value", "time_ms", "metadata"} <= record.keys():
+            raise ValueError(f"expected a record, not {line[:80]!r}")
+        yield record
+
+
+def check_settings(interval_s: float, efficiency: float, dc: bool, names: Sequence[str]) -> None:
+    """Raise UsageError for values that cannot be used. dc: direct current is measured; names: of the three."""
+    interval_name, efficiency_name, dc_name = names
+    if not FASTEST_S <= interval_s <= SLOWEST_S:
+        raise UsageError(f"{interval_name} is {interval_s:g}; expected {FASTEST_S:g} to {SLOWEST_S:g} seconds")
+    if not 0 < efficiency <= 1 or (dc and efficiency != 1):
+        expected = f"1 with {dc_name}: nothing is converted" if dc else "a share, above 0 and at most 1"
+        raise UsageError(f"{efficiency_name} is {efficiency:g}; expected {expected}")
 
 
 def record(
@@ -164,14 +191,17 @@ def record(
     clock: Clock,
     say: Callable[[str], None],
 ) -> Summary:
-    """Write readings to a new file until `finished(seconds)`, and return what it covers.
+    """Write readings to a file until `finished(seconds)`, and return what was measured.
 
+    In an existing file its measurement goes on; raises UsageError if it cannot.
     say: shows a message, such as why there is no reading.
     """
-    with output.open("xb") as file:
-        recorder = Recorder(file, measurement, clock, say)
+    with output.open("r+b" if output.exists() else "x+b") as file:
+        latest_ms = _continue(file, measurement)
+        recorder = Recorder(file, measurement, clock, say, latest_ms)
         begin_s = due_s = clock.monotonic()
-        recorder.start()
+        if not latest_ms:
+            recorder.start()
         try:
             while not finished(clock.monotonic() - begin_s):
                 # After a delay the next reading is due one interval later: missed ones are not caught up.
@@ -181,3 +211,33 @@ def record(
         finally:
             recorder.stop()
     return recorder.summary
+
+
+def _continue(file: BinaryIO, measurement: Measurement) -> int:
+    """Prepare a file for more readings; return the time of its last record in ms, 0 if it is empty.
+
+    Its stop, and a last line that is incomplete, are removed. Raises UsageError unless it is a file of this recorder
+    and of the same measurement.
+    """
+    data = file.read()
+    if not data:
+        return 0
+    data = data[: data.rfind(b"\n") + 1]
+    try:
+        found = list(records(data))
+        start, efficiency = found[:2]
+        latest_ms = max(int(record["time_ms"]) for record in found)
+        before = (start["metadata"]["scope"], efficiency["value"], efficiency["metadata"]["measurement_type"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise UsageError(f"-o {file.name}: not a whole power file of this recorder; move it elsewhere") from error
+    now = (measurement.source.scope, measurement.efficiency, measurement.current)
+    if before != now:
+        raise UsageError(
+            f"-o {file.name}: scope, efficiency and current are {before} there, but {now} now; keep them, or name "
+            "another file"
+        )
+    if found[-1]["key"] == STOP:
+        data = data[: data.rindex(b"\n", 0, -1) + 1]
+    file.truncate(len(data))
+    file.seek(len(data))
+    return latest_ms

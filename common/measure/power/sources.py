@@ -20,8 +20,8 @@ from typing import Final, Protocol
 from urllib.request import Request, urlopen
 
 from common.command import UsageError
+from common.measure.power.keys import NODE, PARTS
 
-NODE, PARTS = "node", "estimate of parts"
 READ_TIMEOUT_S: Final = 2.0
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
@@ -281,7 +281,13 @@ SOURCES: Final = {
 
 def open_source(text: str, clock: Clock) -> tuple[str, Source]:
     """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used."""
+    check_name("--source", text)
     name, _, setting = text.partition(":")
-    if name not in SOURCES:
-        raise UsageError(f"--source is {name!r}; expected one of {', '.join(SOURCES)}")
     return name, SOURCES[name](setting, clock)
+
+
+def check_name(option: str, text: str) -> None:
+    """Raise UsageError unless there is a source of this name. option: where it was given."""
+    name = text.partition(":")[0]
+    if name not in SOURCES:
+        raise UsageError(f"{option} is {name!r}; expected one of {', '.join(SOURCES)}")

@@ -25,7 +25,7 @@ OUTPUT: Final = Path("runs/roofline")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("fom", type=place, metavar="FOM.json", help="what `python -m <benchmark>.measure` has written")
+    parser.add_argument("fom", type=place, metavar="FOM.json", help="the file that a measurement has written")
     parser.add_argument("--data", type=place, metavar="DIR", help="files to read; default: those of the steps")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or xpu")
     written = f"folder of roofline.json, roofline.svg and, on several ranks, ceilings.yaml (default {OUTPUT})"

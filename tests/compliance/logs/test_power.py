@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.logs.power import (
-    EFFICIENCY,
     ESTIMATE,
-    READING,
-    START,
-    STOP,
     equal_readings,
     read_power,
     shared_readings,

@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from common.command import UsageError
+from common.measure.power.keys import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
+from compliance.samples.power import SamplePower
 from submission.assemble.__main__ import main
 from submission.assemble.assemble import assemble
 from submission.assemble.input_logs import AssemblyError
@@ -442,3 +444,55 @@ def test_a_platform_is_warned_about_unless_the_description_has_its_name(place, p
     place.describe(system_name="NVIDIA DGX-H100 SuperPOD")
     place.run(1, SampleLog(run=1).set("submission_platform", platform))
     assert any("submission_platform" in warning for warning in place.make().warnings) == warned
+
+
+def power_folder(place, number, scope="node", name="node_0.txt"):
+    """Measure a run in its folder, as the training does."""
+    path = place.folder / "runs" / f"run_{number}" / "power" / name
+    path.parent.mkdir(exist_ok=True)
+    log = SampleLog(run=number)
+    begin_ms, end_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
+    path.write_bytes(SamplePower.node(begin_ms, end_ms, number).set(START, None, scope=scope).bytes())
+    return path
+
+
+def test_power_files_go_where_the_layout_wants_them(place):
+    place.describe(number_of_nodes="1")
+    paths = []
+    for number in range(1, 11):
+        place.run(number, SampleLog(run=number).set("number_of_nodes", 1))
+        paths.append(power_folder(place, number))
+        paths[-1].with_name("sw_0.txt").write_bytes(SamplePower.switch(1_700_000_000_000, 1_700_000_100_000, 0).bytes())
+    (paths[0].parent / "rapl_0.txt").write_bytes(paths[0].read_bytes())
+    made = place.make()
+    folder = place.root / "results" / SYSTEM / "strong/cosmoflow/power"
+    assert [(folder / f"result_{at}/node_0.txt").read_bytes() for at in range(10)] == [p.read_bytes() for p in paths]
+    assert sorted(path.name for path in (folder / "result_0").iterdir()) == ["node_0.txt", "sw_0.txt"]
+    assert not [text for text in made.warnings if "power" in text] and not place.make().written
+    found = check_paths([place.root], Options()).findings
+    assert not [one for one in found if one.rule.startswith("POW") and one.severity == "error"]
+    paths[0].write_bytes(paths[1].read_bytes())
+    with pytest.raises(AssemblyError, match=r"power/result_0/node_0\.txt exists and differs"):
+        place.make()
+
+
+@pytest.mark.parametrize("name", ["rapl_0.txt", "node_0.txt"])
+def test_estimates_of_parts_are_told_and_not_packed(name, place):
+    place.run(1)
+    power_folder(place, 1, PARTS, name)
+    made = place.make()
+    (warning,) = [text for text in made.warnings if "power" in text]
+    assert "its power was only estimated" in warning and name in warning
+    assert not list(place.root.rglob("power"))
+
+
+def test_the_logs_of_a_package_keep_their_power_files(place):
+    log = place.run(3)
+    log = log.rename(log.with_name("result_3.txt"))
+    flat = power_folder(place, 3)
+    own = flat.parent / "result_3" / "node_0.txt"
+    own.parent.mkdir()
+    flat.rename(own)
+    place.make()
+    packed = [path.relative_to(place.root).as_posix() for path in place.root.rglob("power/*/*")]
+    assert packed == [f"results/{SYSTEM}/strong/cosmoflow/power/result_0/node_0.txt"]

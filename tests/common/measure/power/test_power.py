@@ -13,6 +13,8 @@ import pytest
 
 from common.measure.__main__ import main
 from common.measure.power import sources
+from common.measure.power.energy import energy_j
+from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, TimedReader, record
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
@@ -270,16 +272,107 @@ def test_the_file_is_complete_after_a_signal(number, tmp_path):
     assert log.stops.count == 1 and log.problems == []
 
 
-def test_the_checker_accepts_recorded_files(tmp_path):
-    package = SamplePackage("deepcam").power()
-    for name in [name for name in package.files if "/power/" in name and "/node_" in name]:
+def constant(kind, folder, time):
+    """Return a source of 250 W: a meter's file, or two processors of a powercap tree."""
+    if kind == "file":
+        return meter_file(folder, time)
+    time.events = lambda seconds: draw(folder / "powercap", seconds * 125e6)
+    return open_source(f"rapl:{folder / 'powercap'}", time.clock)[1]
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("file", set()), ("rapl", {"POW14"})])
+def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, refused, powercap, tmp_path):
+    time = Time()
+    (tmp_path / "power").mkdir()
+    _, log, _ = recorded(tmp_path / "power" / "node_0.txt", constant(kind, tmp_path, time), time)
+    assert log.joules == pytest.approx(25_000, rel=1e-3)
+    assert energy_j(tmp_path / "power") == (pytest.approx(25_000, rel=1e-3), "node" if kind == "file" else PARTS)
+    package = SamplePackage("deepcam").power(nodes=1)
+    for name in [name for name in package.files if name.endswith("/node_0.txt")]:
         lines = package.files[name].splitlines()
         first, last = (json.loads(line.removeprefix(b":::MLLOG "))["time_ms"] / 1000 for line in (lines[0], lines[-1]))
-        values = [json.loads(line.removeprefix(b":::MLLOG "))["value"] for line in lines[2:-1]]
-        source, path = Meter(iter([*values, *values[::-1]])), tmp_path / "new.txt"
-        measurement = Measurement("ipmi", source, interval_s=1.0, efficiency=0.94)
-        record(path, measurement, lambda seconds, over=last - first: seconds >= over, Time(first).clock, print)
+        draw(powercap, 0)
+        time, path = Time(first), tmp_path / "new.txt"
+        measurement = Measurement(kind, constant(kind, tmp_path, time), efficiency=0.94)
+        record(path, measurement, lambda seconds, over=last - first: seconds >= over, time.clock, print)
         package.files[name] = path.read_bytes()
         path.unlink()
     report = check_paths([package.write(tmp_path / "Example")], Options())
-    assert [finding for finding in report.findings if finding.rule.startswith("POW")] == []
+    assert {finding.rule for finding in report.findings if finding.rule.startswith("POW")} == refused
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"17\n", "not a whole power file"),
+        (b"{}\n{}\n", "not a whole power file"),
+        (b"no line", "not a whole power file"),
+        (None, "scope, efficiency and current are ('node', 1.0, 'AC') there, but ('node', 0.9, 'AC') now"),
+    ],
+)
+def test_a_file_of_something_else_is_not_continued(content, message, tmp_path, capsys):
+    path = tmp_path / "node_0.txt"
+    if content is None:
+        power_file(path)
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    arguments = ["power", "--source", "command:echo 1", "-o", str(path), "--append", "--efficiency", "0.9"]
+    assert main([*arguments, "--seconds", "0.1"]) == 2
+    assert message in capsys.readouterr().err and path.read_bytes() == before
+
+
+@pytest.mark.parametrize("end", [None, -20])
+def test_a_continued_file_has_one_beginning_and_a_gap(end, tmp_path):
+    """The recorder ended in order, or was killed in the middle of a line."""
+    path = tmp_path / "node_0.txt"
+    power_file(path)
+    path.write_bytes(path.read_bytes()[:end])
+    later = Time(BEGIN_S + 160)
+    record(path, Measurement("file", Meter()), lambda passed: passed >= 40, later.clock, print)
+    (log,) = read_power([str(path)], [], BEGIN_S * 1000, (BEGIN_S + 200) * 1000).nodes
+    assert (log.problems, log.starts.count, log.stops.count, log.gaps.count) == ([], 1, 1, 1)
+    assert log.backward.count == 0 and log.gaps.value == pytest.approx(60_500, abs=1000)
+    assert energy_j(tmp_path) == (pytest.approx(250 * 139.5, rel=0.01), "node")
+
+
+# -- the energy of a run -------------------------------------------------------------------------------------
+
+
+def power_file(path, watts=250.0, seconds=100, **settings):
+    time = Time()
+    path.parent.mkdir(exist_ok=True)
+    source = Meter(itertools.repeat(watts))
+    source.scope = settings.pop("scope", "node")
+    record(path, Measurement("file", source, **settings), lambda passed: passed >= seconds, time.clock, print)
+
+
+def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
+    assert energy_j(tmp_path) is None
+    power_file(tmp_path / "rapl_0.txt", 70, scope="estimate of parts")
+    power_file(tmp_path / "rapl_1.txt", 30, scope="estimate of parts")
+    assert energy_j(tmp_path) == (pytest.approx(10_000), "estimate of parts")
+    power_file(tmp_path / "node_0.txt")
+    power_file(tmp_path / "node_1.txt", 500, efficiency=0.9)
+    assert energy_j(tmp_path) == (pytest.approx(25_000 + 45_000), "node")
+    window = (BEGIN_S + 10) * 1000, (BEGIN_S + 20) * 1000
+    assert energy_j(tmp_path, *window) == (pytest.approx(2500 + 4500), "node")
+
+
+def test_a_gap_has_no_energy(tmp_path):
+    power_file(tmp_path / "node_0.txt")
+    lines = (tmp_path / "node_0.txt").read_bytes().splitlines(keepends=True)
+    (tmp_path / "node_0.txt").write_bytes(b"".join(lines[:52] + lines[92:]))
+    assert energy_j(tmp_path) == (pytest.approx(250 * 79.5), "node")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b":::MLLOG {\n", b"\xff\n", b":::MLLOG []\n"])
+def test_a_file_without_readings_leaves_the_energy_unknown(content, tmp_path):
+    power_file(tmp_path / "node_0.txt")
+    (tmp_path / "node_1.txt").write_bytes(content)
+    assert energy_j(tmp_path) is None
+
+
+def test_a_renamed_estimate_is_no_node(tmp_path):
+    power_file(tmp_path / "node_0.txt", scope="estimate of parts")
+    assert energy_j(tmp_path) == (pytest.approx(25_000), "estimate of parts")

@@ -1,0 +1,139 @@
+"""Power in a training: one recorder for each node, from before init_start until after run_stop."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common.distributed.dist import alone
+from common.measure.power.energy import energy_j
+from common.training import power
+from common.training.power import PowerConfig, recorded
+from compliance.logs.power import read_power
+from compliance.logs.run import parse_run
+from tests.cosmoflow.case import CASE
+from tests.test_instances import data  # noqa: F401  (a fixture)
+from tests.test_train import one_thread  # noqa: F401  (a fixture)
+
+ROOT = Path(__file__).parents[3]
+METER = "power.source=command:echo 250"
+
+
+@pytest.fixture
+def run(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
+    """Train in this process, in an empty working directory; return the exit status."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
+    return lambda *arguments: CASE.train.main(["small.yaml", "power.interval_s=0.05", *arguments])
+
+
+def measured(path="run/power/node_0.txt"):
+    log = Path("run/result_0.txt")
+    run = parse_run(log.read_bytes(), str(log))
+    return run, read_power([path], [], run.start_ms, run.stop_ms).nodes[0]
+
+
+def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
+    assert run(METER) == 4
+    result, node = measured()
+    begin_ms = json.loads(Path("run/result_0.txt").read_text().splitlines()[0].removeprefix(":::MLLOG "))["time_ms"]
+    assert node.start_ms < begin_ms and node.end_ms >= result.stop_ms
+    assert (node.problems, node.starts.count, node.stops.count, node.gaps.count) == ([], 1, 1, 0)
+    seconds = (result.stop_ms - result.start_ms) / 1000
+    assert node.joules == pytest.approx(250 * seconds)
+    assert energy_j(Path("run/power"), result.start_ms, result.stop_ms) == (pytest.approx(250 * seconds), "node")
+    assert f"power: {Path('run/power/node_0.txt')}: {node.readings} readings, 0 missed" in capsys.readouterr().out
+
+
+def test_without_a_source_nothing_is_recorded(run):
+    assert run("train.epochs=1", "power.source=") == 4 and not Path("run/power").exists()
+
+
+def test_a_resumed_run_goes_on_with_its_file(run):
+    words = [sys.executable, "-m", "cosmoflow.train", "small.yaml", METER, "train.epochs=100000"]
+    with subprocess.Popen(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL) as process:
+        while not list(Path().glob("run/checkpoints/epoch-0002*")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    path = Path("run/power/node_0.txt")
+    while b"power_measurement_stop" not in path.read_bytes():  # the recorder sees that its parent is gone
+        time.sleep(0.02)
+    before = path.read_bytes().splitlines()[:-1]
+    assert run("--auto-resume", METER, "power.efficiency=0.9") == 1, "one file has one efficiency"
+    assert path.read_bytes().splitlines()[:-1] == before
+    assert run("--auto-resume", METER) == 4
+    _, node = measured()
+    assert path.read_bytes().splitlines()[: len(before)] == before and node.readings > len(before)
+    assert (node.problems, node.starts.count, node.stops.count, node.backward.count) == ([], 1, 1, 0)
+    Path("run/result_0.txt").rename("elsewhere")
+    Path("run/ended.json").unlink()
+    assert run(METER, "train.epochs=1") == 4
+    assert Path("run/power.interrupted-1/node_0.txt").read_bytes().splitlines()[: len(before)] == before
+    assert path.read_bytes().splitlines()[0] != before[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["power.source=meter"], 2, "source is 'meter'; expected one of ipmi"),
+        (
+            ["power.source=command:no_such_program"],
+            1,
+            "power.source is 'command:no_such_program': no_such_program: not f",
+        ),
+        (["power.source=rapl:nowhere"], 1, "power.source is 'rapl:nowhere': nowhere: expected intel-rapl:N"),
+        (["power.source=command:false"], 1, "power.source is 'command:false': no reading: false: exit status 1"),
+        ([METER, "power.interval_s=2"], 2, "interval_s is 2; expected 0.05 to 1 seconds"),
+        ([METER, "power.efficiency=94"], 2, "efficiency is 94; expected a share"),
+        ([METER, "power.efficiency=0.9", "power.dc=true"], 2, "expected 1 with dc"),
+        ([METER, "instances.count=2", "instances.ranks=1"], 2, "cannot tell its instances apart"),
+    ],
+)
+def test_a_source_without_readings_fails_the_run_before_it_begins(arguments, status, message, run, monkeypatch, capsys):
+    monkeypatch.setattr(power, "FIRST_READING_S", 1.0)
+    assert run(*arguments) == status
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error and error.count("\n") == 1
+    assert not Path("run/result_0.txt").exists()
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    started, begin = [], subprocess.Popen
+    monkeypatch.setattr(
+        power.subprocess, "Popen", lambda *words, **how: started.append(begin(*words, **how)) or started[-1]
+    )
+    return started
+
+
+def test_a_recorder_that_dies_is_told_at_the_end(tmp_path, processes, capsys):
+    with recorded(PowerConfig(source="command:echo 1"), tmp_path, alone()):
+        assert os.getsid(processes[0].pid) == processes[0].pid, "Ctrl-C would reach it"
+        processes[0].kill()
+        processes[0].wait()
+    assert "power: the recorder ended before the run did (exit status -9)" in capsys.readouterr().err
+
+
+def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, monkeypatch):
+    ranks = alone()
+    monkeypatch.setattr(ranks, "gather_objects", lambda value: [value, "node 1: no meter"])
+    with (
+        pytest.raises(ValueError, match=r"power\.source is .command:echo 1.: node 1: no meter"),
+        recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks),
+    ):
+        pytest.fail("the run began")
+    assert processes[0].returncode == 0
+
+
+def test_one_rank_of_a_node_records(tmp_path, processes):
+    ranks = alone()
+    ranks.local_rank = 1
+    with recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks):
+        assert not processes

@@ -37,6 +37,7 @@ from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
 from common.training.power import PowerConfig
 from common.training.precision import DTYPES, PrecisionConfig, resolved
+from common.training.profile import ProfileConfig
 from common.training.schedule import Schedule
 
 # -- the configuration ---------------------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class RunConfig:
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     dist: DistConfig = field(default_factory=DistConfig)
     power: PowerConfig = field(default_factory=PowerConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
 
 
 # -- the problem ---------------------------------------------------------------------------------------------

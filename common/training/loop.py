@@ -23,6 +23,7 @@ from common.training.checkpoint import Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
 from common.training.polls import Answer, Polls
 from common.training.precision import Precision
+from common.training.profile import Profiler
 from common.training.progress import Epoch, Progress
 from common.training.step import Step
 
@@ -67,6 +68,7 @@ class Fit:
     checkpoints: Checkpoints
     progress: Progress
     evaluator: Evaluator
+    profiler: Profiler
     constants: Mapping[str, Any]
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
@@ -211,7 +213,8 @@ def _train(run: Fit) -> tuple[int, float, str]:
     samples, wait_s, unseen = 0, 0.0, 0.0
     polls = Polls(run.dist)
     poll = 1 if run.dist.world_size == 1 and run.dist.device.type == "cpu" else POLL_STEPS
-    with contextlib.closing(run.problem.batches(epoch, first_step)) as batches:
+    with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
+        batches = profiler.watched(read)
         for step in range(first_step, steps):
             weight = run.problem.step_weight(epoch, step)
             wait_s += run._step(batches, run.config.accumulation, weight, run.rate(epoch, step, steps))
@@ -230,6 +233,7 @@ def _train(run: Fit) -> tuple[int, float, str]:
                 if run.meets_target():
                     break
             run.progress.step_done(known)
+            profiler.step_done()
     return samples, wait_s, ""
 
 

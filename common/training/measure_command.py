@@ -28,6 +28,7 @@ from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.precision import Precision, resolved
+from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
 from common.training.step import Step
 
@@ -90,18 +91,20 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
             print(f"{benchmark.name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
         precision = Precision(config.precision, dist.device)
         optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
-        meter = Meter(dist)
-        steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, given)
+        meter, output = Meter(dist), given.output or Path("runs") / f"{benchmark.name}-measure" / NAME
+        profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
+        steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
         if dist.is_main:
-            found = _figure(measured, problem, dist, steps, str(given.data or SYNTHETIC))
-            _tell(found, given.output or Path("runs") / f"{benchmark.name}-measure" / NAME)
+            _tell(_figure(measured, problem, dist, steps, str(given.data or SYNTHETIC)), output)
     return 0
 
 
 # -- the steps -----------------------------------------------------------------------------------------------
 
 
-def _timed_steps(problem: SampleProblem[Any], step: Step, meter: Meter, given: argparse.Namespace) -> _Steps:
+def _timed_steps(
+    problem: SampleProblem[Any], step: Step, meter: Meter, profiler: Profiler, given: argparse.Namespace
+) -> _Steps:
     """Make steps, and measure those after the warm-up; all ranks make as many. A collective call."""
     dist = meter.dist
     warmup = given.warmup or (WARMUP if dist.device.type == "cpu" else WARMUP_ACCELERATOR)
@@ -121,6 +124,11 @@ def _timed_steps(problem: SampleProblem[Any], step: Step, meter: Meter, given: a
             one()
         use = meter.use()
         memory = max(dist.gather_objects(_peak_memory(dist)))
+        with profiler:  # steps of its own: tracing takes time
+            watched = profiler.watched(batches)
+            for _ in range(profiler.config.needed):
+                step(watched, parts, size, rate)
+                profiler.step_done()
         touched = bytes_touched(lambda: _pass(problem, step.precision, batches, parts))
     return _Steps(use, memory, warmup, sum(dist.gather_objects(touched)))
 

@@ -39,6 +39,7 @@ from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, Outcome, fit
 from common.training.power import recorded
 from common.training.precision import Precision
+from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
@@ -282,6 +283,7 @@ class Training:
         evaluator = Evaluator(problem, precision)
         if config.train.eval_ranks:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
+        progress = Progress(self.folder, target, config.train.epochs, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
             config=config.train,
@@ -293,7 +295,8 @@ class Training:
             dist=dist,
             log=log,
             checkpoints=self.checkpoints,
-            progress=Progress(self.folder, target, config.train.epochs, quiet=not dist.is_main, label=self.label),
+            progress=progress,
+            profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.say),
             constants={"seed": seed, "config": self.resolved},
         )
 

@@ -23,6 +23,7 @@ from common.training.loop import Fit, fit
 from common.training.optim import OptimConfig, build
 from common.training.polls import Polls
 from common.training.precision import Precision, PrecisionConfig
+from common.training.profile import ProfileConfig, Profiler
 from common.training.progress import Progress
 
 DIST = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
@@ -83,7 +84,7 @@ class Late(Evaluator):
         return super().quality(wait) if wait or self.asked > 3 else None
 
 
-def run_of(folder, target=0.3, at_step=lambda epoch, step: None, **changes):
+def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, **changes):
     config = TrainConfig(**{"epochs": 12, "global_batch_size": 8, **changes})
     folder.mkdir(exist_ok=True)
     task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
@@ -99,6 +100,7 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, **changes):
         log=open_log(folder / f"log-{len(list(folder.iterdir()))}.txt", True),
         checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(), DIST),
         progress=Progress(folder, goal, config.epochs, quiet=False),
+        profiler=Profiler(ProfileConfig(**(profile or {})), folder / "profile", DIST, print),
         evaluator=Evaluator(task, precision),
         constants={"seed": 1},
     )

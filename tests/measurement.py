@@ -1,8 +1,8 @@
 """A measurement of training steps, as `python -m cosmoflow.measure` would write it."""
 
-from common.measure.fom import FigureOfMerit
+from common.measure.fom import Measurement
 
-STEPS = FigureOfMerit(
+STEPS = Measurement(
     benchmark="cosmoflow",
     samples_per_s=160.0,
     units=2,

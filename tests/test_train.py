@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+import jsonschema
 import pytest
 import torch
 
@@ -22,6 +24,7 @@ import common.export
 import compliance
 import submission.assemble.__main__
 import submission.system.__main__
+from common import mllog
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
@@ -91,6 +94,29 @@ def curve(folder):
 
 def flat(pairs):
     return list(itertools.chain.from_iterable(pairs))
+
+
+FOM = re.compile(
+    r"FOM (?P<benchmark>\w+) samples/s (?P<rate>\S+) units 1 batch \d+ dtype \w+ spread (?P<spread>\S+) "
+    r"minutes (?P<minutes>\S+) epochs 2 quality (?P<quality>\S+)"
+)
+
+
+def test_a_run_has_a_figure_of_merit(case, run, capsys):
+    assert run("output_dir=run", "train.epochs=2") == 4
+    line = FOM.fullmatch(capsys.readouterr().out.splitlines()[-1])
+    found = json.loads(Path("run/fom.json").read_text())
+    jsonschema.validate(found, json.loads((ROOT / "docs/reference/fom.schema.json").read_text()))
+    with Path("run/history.csv").open() as file:
+        rates = [float(row["samples_per_s"]) for row in csv.DictReader(file)]
+    assert found["epoch_samples_per_s"] == rates and found["samples_per_s"] == pytest.approx(sum(rates) / 2)
+    assert found["quality"] == curve("run")[-1][1] and not found["target_met"] and found["energy_j"] is None
+    start, stop = mllog.clock(Path("run/result_0.txt"))
+    assert found["minutes"] == (stop - start) / 60_000 > 0
+    assert line["benchmark"] == case.name and float(line["rate"]) == pytest.approx(found["samples_per_s"], rel=1e-5)
+    assert float(line["quality"]) == pytest.approx(found["quality"], rel=1e-5)
+    assert run("output_dir=run", "train.epochs=3", "--resume") == 4
+    assert len(json.loads(Path("run/fom.json").read_text())["epoch_samples_per_s"]) == 3
 
 
 def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys):

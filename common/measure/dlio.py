@@ -18,7 +18,7 @@ import yaml
 
 from common.command import UsageError, place, positive
 from common.files import whole_file
-from common.measure.fom import FigureOfMerit, read_measurement
+from common.measure.fom import Measurement, read_measurement
 
 SUMMARY: Final = "write a DLIO workload from a measurement"
 DESCRIPTION: Final = """\
@@ -113,7 +113,7 @@ def scan(folder: Path) -> Files:
     return Files(kind, len(names), round(samples / len(names)), sum(sizes) / samples, 0.0)
 
 
-def workload(measurement: FigureOfMerit, files: Files, given: argparse.Namespace) -> dict[str, Any]:
+def workload(measurement: Measurement, files: Files, given: argparse.Namespace) -> dict[str, Any]:
     """Return the sections of the workload. A step's time is that of the measurement without its waiting for data."""
     mean, stdev = round(files.sample_bytes), round(files.sample_bytes_stdev)
     computing_s = max(0.0, measurement.median_step_ms - measurement.waiting_ms) / 1000
@@ -143,7 +143,7 @@ def workload(measurement: FigureOfMerit, files: Files, given: argparse.Namespace
     }
 
 
-def _head(measurement: FigureOfMerit, files: Files) -> str:
+def _head(measurement: Measurement, files: Files) -> str:
     lines = [
         f"# A workload for DLIO, from a measurement of {measurement.date}. As DIR/workload/NAME.yaml it is run by",
         "# `dlio_benchmark --config-dir DIR workload=NAME`. DLIO generates its own files in data_folder.",

@@ -1,4 +1,4 @@
-"""The figure of merit of a measurement: one line for the tools of a centre, and fom.json for all the rest.
+"""The figure of merit of a measurement or a training: one line for the tools of a centre, fom.json for all the rest.
 
 docs/reference/fom.schema.json is the schema of the file.
 """
@@ -14,28 +14,24 @@ from typing import Any, Final, Literal
 from common.command import UsageError
 from common.config import ConfigError, rebuild
 from common.files import whole_file
+from common.measure.power.keys import NODE
 from common.tree import ANYWHERE, RefusedFileError
 
 NAME: Final = "fom.json"
 FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
 MAX_BYTES: Final = 1 << 20
-MEASUREMENT: Final = "measurement"
+MEASUREMENT, TRAINING = "measurement", "training"
 SYNTHETIC: Final = "synthetic"
 """The data of a measurement that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureOfMerit:
-    """What a measurement found.
+    """What a measurement or a training found.
 
-    samples_per_s: of all units, by the median step. units: ranks, one for each accelerator, or processes on CPUs.
-    batch: samples of a step, over all units. spread: standard deviation (ddof 1) of the steps' times by their median.
-    network: full or mini. step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which
-    that rank waited for data that waited most. memory_bytes: the most that a rank used, of its accelerator or else of
-    main memory. flop_per_step, flop_per_s: of all units, of the products and convolutions that are made, a multiply-add
-    as two. waiting_ms, computing_ms, communicating_ms, the bytes read, stored and reduced: medians or means over the
-    steps, see `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.memory`.
+    samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
+    samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: full or mini.
     """
 
     benchmark: str
@@ -47,10 +43,49 @@ class FigureOfMerit:
     network: str
     nodes: int
     device: str
+    samples_per_s_per_unit: float
+    date: str
+    torch: str
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ValueError(f"{name}: expected a number of at least 0; got {value}")
+        for name in ("samples_per_s", "units", "batch"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected a number above 0; got 0")
+
+    @property
+    def line(self) -> str:
+        """The line on standard output. Tools parse it: the order stays, and new pairs come at the end."""
+        return (
+            f"FOM {self.benchmark} samples/s {self.samples_per_s:.6g} units {self.units} batch {self.batch} "
+            f"dtype {self.dtype} spread {self.spread:.3f}"
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the file; an earlier one is replaced."""
+        kind = TRAINING if isinstance(self, TrainedRun) else MEASUREMENT
+        content = {"format": FORMAT, "kind": kind, "mlperf_result": False, **asdict(self)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(FigureOfMerit):
+    """What a measurement of training steps found; samples_per_s and spread are by their times.
+
+    step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which that rank waited for data
+    that waited most. memory_bytes: the most that a rank used, of its accelerator or else of main memory. flop_per_step,
+    flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two. waiting_ms,
+    computing_ms, communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
+    `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.memory`.
+    """
+
     step_ms: tuple[float, ...]
     median_step_ms: float
     warmup_steps: int
-    samples_per_s_per_unit: float
     wait_share: float
     waiting_ms: float
     computing_ms: float
@@ -65,34 +100,41 @@ class FigureOfMerit:
     flop_per_step: float
     flop_per_s: float
     data: str
-    date: str
-    torch: str
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, int | float) and not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a number of at least 0; got {value}")
-        for name in ("samples_per_s", "units", "batch", "median_step_ms", "flop_per_step"):
+        super(Measurement, self).__post_init__()
+        for name in ("median_step_ms", "flop_per_step"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected a number above 0; got 0")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedRun(FigureOfMerit):
+    """What a training found; samples_per_s and spread are by the epochs, without their evaluations.
+
+    minutes: from run_start to run_stop, as logged. quality: of the last evaluation. energy_j: of all nodes in that
+    time, None if it was not metered; energy_scope: what the meter includes. samples_per_j: samples trained.
+    """
+
+    epoch_samples_per_s: tuple[float, ...]
+    minutes: float
+    epochs: int
+    quality: float
+    target: float
+    target_met: bool
+    energy_j: float | None
+    energy_scope: str | None
+    samples_per_j: float | None
+
     @property
     def line(self) -> str:
-        """The line on standard output. Tools parse it: the order stays, and new pairs come at the end."""
-        return (
-            f"FOM {self.benchmark} samples/s {self.samples_per_s:.6g} units {self.units} batch {self.batch} "
-            f"dtype {self.dtype} spread {self.spread:.3f}"
-        )
-
-    def write(self, path: Path) -> None:
-        """Write the file; one of an earlier measurement is replaced."""
-        content = {"format": FORMAT, "kind": MEASUREMENT, "mlperf_result": False, **asdict(self)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        """The line on standard output; it has the energy if a meter of whole nodes gave it."""
+        start = super(TrainedRun, self).line
+        energy = f" joules {self.energy_j:.6g} samples/J {self.samples_per_j:.4g}" if self.energy_scope == NODE else ""
+        return f"{start} minutes {self.minutes:.4g} epochs {self.epochs} quality {self.quality:.6g}{energy}"
 
 
-def read_measurement(path: Path) -> FigureOfMerit:
+def read_measurement(path: Path) -> Measurement:
     """Return what a file says; UsageError with file, key and what was expected if no measurement has written it."""
     expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
     try:
@@ -109,7 +151,7 @@ def read_measurement(path: Path) -> FigureOfMerit:
         raise UsageError(f"{path}: format is {str(found)[:20]!r}, this suite reads {FORMAT}; measure again")
     content.pop("mlperf_result", None)
     try:
-        return rebuild(FigureOfMerit, content, str(path))
+        return rebuild(Measurement, content, str(path))
     except ConfigError as error:
         raise UsageError(f"{error}; {expected}") from None
 

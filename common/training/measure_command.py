@@ -20,7 +20,7 @@ from common.command import CommandParser, UsageError, as_called, place, positive
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
-from common.measure.fom import NAME, SYNTHETIC, FigureOfMerit
+from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.memory import bytes_touched
 from common.measure.meter import Meter, Use, median_ms
 from common.named_configs import CLOSED, find_config
@@ -166,11 +166,11 @@ def _shown(steps: int, what: str, dist: Dist) -> Iterator[int]:
 # -- the figure of merit -------------------------------------------------------------------------------------
 
 
-def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps: _Steps, data: str) -> FigureOfMerit:
+def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps: _Steps, data: str) -> Measurement:
     """Return the figure of merit of the steps."""
     use = steps.use
     median, batch = statistics.median(use.times), problem.batching.global_batch_size
-    return FigureOfMerit(
+    return Measurement(
         benchmark=measured.benchmark.name,
         samples_per_s=batch / median,
         units=dist.world_size,
@@ -210,7 +210,7 @@ def _peak_memory(dist: Dist) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _tell(found: FigureOfMerit, path: Path) -> None:
+def _tell(found: Measurement, path: Path) -> None:
     """Print what was found, and write the file."""
     found.write(path)
     low, high = min(found.step_ms), max(found.step_ms)

@@ -25,6 +25,7 @@ from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
 from common.ending import TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
+from common.measure import fom
 from common.mllog import ResultLog
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Target
@@ -37,6 +38,7 @@ from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, Outcome, fit
+from common.training.merit import figure_of
 from common.training.power import recorded
 from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
@@ -155,12 +157,25 @@ class Training:
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
-            if saved is None and self.dist.is_main:
-                mllog.set_aside(self.folder / POWER)
+            if self.dist.is_main:
+                mllog.set_aside(self.folder / fom.NAME)
+                if saved is None:
+                    mllog.set_aside(self.folder / POWER)
             with recorded(self.config.power, self.folder, self.all_ranks):
-                return self._train(log, saved)
+                outcome, run = self._train(log, saved)
         finally:
             log.close()
+        if self.dist.is_main and not outcome.stopped_by:
+            self._write_figure(run)
+        return outcome.ending
+
+    def _write_figure(self, run: Fit) -> None:
+        """Write the figure of merit, and print its line unless there are other instances."""
+        figure = figure_of(self.benchmark.name, run, self.all_ranks, self.folder)
+        if figure is not None:
+            figure.write(self.folder / fom.NAME)
+            if self.shared is None:
+                print(figure.line, flush=True)
 
     def _saved(self) -> Saved | None:
         """Return the checkpoint from which the run goes on; None if it begins."""
@@ -186,7 +201,7 @@ class Training:
             names = " and ".join(path.name for path in found)
             self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
 
-    def _train(self, log: ResultLog, saved: Saved | None) -> Ending:
+    def _train(self, log: ResultLog, saved: Saved | None) -> tuple[Outcome, Fit]:
         with STOP.interrupting():
             run = self._prepared(log, saved)
         self.owned.go_on()
@@ -206,7 +221,7 @@ class Training:
             self.owned.result = outcome.ending if outcome.ending.final else None
         if not outcome.stopped_by:
             self._conclude(outcome, run.target, problem.reference.variant == MINI, time.perf_counter() - begin)
-        return outcome.ending
+        return outcome, run
 
     def _prepared(self, log: ResultLog, saved: Saved | None) -> Fit:
         """Return the run, with the start of its log written."""

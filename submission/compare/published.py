@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from common.command import UsageError
-from common.measure.fom import FigureOfMerit, read_measurement
+from common.measure.fom import Measurement, read_measurement
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES
 from compliance.formats.words import clean, plain
@@ -45,7 +45,7 @@ def compared(path: Path) -> TextTable:
     return TextTable(clean(title), HEADINGS, tuple(_row(found, one) for one in nearest), NUMERIC)
 
 
-def _row(found: FigureOfMerit, one: AnalysedSet) -> tuple[str, ...]:
+def _row(found: Measurement, one: AnalysedSet) -> tuple[str, ...]:
     samples = REFERENCES[found.benchmark].dataset.train_samples[one.row.round][0]
     rate = samples / (60 * (one.mean(EPOCH_TIME) or math.inf))
     each = rate / one.units if one.units else math.nan

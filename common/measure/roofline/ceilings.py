@@ -21,7 +21,7 @@ from tqdm import tqdm
 from common.command import UsageError
 from common.distributed.dist import Dist
 from common.files import open_regular
-from common.measure.fom import FigureOfMerit
+from common.measure.fom import Measurement
 from common.measure.meter import process_reads
 from common.provenance import host
 from common.training.precision import DTYPES, Format, Precision, PrecisionConfig
@@ -69,7 +69,7 @@ class Ceilings:
         return [word for word in re.findall(r"[A-Za-z0-9]+", plain) if word not in ("CPU", "Processor")] or ["unknown"]
 
 
-def measure(found: FigureOfMerit, files: Sequence[Path], dist: Dist) -> Ceilings:
+def measure(found: Measurement, files: Sequence[Path], dist: Dist) -> Ceilings:
     """Return the ceilings for the type and the message of the measured steps. A collective call."""
     dtype, device = DTYPES[Precision(PrecisionConfig(found.dtype), dist.device).name], dist.device
     bar = tqdm(total=5, desc="ceilings", leave=False, disable=None if dist.is_main else True)

@@ -11,7 +11,7 @@ from common.command import UsageError
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, DistConfig, connect
 from common.files import whole_file
-from common.measure.fom import SYNTHETIC, FigureOfMerit, read_measurement
+from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure
 from common.measure.roofline.picture import picture
 from common.measure.roofline.report import Report, report
@@ -33,7 +33,7 @@ def measured(given: argparse.Namespace) -> int:
     return 0
 
 
-def _check(found: FigureOfMerit, dist: Dist) -> None:
+def _check(found: Measurement, dist: Dist) -> None:
     here = (dist.world_size, dist.nodes, dist.device.type)
     if here != (there := (found.units, found.nodes, found.device)):
         raise UsageError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from common.measure.fom import FigureOfMerit
+from common.measure.fom import Measurement
 from common.measure.roofline.ceilings import Ceilings
 
 COMPUTE, FILES, NETWORK = "compute", "I/O", "network"
@@ -35,7 +35,7 @@ class Report:
     the step uses.
     """
 
-    found: FigureOfMerit
+    found: Measurement
     ceilings: Ceilings
     exposed: dict[str, float]
     roofs: tuple[Roof, ...]
@@ -103,7 +103,7 @@ def rate_text(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
 
 
-def report(found: FigureOfMerit, ceilings: Ceilings) -> Report:
+def report(found: Measurement, ceilings: Ceilings) -> Report:
     """Return which part binds the measured steps."""
     exposed = {
         COMPUTE: found.computing_ms / 1000,
@@ -113,7 +113,7 @@ def report(found: FigureOfMerit, ceilings: Ceilings) -> Report:
     return Report(found, ceilings, exposed, tuple(roof for roof in _roofs(found, ceilings) if roof.seconds > 0))
 
 
-def _roofs(found: FigureOfMerit, top: Ceilings) -> Iterator[Roof]:
+def _roofs(found: Measurement, top: Ceilings) -> Iterator[Roof]:
     operations, touched, read = found.flop_per_step, found.bytes_touched_per_step, found.bytes_read_per_step or 0.0
     yield Roof("matrix products", COMPUTE, top.products, "GFLOP/s", operations / top.products)
     yield Roof("convolutions", COMPUTE, top.convolutions, "GFLOP/s", operations / top.convolutions)

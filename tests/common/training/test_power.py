@@ -48,7 +48,11 @@ def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
     seconds = (result.stop_ms - result.start_ms) / 1000
     assert node.joules == pytest.approx(250 * seconds)
     assert energy_j(Path("run/power"), result.start_ms, result.stop_ms) == (pytest.approx(250 * seconds), "node")
-    assert f"power: {Path('run/power/node_0.txt')}: {node.readings} readings, 0 missed" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"power: {Path('run/power/node_0.txt')}: {node.readings} readings, 0 missed" in told
+    found = json.loads(Path("run/fom.json").read_text())
+    assert (found["energy_j"], found["energy_scope"]) == (pytest.approx(250 * seconds), "node")
+    assert told.splitlines()[-1].endswith(f" joules {found['energy_j']:.6g} samples/J {found['samples_per_j']:.4g}")
 
 
 def test_without_a_source_nothing_is_recorded(run):

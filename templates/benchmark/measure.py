@@ -1,0 +1,24 @@
+"""`python -m newbenchmark.measure`: the speed of training steps on this machine, without a dataset."""
+
+import sys
+from functools import partial
+
+import torch
+
+from common.training import measure_command
+from common.training.flops import count
+from common.training.measure_command import Measurable
+from newbenchmark.synthesize import SYNTHESIS
+from newbenchmark.train import BENCHMARK, NewBenchmark
+
+
+def flop(problem: NewBenchmark) -> float:
+    """Return the operations of a training step for one sample."""
+    side = problem.config.data.side
+    return float(count(problem.model, torch.empty(1, side, side, device="meta")).training)
+
+
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flop))
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -42,11 +42,14 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert found["network"] == "mini" and len(found["step_ms"]) == 4 and "not an MLPerf result" in out
     assert not list(tmp_path.rglob("result_0.txt"))
     data = f"data/{benchmark}-measure-mini"
-    assert measure(["mini", "train.global_batch_size=5", "--steps", "1", "--data", data, "-o", "here.json"]) == 0
+    options = ["train.global_batch_size=5", "profile.steps=2", "--steps", "1", "--data", data, "-o", "here.json"]
+    assert measure(["mini", *options]) == 0
     out = capsys.readouterr().out
     line, found = measured(out, Path("here.json"))
     assert line["batch"] == "5" and found["data"] == data and "generating" not in out
     assert len(found["step_ms"]) == 3  # at least
+    assert Path("profile/summary.txt").read_text().startswith("2 step(s) of rank 0 of 1, after 3 others\n")
+    assert "read profile/summary.txt, and open profile/trace.json.gz" in out
 
 
 @pytest.mark.slow
@@ -66,6 +69,7 @@ def test_two_ranks_at_full_size(tmp_path):
         (["nosuch"], 2, "has no configuration 'nosuch'"),
         (["train.nosuch=3"], 2, "unknown key train.nosuch"),
         (["mini", "--steps", "0"], 2, "at least 1"),
+        (["mini", "profile.steps=-1"], 2, "steps is -1; expected at least 0"),
         (["mini", "instances.count=2"], 2, "one instance"),
         (["mini", "--data", "nowhere"], 1, "nowhere"),
     ],

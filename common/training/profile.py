@@ -35,12 +35,12 @@ class ProfileConfig:
         PLACE,
         unit="steps",
     )
-    skip: int = key(3, "steps before the traced ones", PLACE, unit="steps")
+    skip: int = key(3, "steps before the traced ones, in the last of which tracing starts", PLACE, unit="steps")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "skip"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+        for name, least in (("steps", 0), ("skip", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
 
     @property
     def needed(self) -> int:
@@ -69,9 +69,7 @@ class Profiler:
             activities = [ProfilerActivity.CPU]
             if self._dist.device.type != "cpu":
                 activities.append(ProfilerActivity[self._dist.device.type.upper()])
-            skip, steps = self.config.skip, self.config.steps
-            # Tracing starts with the step before the first that counts: its start takes time.
-            when = schedule(wait=max(0, skip - 1), warmup=min(1, skip), active=steps, repeat=1)
+            when = schedule(wait=self.config.skip - 1, warmup=1, active=self.config.steps, repeat=1)
             self._trace = profile(activities=activities, schedule=when, record_shapes=True, with_flops=True)
             self._trace.start()
         return self
@@ -81,13 +79,8 @@ class Profiler:
             self._end(failed=kind is not None)
 
     def watched(self, batches: Iterator[B]) -> Iterator[B]:
-        """Yield the batches; the trace has the time in which they were waited for."""
-        while True:
-            with record_function(WAITING):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
+        """Return the batches; while steps are traced, the trace has the time in which they were waited for."""
+        return batches if self._trace is None else _watched(batches)
 
     def step_done(self) -> None:
         """Count a step; after the last one, write the files."""
@@ -108,8 +101,8 @@ class Profiler:
             return
         try:
             self._write(trace, traced)
-        except OSError as error:  # such as a full disk: the run goes on
-            self._say(f"profile: {self.folder}: {error.strerror or error}; the run goes on without its profile")
+        except OSError as error:  # such as a full disk
+            self._say(f"profile: {error}; going on without it")
 
     def _write(self, trace: Any, traced: int) -> None:
         path = self.folder / TRACE
@@ -125,3 +118,12 @@ class Profiler:
         with whole_file(page) as part:
             part.write_text(summary(trace.events(), traced, self._dist.device, head), encoding="utf-8")
         self._say(f"profile: {traced} step(s) traced{fewer}; read {page}, and open {path} in ui.perfetto.dev")
+
+
+def _watched(batches: Iterator[B]) -> Iterator[B]:
+    while True:
+        with record_function(WAITING):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch

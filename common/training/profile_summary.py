@@ -64,7 +64,7 @@ class Operation(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The steps. seconds: from the first one's start to the last one's end. kinds: seconds of each kind."""
+    """The steps. seconds: how long they took, with a device until it was done. kinds: seconds of each kind."""
 
     seconds: float
     kinds: dict[str, float]
@@ -113,6 +113,7 @@ def measured(events: Sequence[Any], steps: int, device: torch.device) -> Times:
     kinds: dict[str, float] = defaultdict(float)
     for one in operations:
         kinds[one.kind] += one.seconds
+    seconds = sum(event.time_range.elapsed_us() for event in marks) / 1e6  # without what lies between steps
     if device.type == "cpu":
         sent = min(kinds[HOST], _exposed_s(main, beside))
         kinds[HOST] -= sent
@@ -120,11 +121,11 @@ def measured(events: Sequence[Any], steps: int, device: torch.device) -> Times:
     else:
         kernels = [event for event in events if not _on_cpu(event) and not event.is_user_annotation]
         kernels = [event for event in kernels if _start(event) >= begin]
-        end = max([end, *(event.time_range.end for event in kernels)])
+        seconds = (max([end, *(event.time_range.end for event in kernels)]) - begin) / 1e6
         busy = sum(event.time_range.elapsed_us() for event in kernels) / 1e6
         kinds[RECORDED] += max(0.0, busy - sum(kinds.values()))
-        kinds[IDLE] += max(0.0, (end - begin) / 1e6 - busy)
-    return Times((end - begin) / 1e6, kinds, operations)
+        kinds[IDLE] += max(0.0, seconds - busy)
+    return Times(seconds, kinds, operations)
 
 
 def _operations(events: Sequence[Any], device: torch.device) -> Iterator[Operation]:

@@ -1,0 +1,153 @@
+"""Tracing a few steps: it changes neither weights nor log, and the page says where the time goes."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+
+from common.training.loop import fit
+from common.training.profile import SUMMARY, TRACE, ProfileConfig, Profiler
+from common.training.profile_summary import summary
+from tests.common.training.test_loop import DIST, run_of
+from tests.cosmoflow.case import CASE
+from tests.test_instances import data  # noqa: F401  (a fixture)
+
+CPU = torch.device("cpu")
+
+
+def log_of(run):
+    return re.findall(r'"key": "(\w+)", "value": ([^{]*?), "metadata".*?"epoch_num": (\d+)', run.log.path.read_text())
+
+
+def test_a_traced_run_is_the_same_run(tmp_path, capsys):
+    plain = run_of(tmp_path / "plain", target=1e-9, epochs=2)
+    fit(plain)
+    traced = run_of(tmp_path / "traced", target=1e-9, epochs=2, profile={"steps": 2})
+    fit(traced)
+    assert not (tmp_path / "plain/profile").exists()
+    for name, tensor in plain.problem.model.state_dict().items():
+        assert torch.equal(tensor, traced.problem.model.state_dict()[name]), name
+    assert log_of(plain) == log_of(traced) and len(log_of(plain)) == 10
+    folder = tmp_path / "traced/profile"
+    with gzip.open(folder / TRACE) as file:
+        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+    assert sum(name.startswith("ProfilerStep#") for name in names) == 2
+    page = (folder / SUMMARY).read_text()
+    assert page.startswith("2 step(s) of rank 0 of 1, after 3 others\n")
+    for words in ("matrix products", "optimizer", "waiting for data", "aten::addmm 16, 8×1", "\nnext: "):
+        assert words in page, words
+    shares = [
+        float(share) for share in re.findall(r"^ *([\d.]+)% .*  [A-Za-z ]+$", page.partition("heaviest")[0], re.M)
+    ]
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert {path.name for path in folder.iterdir()} == {SUMMARY, TRACE}
+    assert capsys.readouterr().out.count("profile: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "told", "files"),
+    [
+        ({"steps": 50}, "4 step(s) traced, fewer than profile.steps=50: there were no more; read ", 2),
+        ({"steps": 1, "skip": 50}, "no step traced: 7 step(s) were made, and profile.skip=50", 0),
+        ({"steps": 1, "skip": 1}, "1 step(s) traced; read ", 2),
+    ],
+)
+def test_an_epoch_may_have_fewer_steps(tmp_path, capsys, config, told, files):
+    fit(run_of(tmp_path, target=1e-9, epochs=2, profile=config))
+    said = capsys.readouterr().out
+    assert f"profile: {told}" in said and said.count("profile: ") == 1
+    assert len(list((tmp_path / "profile").iterdir())) == files
+
+
+def test_a_profile_that_cannot_be_written_does_not_end_the_run(tmp_path, capsys):
+    run = run_of(tmp_path, target=1e-9, epochs=1, profile={"steps": 1})
+    (tmp_path / "profile" / TRACE / "in the way").mkdir(parents=True)
+    assert len(fit(run).history) == 1
+    assert re.search(rf"profile: .*{TRACE}.*; going on without it", capsys.readouterr().out)
+
+
+def test_a_run_that_fails_writes_no_profile(tmp_path):
+    run = run_of(tmp_path, profile={"steps": 50})
+    run.rate = lambda epoch, step, steps: 1e30
+    with pytest.raises(FloatingPointError):
+        fit(run)
+    assert not list((tmp_path / "profile").iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path, data, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
+    Path("run").mkdir()
+    Path("run/profile").touch()
+    assert CASE.train.main(["small.yaml", "output_dir=run", "profile.steps=2"]) == 1
+    error = capsys.readouterr().err
+    assert "run/profile" in error and error.count("\n") == 1 and not Path("run/result_0.txt").exists()
+
+
+@pytest.mark.parametrize(("wrong", "least"), [({"steps": -1}, 0), ({"steps": 1, "skip": 0}, 1)])
+def test_wrong_configurations(wrong, least):
+    with pytest.raises(ValueError, match=rf"; expected at least {least}"):
+        ProfileConfig(**wrong)
+
+
+def test_other_ranks_trace_nothing(tmp_path):
+    ranks = SimpleNamespace(is_main=False, device=CPU, world_size=2)
+    batches = iter(())
+    with Profiler(ProfileConfig(steps=1), tmp_path / "no", ranks, print) as profiler:
+        assert profiler.watched(batches) is batches
+        profiler.step_done()
+    assert not (tmp_path / "no").exists() and DIST.is_main
+
+
+# -- the page, from events as they would come ----------------------------------------------------------------
+
+
+def event(name, start, stop, own=None, caller=None, **changes):
+    """Return an event; times in ms."""
+    span = SimpleNamespace(start=1000 * start, end=1000 * stop, elapsed_us=lambda: 1000 * (stop - start))
+    made = {
+        "name": name,
+        "time_range": span,
+        "self_cpu_time_total": 1000 * (stop - start if own is None else own),
+        "self_device_time_total": 0,
+        "cpu_parent": caller,
+        "thread": 1,
+        "is_async": False,
+        "device_type": DeviceType.CPU,
+        "is_user_annotation": False,
+        "input_shapes": [],
+        "flops": 0,
+    }
+    return SimpleNamespace(**(made | changes))
+
+
+def rows(page):
+    found = re.findall(r"^ *([\d.]+)% +[\d.,]+  ([A-Za-z ]+)$", page.partition("heaviest")[0], re.M)
+    return {kind: float(share) for share, kind in found}
+
+
+def test_messages_count_while_no_operation_is_made():
+    step = event("ProfilerStep*", 0, 100, own=50)
+    outer = event("aten::conv2d", 10, 60, own=0, caller=step, flops=5e9)
+    called = event("aten::mkldnn_convolution", 10, 60, caller=outer, input_shapes=[[8, 4], []])
+    message = event("gloo:all_reduce", 40, 80, is_async=True)
+    page = summary([step, outer, called, message], 1, CPU, "head")
+    assert rows(page) == {"convolutions": 50.0, "Python and autograd": 30.0, "communication": 20.0}
+    assert "   100.0  aten::mkldnn_convolution 8×4" in page
+    assert "next: communication, 20% of the time: " in page
+
+
+def test_on_a_device_idle_time_and_recorded_graphs_are_told():
+    step = event("ProfilerStep*", 0, 100)
+    product = event("aten::mm", 1, 2, caller=step, self_device_time_total=20_000, thread=2)
+    kernels = [event("gemm", 5, 25), event("gemm", 30, 60)]  # the second in a recorded graph
+    for kernel in kernels:
+        kernel.device_type = DeviceType.CUDA
+    page = summary([step, product, *kernels], 1, torch.device("cuda"), "head")
+    assert rows(page) == {"matrix products": 20.0, "in recorded graphs": 30.0, "device idle": 50.0}
+    assert "next: device idle, 50% of the time: " in page

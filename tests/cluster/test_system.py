@@ -9,6 +9,8 @@ LAUNCHERS = {
     "srun": (2, "srun -N 2 python"),
     "srun-2-per-node": (3, "srun -N 3 --ntasks-per-node 2 python"),
     "srun-pmi2": (2, "srun --mpi=pmi2 -N 2 -n 2 python"),
+    "openmpi": (2, "salloc -N 2 mpirun.openmpi --map-by ppr:1:node python"),
+    "mpich": (2, "salloc -N 2 mpirun.mpich -n 2 -ppn 1 python"),
     "srun-torchrun": (2, f"srun -N 2 -n 2 torchrun --nnodes 2 --nproc-per-node 2 {MEET}"),
 }
 

@@ -249,7 +249,9 @@ CLOSED_RUN: Final = (
     *free("training_rules.adoc#random-numbers", "train.seed"),
     *free("hpc_training_rules.adoc#throughput", "instances.count", "instances.ranks", "instances.first"),
     *fixed(SAMPLES, {"instances.bagging": "none"}),
-    *free("power_measurement.adoc", "power.source", "power.interval_s", "power.efficiency", "power.dc"),
+    *free(
+        "power_measurement.adoc#measure-all-nodes", "power.source", "power.interval_s", "power.efficiency", "power.dc"
+    ),
     *free(_RESULTS, "profile.steps", "profile.skip"),
     *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation"),
     *free(_HYPERPARAMETERS, "train.eval_ranks", "train.eval_batch_size"),

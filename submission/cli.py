@@ -48,7 +48,7 @@ COMMANDS: Final = {
     },
     "Submit": {
         "round": ("submission.round.__main__", "train all runs of a round, package and check them"),
-        "system": ("submission.system.__main__", "describe this machine, or check a description"),
+        "system": ("submission.system.__main__", "describe this machine or the nodes of a job, or check a description"),
         "assemble": ("submission.assemble.__main__", "make a submission package from the logs of finished runs"),
         "manifest": ("submission.manifest", "verify that no file of a package has changed"),
     },

@@ -25,6 +25,7 @@ STATUSES = {
     "available on-premise": ("onprem",),
     "available cloud": ("cloud",),
     "rdi": ("research",),
+    "research, development, or internal (rdi)": ("research",),
 }
 """Each status of a description, in lower case, with the values of submission_status that agree with it."""
 _PLACEHOLDER = re.compile(

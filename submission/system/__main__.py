@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, run_command
+from common.command import CommandParser, UsageError, positive, run_command
+from common.distributed.launch import LaunchError, Place, find_place
 from common.files import whole_file
 from common.tree import NAMED
 from compliance.check_system import check_description
@@ -19,7 +21,11 @@ from compliance.engine import Options
 from compliance.formats import FORMATS, Style
 from compliance.formats.words import clean
 from compliance.model.system import OPEN, is_placeholder, read_description
-from submission.system.describe import describe, render
+from submission.system.describe import Description, check_names, describe, render
+from submission.system.hardware import Fields
+from submission.system.machine import Machine, probe
+from submission.system.merge import merge
+from submission.system.nodes import Answer, NodesError, answer_calls, collect, meeting_folder, open_call, parts_of
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
@@ -28,18 +34,28 @@ same environment or container. Fields that cannot be detected are marked "{OPEN}
   python -m submission.system                                       show the description
   python -m submission.system -o our_cluster.json --set submitter="Example University" status=onprem
   python -m submission.system -o our_cluster.json --from last_round.json       take unknown fields from there
+  srun --ntasks-per-node=1 python -m submission.system -o our_cluster.json     all nodes of the job, merged
+  mpirun --map-by ppr:1:node python -m submission.system -o our_cluster.json   the same with Open MPI, also torchrun
   python -m submission.system --check our_cluster.json              list missing or wrong fields
   python -m submission.system --check our_cluster.json --logs runs/cosmoflow   also compare with logs"""
 EPILOG: Final = """\
-number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
+One process: number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
 
-exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description; 2 wrong use"""
+Started on several nodes, one process of each describes its node, and rank 0 merges: number_of_nodes is counted. They
+meet in a hidden folder beside FILE, which all nodes must see; it is removed at the end. Where nodes differ, a warning
+says which, the value of most nodes is written, and hw_notes or sw_notes tell the others; --set FIELD=VALUE decides
+otherwise. If a node is missing after the timeout, nothing is written, and the error names it. Give each process all
+accelerators of its node. Host names are on standard error only, never in FILE.
+
+exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description, or a node is
+missing; 2 wrong use"""
+TIMEOUT_S: Final = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(argv)
-    return run_command(lambda: _check(given) if given.check else _describe(given), (OSError,))
+    return run_command(lambda: _check(given) if given.check else _describe(given), (OSError, LaunchError, NodesError))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
         "--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from"
     )
     make.add_argument("--force", action="store_true", help="replace an existing, different FILE")
+    make.add_argument(
+        "--timeout", type=positive, default=TIMEOUT_S, metavar="SECONDS", help="wait for other nodes (default: 60)"
+    )
     check = parser.add_argument_group("check a description")
     check.add_argument("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
     check.add_argument(
@@ -64,13 +83,54 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _describe(given: argparse.Namespace) -> int:
-    """Write the description; return the exit status."""
-    if given.logs:
-        raise UsageError("--logs needs a description to compare with: add --check FILE")
+    """Write the description of this machine, or of all nodes of a job; return the exit status."""
+    place = find_place(os.environ)
+    parts, total = parts_of(place)
+    if not parts:  # another process of the node describes it
+        return 0
     try:
-        description = describe(_settings(given.set), _other(given.other))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+        known, other = _settings(given.set), _other(given.other)
+        if given.logs:
+            raise UsageError("--logs needs a description to compare with: add --check FILE")
+        if parts < total and given.output is None:
+            raise UsageError(f"{total} processes describe their nodes: give -o FILE in a folder that all nodes share")
+    except UsageError:
+        if place.rank:  # rank 0 tells
+            return 2
+        raise
+    if parts == total:
+        found = probe(Machine())
+    else:
+        folder = meeting_folder(given.output, place, os.environ)
+        if place.rank:
+            return 0 if answer_calls(folder, _answer(place, parts), given.timeout) else 1
+        with open_call(folder) as answers:
+            nodes = collect(answers, _answer(place, parts), place, given.timeout)
+        found = _merged(nodes, known)
+    _output(describe(known, other, found), given)
+    return 0
+
+
+def _answer(place: Place, parts: int) -> Answer:
+    """Return what this process says of its node."""
+    return Answer(place.rank, parts, place.node_rank, socket.gethostname(), probe(Machine()))
+
+
+def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> Fields:
+    """Return the fields of all nodes; tell where they differ, but for known fields."""
+    if len(nodes) == 1:
+        return nodes[0].fields
+    found, differences = merge([{k: v for k, v in node.fields.items() if k not in known} for node in nodes])
+    names = [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
+    verdict = "which differ; the first value of a field is written" if differences else "all the same"
+    print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
+    for difference in differences:
+        print(f"warning: {clean(difference.told(names))}", file=sys.stderr)
+    return found
+
+
+def _output(description: Description, given: argparse.Namespace) -> None:
+    """Write the description; list the open fields."""
     text = render(description.fields)
     if given.output is None:
         print(text, end="")
@@ -79,7 +139,6 @@ def _describe(given: argparse.Namespace) -> int:
     if description.open_points:
         print(f"{len(description.open_points)} fields to fill in:", file=sys.stderr)
         print("".join(f"  {point}\n" for point in description.open_points), end="", file=sys.stderr)
-    return 0
 
 
 def _settings(texts: Sequence[str]) -> dict[str, str]:
@@ -87,7 +146,12 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
     for name, equals, _ in pairs:
         if not equals:
             raise UsageError(f"--set {name}: expected FIELD=VALUE, such as cooling=liquid")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    fields = {name.strip(): value.strip() for name, _, value in pairs}
+    try:
+        check_names(fields)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return fields
 
 
 def _other(path: Path | None) -> Mapping[str, object]:

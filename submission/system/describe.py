@@ -1,16 +1,18 @@
-"""The system description of this machine: detected fields, and those that the user must add."""
+"""The description of a system: detected fields, and those that the user must add."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from compliance.model.system import OPEN, is_placeholder
 from compliance.rules.package import FIELDS
 from compliance.rules.system import SYSTEM_TYPE
+from submission.system.hardware import Fields
 from submission.system.machine import Machine, probe
+from submission.system.merge import NOTES
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
 """The fields of a description, in order: the 33 that the official tools require, and the type from the policy."""
@@ -31,7 +33,6 @@ QUESTIONS: Final = {
     "framework": "such as PyTorch and its version",
 }
 """What to fill in, where the name of the field does not say it."""
-NOTES: Final = ("hw_notes", "sw_notes")
 NOTHING: Final = "none"
 """The value of empty notes."""
 
@@ -45,21 +46,17 @@ class Description:
 
 
 def describe(
-    given: Mapping[str, str], other: Mapping[str, object] | None = None, machine: Machine | None = None
+    given: Mapping[str, str], other: Mapping[str, object] | None = None, found: Fields | None = None
 ) -> Description:
-    """Return the description of this machine.
+    """Return the description of a system.
 
     given: known fields, which take precedence over detected ones. other: another description, for fields that cannot
-    be detected. machine: where to look; None: this machine.
-    Raises ValueError for an unknown field.
+    be detected. found: the detected fields; None: those of this machine.
     """
-    unknown = [name for name in given if name not in ALL_FIELDS]
-    if unknown:
-        raise ValueError(f"a system description has no field {unknown[0]!r}; expected one of {', '.join(ALL_FIELDS)}")
     taken = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
     # Notes by people are better than detected ones.
     notes = {name: taken[name] for name in NOTES if taken.get(name, NOTHING) != NOTHING}
-    known = {**taken, **probe(machine or Machine()), **notes, **given}
+    known = {**taken, **(probe(Machine()) if found is None else found), **notes, **given}
     fields, open_points = {}, []
     for name in ALL_FIELDS:
         question = QUESTIONS.get(name, name.replace("_", " "))
@@ -68,6 +65,13 @@ def describe(
             open_points.append(f"{name}: {question}")
         fields[name] = value
     return Description(fields, open_points)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ValueError for the first name that is not a field of a description."""
+    unknown = next((name for name in names if name not in ALL_FIELDS), None)
+    if unknown is not None:
+        raise ValueError(f"a system description has no field {unknown!r}; expected one of {', '.join(ALL_FIELDS)}")
 
 
 def render(fields: Mapping[str, str]) -> str:

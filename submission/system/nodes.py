@@ -1,0 +1,206 @@
+"""What each node of a job detects, brought together through a hidden folder beside the output; without torch.
+
+Rank 0 opens a call: a new folder with a random name, and a file that names it. One process of each node puts its answer
+there and ends once the call is closed. So what an earlier launch left behind, broken or not, is never taken for an
+answer, even if the job has the same number. The outer folder carries an id of the launch where the launcher sets one:
+launches at the same time do not answer each other's calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from common.distributed.launch import LaunchError, Place
+from common.files import whole_file
+from common.tree import Tree
+from common.values import MOST
+from compliance.model.system import read_description
+from submission.system.hardware import Fields
+
+IDS: Final = {
+    "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
+    "environment": ("MASTER_ADDR", "MASTER_PORT"),
+    "openmpi": ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    "flux": ("FLUX_JOB_ID",),
+    "pals": ("PALS_APID",),
+    "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    "pmix": ("PMIX_NAMESPACE",),
+}
+"""Variables that all ranks of a launch share, and those of another launch do not. Hydra documents none."""
+CALL: Final = "call"
+NAME: Final = re.compile(r"\w{1,64}")
+ANSWER: Final = re.compile(r"rank_(\d{1,9})\.json")
+PAUSE_S: Final = 0.1
+MOST_TEXT: Final = 10_000
+"""Characters of a value in an answer."""
+MOST_NAMED: Final = 10
+"""Missing nodes that the error names."""
+
+
+class NodesError(RuntimeError):
+    """The nodes cannot be brought together; the message names those missing and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a process says of its node. parts: how many of all nodes or ranks it speaks for. node: None if not known."""
+
+    rank: int
+    parts: int
+    node: int | None
+    host: str
+    fields: Fields
+
+
+def parts_of(place: Place) -> tuple[int, int]:
+    """Return how many nodes or ranks this process speaks for, and how many there are.
+
+    0: another process of the node speaks. Counted are nodes, or ranks if the launcher does not number the nodes; each
+    rank speaks for itself if it does not say which ranks share a node.
+    Raises LaunchError if the launcher does not say how many ranks there are.
+    """
+    if place.nodes is not None and place.local_rank is not None:
+        return int(place.local_rank == 0), place.nodes
+    if place.world_size is None:
+        raise LaunchError(f"{place.launcher} does not say how many ranks there are: use srun, mpirun or torchrun")
+    if place.local_size is not None and place.local_rank is not None:
+        return (0 if place.local_rank else place.local_size), place.world_size
+    return 1, place.world_size
+
+
+def meeting_folder(output: Path, place: Place, environ: Mapping[str, str]) -> Path:
+    """Return the folder beside the output through which the processes of a launch meet."""
+    launch = "\n".join(environ.get(name, "") for name in IDS.get(place.launcher, ()))
+    digest = hashlib.sha256(f"{place.launcher}\n{launch}".encode(errors="replace")).hexdigest()
+    return output.with_name(f".{output.name}.nodes-{digest[:12]}")
+
+
+# -- rank 0 --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_call(folder: Path) -> Iterator[Path]:
+    """Yield the folder for the answers to a new call; at the end the call is closed, and all of it removed."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        answers = Path(tempfile.mkdtemp(dir=folder, prefix="call_"))
+        with whole_file(folder / CALL) as part:
+            part.write_text(answers.name, encoding="ascii")
+        yield answers
+    finally:
+        (folder / CALL).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def collect(answers: Path, own: Answer, place: Place, timeout_s: float) -> list[Answer]:
+    """Return one answer of each node, in the order of the nodes.
+
+    Raises NodesError if answers are missing after the timeout, or one is not what this command writes.
+    """
+    _, total = parts_of(place)
+    found = {own.rank: own}
+    for last in _looks(timeout_s):
+        for path in answers.iterdir():
+            match = ANSWER.fullmatch(path.name)
+            if match and int(match[1]) not in found:
+                found[int(match[1])] = _read(path, int(match[1]))
+        parts = sum(answer.parts for answer in found.values())
+        if sys.stderr.isatty():
+            end = "\n" if last or parts >= total else ""
+            print(f"\r{parts} of {total} {_counted(place)} described", end=end, file=sys.stderr, flush=True)
+        if parts >= total:
+            break
+    else:
+        raise NodesError(_missing(list(found.values()), place, answers.parent.parent, timeout_s))
+    by_node: dict[int | str, Answer] = {}
+    for answer in sorted(found.values(), key=lambda answer: (answer.node or 0, answer.rank)):
+        by_node.setdefault(answer.host if answer.node is None else answer.node, answer)
+    return list(by_node.values())
+
+
+def _missing(found: Sequence[Answer], place: Place, folder: Path, timeout_s: float) -> str:
+    _, total = parts_of(place)
+    counted = _counted(place)
+    if counted == "nodes" and all(answer.node is not None for answer in found):
+        missing = [str(node) for node in range(total) if node not in {answer.node for answer in found}]
+        rest = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        who = f"node{'s' * (len(missing) > 1)} {', '.join(missing[:MOST_NAMED])}{rest} of {total} (counted from 0)"
+    else:
+        hosts = list(dict.fromkeys(answer.host for answer in found))
+        parts = sum(answer.parts for answer in found)
+        who = f"{total - parts} of {total} {counted} (answers came from {', '.join(hosts[:MOST_NAMED])})"
+    return (
+        f"no description of {who} within {timeout_s:g} s; nothing is written. If the nodes do not share {folder}, "
+        f"give -o a folder that they share; if they are slow, raise --timeout"
+    )
+
+
+def _counted(place: Place) -> str:
+    return "ranks" if place.nodes is None or place.local_rank is None else "nodes"
+
+
+def _read(path: Path, rank: int) -> Answer:
+    content = read_description(str(path), Tree.at(path.parent))
+    parts, node, host, fields = (content.fields.get(name) for name in ("parts", "node", "host", "fields"))
+    counts = _is_count(parts) and (node is None or _is_count(node))
+    if content.problem or not (counts and isinstance(fields, dict) and all(map(_is_text, (host, *fields.values())))):
+        raise NodesError(
+            f"{path} {content.problem or 'is not the description of a node'}: start all nodes with the same version of "
+            f"the suite; nothing is written"
+        )
+    return Answer(rank, int(parts or 0), node, str(host), fields)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MOST_TEXT
+
+
+# -- the other nodes -----------------------------------------------------------------------------------------
+
+
+def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
+    """Answer rank 0's call until it is closed; return whether there was one before the timeout.
+
+    A call may be what a killed launch left; then a new one follows, and is answered, too.
+    """
+    answered = ""
+    for _ in _looks(timeout_s):
+        call = _call(folder)
+        if call == answered:
+            continue
+        if not call:
+            break
+        with suppress(FileNotFoundError), whole_file(folder / call / f"rank_{mine.rank}.json") as part:
+            part.write_text(json.dumps(asdict(mine)), encoding="ascii")
+        answered = call
+    return bool(answered)
+
+
+def _call(folder: Path) -> str:
+    """Return the name of the open call, "" without one."""
+    name = Tree.at(folder).begin(folder / CALL, 100).decode("ascii", "replace")
+    return name if NAME.fullmatch(name) else ""
+
+
+def _looks(timeout_s: float) -> Iterator[bool]:
+    """Yield until the timeout, with pauses; at least once. Yields whether it is the last time."""
+    end = time.monotonic() + timeout_s
+    while (left := end - time.monotonic()) > 0:
+        yield False
+        time.sleep(min(PAUSE_S, max(left, 0)))
+    yield True

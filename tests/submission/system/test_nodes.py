@@ -1,0 +1,206 @@
+"""The description of several nodes: processes under the variables of each launcher, and how their answers merge."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.distributed.launch import LaunchError, Place, find_place
+from submission.system.__main__ import main
+from submission.system.merge import merge
+from submission.system.nodes import Answer, NodesError, collect, meeting_folder, open_call, parts_of
+
+ROOT = Path(__file__).parents[3]
+
+
+def srun(rank, nodes=2, per_node=1, job="7"):
+    """Return the variables of a rank that srun starts."""
+    return {
+        "SLURM_JOB_ID": job,
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": f"{nodes * per_node}",
+        "SLURM_STEP_NUM_NODES": f"{nodes}",
+        "SLURM_STEP_TASKS_PER_NODE": f"{per_node}(x{nodes})",
+        "SLURM_PROCID": f"{rank}",
+        "SLURM_NODEID": f"{rank // per_node}",
+        "SLURM_LOCALID": f"{rank % per_node}",
+    }
+
+
+def torchrun(rank):
+    return {
+        "TORCHELASTIC_RUN_ID": "none",
+        **{"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "RANK": f"{rank}", "WORLD_SIZE": "4"},
+        **{"LOCAL_RANK": f"{rank % 2}", "LOCAL_WORLD_SIZE": "2"},
+        **{"GROUP_RANK": f"{rank // 2}", "GROUP_WORLD_SIZE": "2"},
+    }
+
+
+def openmpi(rank):
+    names = {"RANK": rank, "SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_SIZE": 2}
+    return {f"OMPI_COMM_WORLD_{name}": f"{value}" for name, value in names.items()}
+
+
+def by_hand(rank):
+    return {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+def start(variables, *words):
+    """Start the command as one rank; CUDNN_VERSION stands for what differs between nodes."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-m", "submission.system", *map(str, words)],
+        env=kept | {"PYTHONPATH": str(ROOT)} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(ranks):
+    """Return the exit statuses, and what each rank printed on standard error."""
+    said = [rank.communicate(timeout=60)[1] for rank in ranks]
+    return [rank.returncode for rank in ranks], said
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes"),
+    [
+        ([srun(rank) for rank in range(2)], 2),
+        ([srun(rank, per_node=2) for rank in range(4)], 2),
+        ([srun(rank, nodes=1, per_node=2) for rank in range(2)], 1),
+        ([torchrun(rank) for rank in range(4)], 2),
+        # These launchers do not number the nodes; the host names do, and all ranks here share one.
+        ([openmpi(rank) for rank in range(4)], 1),
+        ([by_hand(rank) for rank in range(2)], 1),
+    ],
+    ids=["srun", "srun-2-per-node", "srun-1-node", "torchrun", "openmpi", "by-hand"],
+)
+def test_the_nodes_of_a_launch_are_merged(tmp_path, ranks, nodes):
+    path = tmp_path / "new" / "system.json"
+    statuses, said = ended([start(variables, "-o", path) for variables in ranks])
+    assert statuses == [0] * len(ranks), said
+    assert f"{path}: written" in said[0] and not any(said[1:]), "rank 0 alone speaks"
+    assert json.loads(path.read_text())["number_of_nodes"] == str(nodes)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def differing(path, *words):
+    """Return what two nodes with different software say, and the fields that they write."""
+    ranks = [start({**srun(rank), "CUDNN_VERSION": f"{8 + rank}"}, "-o", path, *words) for rank in range(2)]
+    statuses, said = ended(ranks)
+    assert statuses == [0, 0], said
+    return said[0], json.loads(path.read_text())
+
+
+def test_differences_are_told_and_noted(tmp_path):
+    said, fields = differing(tmp_path / "system.json")
+    assert "2 nodes, which differ" in said and "warning: other_software_stack: " in said
+    assert "cuDNN 9 on node 1 (" in said
+    assert fields["other_software_stack"].endswith("cuDNN 8") and "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"]
+
+
+def test_given_fields_do_not_differ(tmp_path):
+    said, fields = differing(tmp_path / "system.json", "--set", "other_software_stack=cuDNN")
+    assert "2 nodes, all the same" in said and "warning" not in said
+    assert fields["other_software_stack"] == "cuDNN" and "cuDNN" not in fields["sw_notes"]
+
+
+def test_what_a_killed_launch_left_is_not_merged(tmp_path):
+    path = tmp_path / "system.json"
+    folder = meeting_folder(path, find_place(srun(0)), srun(0))
+    stale = folder / "call_stale"
+    stale.mkdir(parents=True)
+    (folder / "call").write_text("call_stale")
+    old = {"rank": 1, "parts": 1, "node": 1, "host": "old", "fields": {"cooling": "old"}}
+    (stale / "rank_1.json").write_text(json.dumps(old))
+    node = start(srun(1), "-o", path)
+    while json.loads((stale / "rank_1.json").read_text())["host"] == "old":
+        assert node.poll() is None, "it answers the stale call, and waits for another"
+    statuses, said = ended([start(srun(0), "-o", path), node])
+    assert statuses == [0, 0], said
+    fields = json.loads(path.read_text())
+    assert fields["number_of_nodes"] == "2" and "old" not in fields["cooling"] and not folder.exists()
+
+
+def test_a_missing_node_is_named(tmp_path, capsys, monkeypatch):
+    for name, value in srun(0, nodes=3).items():
+        monkeypatch.setenv(name, value)
+    node = start(srun(2, nodes=3), "-o", tmp_path / "system.json", "--timeout", "5")
+    assert main(["-o", str(tmp_path / "system.json"), "--timeout", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "no description of node 1 of 3" in error or "no description of nodes 1, 2 of 3" in error
+    assert "give -o a folder that they share" in error and list(tmp_path.iterdir()) == []
+    node.communicate(timeout=60)
+
+
+def test_a_node_that_no_call_reaches_ends(tmp_path):
+    statuses, said = ended([start(srun(1), "-o", tmp_path / "system.json", "--timeout", "1")])
+    assert (statuses, said) == ([1], [""])
+
+
+@pytest.mark.parametrize("words", [[], ["-o", "x.json", "--set", "coolnig=air"]])
+def test_wrong_use_ends_all_ranks_and_is_told_once(words):
+    statuses, said = ended([start(srun(rank), *words) for rank in range(2)])
+    assert statuses == [2, 2] and said[0].startswith("error: ") and said[1] == ""
+
+
+def test_several_launches_beside_each_other_do_not_meet(tmp_path):
+    paths = [meeting_folder(tmp_path / "s.json", find_place(srun(0, job=job)), srun(0, job=job)) for job in "12"]
+    assert paths[0] != paths[1] and paths[0].parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"parts": 1}',
+        '{"parts": true, "node": 1, "host": "a", "fields": {}}',
+        '{"parts": 1, "node": -1, "host": "a", "fields": {}}',
+        '{"parts": 1, "node": 1, "host": "a", "fields": {"cooling": 3}}',
+        json.dumps({"parts": 1, "node": 1, "host": "a", "fields": {"cooling": "x" * 10_001}}),
+        '{"parts": 1, "node": 1, "host": "a", "fields": ' + "[" * 100_000,
+    ],
+)
+def test_bad_answers_are_refused(tmp_path, text):
+    place = find_place(srun(0))
+    with (
+        open_call(tmp_path / "folder") as answers,
+        pytest.raises(NodesError, match=r"rank_1\.json .*nothing is written"),
+    ):
+        (answers / "rank_1.json").write_text(text)
+        collect(answers, Answer(0, 1, 0, "a", {}), place, 5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_launcher_must_say_how_many_ranks_there_are():
+    with pytest.raises(LaunchError, match="pmix does not say how many ranks there are"):
+        parts_of(Place("pmix", 0, None))
+
+
+def test_most_nodes_decide_and_unknown_values_never():
+    large, small, unknown = {"host_memory_capacity": "512 GB", "cooling": "air"}, {"host_memory_capacity": "384 GB"}, {}
+    fields, differences = merge([small, large, unknown, unknown, large, unknown])
+    assert fields == {
+        "number_of_nodes": "6",
+        "host_memory_capacity": "512 GB",
+        "cooling": "air",
+        "hw_notes": "host_memory_capacity: 384 GB on 1 of 6 nodes",
+    }
+    told = [difference.told([f"{node}" for node in range(6)]) for difference in differences]
+    assert told == [
+        "host_memory_capacity: 512 GB on nodes 1, 4; 384 GB on node 0; not detected on nodes 2, 3, 5",
+        "cooling: air on nodes 1, 4; not detected on nodes 0, 2, 3, 5",
+    ]
+    assert merge([large, large]) == ({"number_of_nodes": "2", **large}, [])
+
+
+def test_many_differences_stay_short():
+    nodes = [{"host_processor_frequency": f"{number} MHz"} for number in range(1000)]
+    fields, [difference] = merge(nodes)
+    assert fields["hw_notes"].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
+    assert difference.told([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")

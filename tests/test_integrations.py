@@ -1,0 +1,113 @@
+"""What is in integrations/ reads the figure of merit, and the tools themselves report what a measurement found."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compliance.benchmarks import PACKAGES
+from tests.measurement import STEPS
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "integrations"
+JUBE_FILE = FOLDER / "jube/mlperf_hpc.yaml"
+JUBE_PATTERNS = {"$jube_pat_fp": r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))", "$jube_pat_int": r"([+-]?\d+)"}
+JUBE_PATTERNS["$jube_pat_wrd"] = r"(\S+)"
+REFRAME = shutil.which("reframe", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+
+
+def expressions(path):
+    """Return the regular expressions in a file, with JUBE's own patterns spelled out."""
+    found = re.findall(r"""["'](\^FOM [^"']*)["']""", path.read_text())
+    for name, pattern in JUBE_PATTERNS.items():
+        found = [text.replace(name, pattern) for text in found]
+    return found
+
+
+@pytest.mark.parametrize("name", ["reframe/mlperf_hpc.py", "jube/mlperf_hpc.yaml", "ramble/application.py"])
+@pytest.mark.parametrize("rate", [160.0, 123.456789, 4.2e7, 3.1e-5])
+def test_expressions_match_the_line(name, rate):
+    measured = replace(STEPS, samples_per_s=rate)
+    found = [re.search(text, f"before\n{measured.line}\nafter", re.MULTILINE) for text in expressions(FOLDER / name)]
+    assert found and all(found)
+    groups = {value for match in found for value in match.groups()}
+    assert {f"{rate:.6g}", f"{measured.units}", f"{measured.spread:.3f}"} <= groups
+
+
+def test_benchmarks_are_those_of_the_suite():
+    what = yaml.safe_load(JUBE_FILE.read_text())["parameterset"][0]["parameter"]
+    assert what[0] == {"name": "benchmark", "_": ",".join(PACKAGES)}
+    workloads = re.findall(r' workload\(\s*"(\w+)"', (FOLDER / "ramble/application.py").read_text())
+    assert workloads == list(PACKAGES)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Return a folder for generated samples, which the tools share."""
+    return tmp_path_factory.mktemp("data")
+
+
+def ran(command, **variables):
+    """Run a command of a tool from the repository's root; return what it printed."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def line_of(folder, output):
+    """Return benchmark, samples/s and spread of the line that a run printed; fom.json beside it must agree."""
+    (line,) = re.findall(r"^FOM (\w+) samples/s (\S+) .* spread (\S+)$", (folder / output).read_text(), re.MULTILINE)
+    found = json.loads((folder / "fom.json").read_text())
+    assert (found["benchmark"], f"{found['samples_per_s']:.6g}", f"{found['spread']:.3f}") == line
+    assert found["network"] == "mini" and len(found["step_ms"]) == 3
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REFRAME, reason="needs ReFrame: pip install reframe-hpc")
+def test_reframe_reports_the_line(tmp_path, data):
+    settings = {"interpreter": sys.executable, "data": data, "steps": 3}
+    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "MLPerfHPC.*mini", "--prefix", tmp_path]
+    command += ["--exec-policy", "serial", "--report-file", tmp_path / "report.json"]
+    ran([*command, *(word for key, value in settings.items() for word in ("-S", f"{key}={value}"))])
+    (run,) = json.loads((tmp_path / "report.json").read_text())["runs"]
+    lines = []
+    for case in run["testcases"]:
+        lines.append(line_of(Path(case["outputdir"]), "rfm_job.out"))
+        reported = {key.rpartition(":")[2]: value[0] for key, value in case["perfvalues"].items()}
+        assert case["result"] == "pass"
+        assert reported == {"samples_per_s": float(lines[-1][1]), "spread": float(lines[-1][2])}
+    assert sorted(name for name, *_ in lines) == sorted(PACKAGES)
+    assert sorted(path.name for path in data.iterdir()) == [f"{name}-measure-mini" for name in sorted(PACKAGES)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REFRAME, reason="needs ReFrame: pip install reframe-hpc")
+def test_reframe_fails_without_the_line(tmp_path):
+    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "benchmark=cosmoflow.*mini", "--prefix", tmp_path]
+    command += ["-S", "interpreter=true", "-S", f"data={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1 and "sanity" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("jube"), reason="needs JUBE: apt install jube")
+def test_jube_reports_the_line(tmp_path, data):
+    command = ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", tmp_path]
+    ran(command, PYTHON=sys.executable, DATA=str(data), STEPS="3")
+    with (tmp_path / "000000/result/result.dat").open(newline="") as file:
+        table = [(row["benchmark"], row["samples_per_s[samples/s]"], row["spread"]) for row in csv.DictReader(file)]
+    lines = [line_of(path, "stdout") for path in tmp_path.glob("*/*_measure/work")]
+    assert [(name, float(rate), float(spread)) for name, rate, spread in table] == [
+        (name, float(rate), float(spread)) for name, rate, spread in sorted(lines)
+    ]
+    assert [name for name, *_ in table] == sorted(PACKAGES)

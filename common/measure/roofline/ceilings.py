@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -235,7 +236,8 @@ def _evict(path: Path) -> None:
     handle = open_regular(path)
     try:
         if hasattr(os, "posix_fadvise"):
-            os.fdatasync(handle)
+            with contextlib.suppress(OSError):  # such as a file system that cannot be written
+                os.fdatasync(handle)
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)

@@ -73,8 +73,8 @@ class Oc20(SampleProblem[GraphBatch]):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log, and the sizes of the frames, on which operations depend."""
-        config, sizes = self.config, self.sets["train"].sizes
+        """The hyperparameters by their keys in the log."""
+        config = self.config
         return {
             "global_batch_size": config.train.global_batch_size,
             "gradient_accumulation_steps": config.train.accumulation,
@@ -82,12 +82,14 @@ class Oc20(SampleProblem[GraphBatch]):
             "opt_weight_decay": config.optim.weight_decay,
             **config.schedule.logged(config.train.global_batch_size),
             **config.instances.logged(),
-            "sample_means": {
-                "atoms": float(sizes.natoms.mean()),
-                "edges": float(sizes.neighbors.mean()),
-                "triplets": float(sizes.triplets.mean()),
-            },
         }
+
+    @property
+    def sample_means(self) -> dict[str, float]:
+        """The mean sizes of the training frames."""
+        sizes = self.sets["train"].sizes
+        counts = {"atoms": sizes.natoms, "edges": sizes.neighbors, "triplets": sizes.triplets}
+        return {name: float(count.mean()) for name, count in counts.items()}
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""

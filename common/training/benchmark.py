@@ -166,7 +166,11 @@ class Problem(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The hyperparameters, and facts of the samples, by their keys in the log; read once, before `init_stop`."""
+        """The hyperparameters by their keys in the log; read once, before `init_stop`."""
+
+    @property
+    def sample_means(self) -> Mapping[str, float]:
+        """The mean sizes of training samples on which their operations depend, for the log; {} where all are alike."""
 
     def describe(self) -> str:
         """Return one line about data and network for the user; called once, after construction."""
@@ -298,6 +302,11 @@ class SampleProblem(ABC, Generic[B]):
         """Return the order of the training samples in an epoch, the same on all ranks."""
         order: np.ndarray = self.drawn[permutation(self.train_samples, self.seed, epoch)]
         return order
+
+    @property
+    def sample_means(self) -> Mapping[str, float]:
+        """The mean sizes of training samples; none, since all are alike."""
+        return {}
 
     @property
     def drawn_text(self) -> str:

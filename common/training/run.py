@@ -237,7 +237,9 @@ class Training:
         if saved:
             run.load(saved)
         else:
-            mllog.describe(log, self._facts(problem, seed), {**problem.settings, "precision": run.precision.name})
+            sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
+            stated = {**problem.settings, **sizes, "precision": run.precision.name}
+            mllog.describe(log, self._facts(problem, seed), stated)
             log.end("init_stop")
             torch.manual_seed(seed + 1 + self.dist.rank)  # other dropout masks on each rank
         return run

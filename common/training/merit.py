@@ -48,5 +48,5 @@ def figure_of(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun
         target_met=run.meets_target(),
         energy_j=joules,
         energy_scope=scope,
-        samples_per_j=run.problem.train_samples * history[-1].epoch / joules if joules else None,
+        samples_per_j=sum(epoch.samples_per_s * epoch.train_s for epoch in history) / joules if joules else None,
     )

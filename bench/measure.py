@@ -4,8 +4,9 @@
     python bench/measure.py -o docs/performance/measure     also writes measure.md and measure.json
 
 The other tools are hpcc (STREAM, DGEMM; with an mpirun), fio and iperf3, of Debian's packages of these names; one that
-is missing is left out, and the page says so. hpcc also needs libopenblas0-pthread: with the BLAS that its package brings,
-DGEMM is ten times slower, so that the command ends with an error. CPU seconds are user + system time of a command and its children.
+is missing is left out, and the page says so. hpcc also needs libopenblas0-pthread: with the BLAS that its package
+brings, DGEMM is ten times slower, so that the command ends with an error. CPU seconds are user + system time of a
+command and its children.
 """
 
 from __future__ import annotations

@@ -39,7 +39,12 @@ def instance_folders(job: Path) -> dict[int, Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, renamed to `path` at the end of the `with` and removed after an error."""
+    """Yield a temporary path beside `path`, renamed to `path` at the end of the `with` and removed after an error.
+
+    Raises OSError if `path` is a device or a pipe, which is not replaced.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "this is a device or a pipe; expected a file", str(path))
     part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with naming(path, part):

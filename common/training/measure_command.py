@@ -264,6 +264,8 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}")
     given = parser.parse_intermixed_args(argv)
+    if given.output and given.output.exists() and not given.output.is_file():
+        parser.error(f"-o {given.output}: this is a folder or a device; expected a file")
     if "=" in given.config and not Path(given.config).exists():  # an override without a configuration before it
         given.override, given.config = [given.config, *given.override], CLOSED
     return given

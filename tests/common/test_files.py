@@ -1,6 +1,8 @@
 """Files appear whole or not at all, and an error names the file."""
 
 import errno
+import os
+import stat
 
 import pytest
 
@@ -26,3 +28,13 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         part.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_or_device_is_not_replaced(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(OSError, match=f"this is a device or a pipe.*{path.name}"), whole_file(path):
+            pytest.fail("it began")
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and link.is_symlink()

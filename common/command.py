@@ -114,6 +114,22 @@ def place(text: str) -> Path:
     return Path(text)
 
 
+def file_place(text: str) -> Path:
+    """Return the path of a file to write, which no folder, device or pipe is; an `argparse` type."""
+    path = place(text)
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} is a folder, a device or a pipe; expected a file")
+    return path
+
+
+def folder_place(text: str) -> Path:
+    """Return the path of a folder to write into, which may not exist yet; an `argparse` type."""
+    path = place(text)
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a file; expected a folder")
+    return path
+
+
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...], interrupted: str = CONTINUED) -> int:
     """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C.
 

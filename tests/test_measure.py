@@ -69,7 +69,7 @@ def test_two_ranks_at_full_size(tmp_path):
         (["nosuch"], 2, "has no configuration 'nosuch'"),
         (["train.nosuch=3"], 2, "unknown key train.nosuch"),
         (["mini", "--steps", "0"], 2, "at least 1"),
-        (["mini", "-o", "."], 2, "-o .: this is a folder or a device"),
+        (["mini", "-o", "."], 2, "--output: . is a folder, a device or a pipe"),
         (["mini", "profile.steps=-1"], 2, "steps is -1; expected at least 0"),
         (["mini", "instances.count=2"], 2, "one instance"),
         (["mini", "--data", "nowhere"], 1, "nowhere"),

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.command import CommandParser, UsageError, as_called, place, positive, run_stoppable
+from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_stoppable
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
@@ -262,10 +262,10 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     before = f"steps before (default {WARMUP}, with an accelerator {WARMUP_ACCELERATOR})"
     parser.add_argument("--warmup", type=positive, help=before)
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
-    parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}")
+    parser.add_argument(
+        "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
+    )
     given = parser.parse_intermixed_args(argv)
-    if given.output and given.output.exists() and not given.output.is_file():
-        parser.error(f"-o {given.output}: this is a folder or a device; expected a file")
     if "=" in given.config and not Path(given.config).exists():  # an override without a configuration before it
         given.override, given.config = [given.config, *given.override], CLOSED
     return given

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from common.command import UsageError, place
+from common.command import UsageError, file_place
 from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, check_settings, record
 from common.measure.power.sources import Clock, open_source
@@ -62,7 +62,7 @@ class Child:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--source", required=True, metavar="SOURCE", help="where the readings come from; see above")
-    parser.add_argument("-o", "--output", required=True, type=place, help="the file to write, such as node_0.txt")
+    parser.add_argument("-o", "--output", required=True, type=file_place, help="the file to write, such as node_0.txt")
     parser.add_argument("--interval", type=_number, default=0.5, metavar="S", help="seconds between readings (0.5)")
     parser.add_argument("--efficiency", type=_number, default=1.0, help="of the power supplies at their load (1)")
     parser.add_argument("--dc", action="store_true", help="the meter is behind the power supplies")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from common.command import place
+from common.command import folder_place, place
 
 SUMMARY: Final = "measure what the machine allows, and what binds a training step"
 DESCRIPTION: Final = """\
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=place, metavar="DIR", help="files to read; default: those of the steps")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or xpu")
     written = f"folder of roofline.json, roofline.svg and, on several ranks, ceilings.yaml (default {OUTPUT})"
-    parser.add_argument("-o", "--output", type=place, default=OUTPUT, metavar="DIR", help=written)
+    parser.add_argument("-o", "--output", type=folder_place, default=OUTPUT, metavar="DIR", help=written)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -110,3 +110,18 @@ def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
         path.write_text(change)
     assert main(["roofline", "fom.json", "-o", "out"]) == 2
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["roofline", "fom.json", "-o", "fom.json"], "fom.json is a file; expected a folder"),
+        (["power", "--source", "command:echo 1", "-o", ".", "--append"], ". is a folder, a device or a pipe"),
+    ],
+)
+def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    STEPS.write(tmp_path / "fom.json")
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert told in capsys.readouterr().err

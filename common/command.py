@@ -117,7 +117,7 @@ def place(text: str) -> Path:
 def file_place(text: str) -> Path:
     """Return the path of a file to write, which no folder, device or pipe is; an `argparse` type."""
     path = place(text)
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise argparse.ArgumentTypeError(f"{text} is a folder, a device or a pipe; expected a file")
     return path
 
@@ -125,7 +125,7 @@ def file_place(text: str) -> Path:
 def folder_place(text: str) -> Path:
     """Return the path of a folder to write into, which may not exist yet; an `argparse` type."""
     path = place(text)
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):
         raise argparse.ArgumentTypeError(f"{text} is a file; expected a folder")
     return path
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+POLL_S = 0.5
 
 
 class ProcessKilledError(RuntimeError):
@@ -32,31 +37,93 @@ def usable_cores() -> int:
     return len(bound_cores())
 
 
-def in_processes(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[tuple[T, R]]:
+def in_processes(
+    function: Callable[[T], R], items: Sequence[T], workers: int, *, fork: bool = False
+) -> Iterator[tuple[T, R]]:
     """Yield items with their results as they finish; a single worker is this process itself.
 
-    An error of the function ends all processes and is raised here, as is ProcessKilledError. Function and items must
-    be picklable.
+    An error of the function ends all processes and is raised here, as is ProcessKilledError. Function, items and
+    results must be picklable. Each process has a pipe of its own, so that it is noticed if one is killed, also while
+    it sends a result: multiprocessing.Pool and concurrent.futures, where all share one, may then wait forever.
+
+    fork: start the processes as copies of this one, which is quicker; only where this one has a single thread, since
+    the copies could wait forever for locks that other threads hold, such as those of HDF5.
     """
     if workers == 1:
         yield from ((item, function(item)) for item in items)
         return
-    others = set(multiprocessing.active_children())
-    # spawn: a fork would copy locks that threads of libraries such as HDF5 hold.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(items)), context, initializer=_begin)
+    process_type: type[BaseProcess] = (
+        multiprocessing.get_context("fork").Process if fork else multiprocessing.get_context("spawn").Process
+    )
+    todo = iter(items)
+    busy: dict[Connection, T] = {}
+    processes: list[BaseProcess] = []
     try:
-        futures = {pool.submit(function, item): item for item in items}
-        for future in as_completed(futures):
-            yield futures.pop(future), future.result()
-    except BrokenProcessPool as error:
-        raise ProcessKilledError("a process was killed, most likely for lack of memory: use fewer workers") from error
+        for item in itertools.islice(todo, workers):
+            connection, other_end = multiprocessing.Pipe()
+            with other_end, _without_interrupts():
+                processes.append(process_type(target=_work, args=(function, other_end), daemon=True))
+                processes[-1].start()
+            busy[connection] = item
+            _send(connection, (item,))
+        while busy:
+            # Never asleep for long: a signal just before a sleep would not end it.
+            for connection in cast("list[Connection]", wait(busy, POLL_S)):
+                done, result = busy.pop(connection), _receive(connection)
+                more = tuple(itertools.islice(todo, 1))
+                _send(connection, more)
+                if more:
+                    (busy[connection],) = more
+                yield done, result
     except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
+        for process in processes:
+            process.terminate()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        for process in processes:
+            process.join()
+
+
+def _send(connection: Connection, item: tuple[T, ...]) -> None:
+    with _killed_is_told():
+        connection.send(item)
+
+
+def _receive(connection: Connection) -> Any:
+    with _killed_is_told():
+        error, result = connection.recv()
+    if error is not None:
+        raise error
+    return result
+
+
+@contextlib.contextmanager
+def _killed_is_told() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        raise ProcessKilledError("a process was killed, most likely for lack of memory: use fewer workers") from error
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Hold back Ctrl-C; a process that is started meanwhile never gets it, not even before `_begin`."""
+    unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
+
+
+def _work(function: Callable[[T], R], connection: Connection) -> None:
+    """Send the error, if any, and the result for each item that comes, until none comes."""
+    _begin()
+    while item := connection.recv():
+        try:
+            connection.send((None, function(*item)))
+        except Exception as error:
+            error.add_note(f"in another process:\n{traceback.format_exc()}")
+            connection.send((error, None))
 
 
 def _begin() -> None:

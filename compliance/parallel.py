@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from common.tree import Tree
 from compliance.examine import LogTask, examine
@@ -18,7 +17,6 @@ from compliance.own_rules import load_rules, sources
 
 PARALLEL_BYTES = 24 << 20
 """Below this, starting processes costs more than it saves."""
-POLL_S = 0.5
 
 
 def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking") -> Iterator[Run]:
@@ -29,29 +27,36 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(map(_size, (*(task.path for task in tasks), *measured)))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
-    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES:
+    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _alone():
         return _shown(map(Examine(options), tasks), len(tasks), total, options, doing)
-    runs = _parallel(tasks, min(jobs, len(tasks)), options)
+    runs = _within_budget(_parallel(tasks, min(jobs, len(tasks)), options), tasks, options)
     return _shown(runs, len(tasks), total, options, doing)
 
 
 def _parallel(tasks: list[LogTask], jobs: int, options: Options) -> Iterator[Run]:
-    import multiprocessing  # only big trees pay for it
-    import signal  # as multiprocessing
+    from common.processes import ProcessKilledError, in_processes  # only big trees pay for it
 
-    method = "fork" if sys.platform == "linux" else None
-    chunk = max(1, min(32, len(tasks) // (4 * jobs)))
-    # Only the main process handles Ctrl-C: it ends the others, without a traceback from each. They inherit the
-    # mask, so that even a starting process is not interrupted.
-    unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    examine = Examine(options)
+    size = max(1, min(32, len(tasks) // (4 * jobs)))
+    parts = [(start, tasks[start : start + size]) for start in range(0, len(tasks), size)]
+    found: dict[int, list[Run]] = {}
+    done = 0
     try:
-        pool = multiprocessing.get_context(method).Pool(jobs)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
-    chunks = [tasks[start : start + chunk] for start in range(0, len(tasks), chunk)]
-    with pool:
-        found = _awaited(pool.imap(Examine(options).each, chunks))
-        yield from _within_budget(found, tasks, options)
+        for (start, _), part in in_processes(examine.each, parts, jobs, fork=sys.platform == "linux"):
+            found[start] = part
+            while runs := found.pop(done, None):
+                yield from runs
+                done += len(runs)
+    except ProcessKilledError:  # for lack of memory: one process needs the least
+        yield from map(examine, tasks[done:])
+
+
+def _alone() -> bool:
+    """Tell whether this process has no other thread but tqdm's, which sleeps: beside one, it may not fork."""
+    if sys.platform != "linux":
+        return True
+    monitor = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "monitor", None)
+    return len(os.listdir("/proc/self/task")) == 1 + (monitor is not None)
 
 
 def _within_budget(runs: Iterator[Run], tasks: list[LogTask], options: Options) -> Iterator[Run]:
@@ -60,19 +65,6 @@ def _within_budget(runs: Iterator[Run], tasks: list[LogTask], options: Options) 
     for task, run in zip(tasks, runs, strict=True):
         yield examine(task) if run.inflated_bytes and examine.exhausted(task) else run
         examine.inflated[task.tree] += run.inflated_bytes
-
-
-def _awaited(results: Any) -> Iterator[Run]:
-    """Yield the runs of a pool's results, never asleep for long: a signal just before a sleep would not end it."""
-    from multiprocessing import TimeoutError as NotYet  # only big trees pay for it
-
-    while True:
-        try:
-            yield from results.next(timeout=POLL_S)
-        except NotYet:
-            continue
-        except StopIteration:
-            return
 
 
 def _shown(runs: Iterator[Run], count: int, total: int, options: Options, doing: str) -> Iterator[Run]:
@@ -101,9 +93,9 @@ class Examine:
         self.rules = sources()
         self.inflated: Counter[Tree] = Counter()
 
-    def each(self, tasks: list[LogTask]) -> list[Run]:
-        """Examine several logs, to be sent to another process at once."""
-        return list(map(self, tasks))
+    def each(self, part: tuple[int, list[LogTask]]) -> list[Run]:
+        """Examine several logs, to be sent to another process at once; their place is of no matter."""
+        return list(map(self, part[1]))
 
     def __call__(self, task: LogTask) -> Run:
         load_rules(self.rules)  # a process that was not forked lacks them

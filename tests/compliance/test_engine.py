@@ -1,14 +1,22 @@
 """The check as a whole: read-only, the same twice, on one core and on many, and in the hands of a program."""
 
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 
 import compliance
 import compliance.rules.of_results
+from common import processes
 from compliance import parallel
 from compliance.engine import Options, check_paths
 from compliance.rule import RULES, Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def snapshot(folder):
@@ -24,13 +32,52 @@ def test_checking_writes_nothing_and_says_the_same_twice(tmp_path, monkeypatch):
     assert snapshot(tmp_path) == before
 
 
-def test_many_processes_find_the_same(tmp_path, monkeypatch):
+def in_two_processes(path, change="pass"):
+    """Return what a process that has no other thread prints of a check in two more. change: what these run first."""
+    script = f"""
+import multiprocessing, os, signal
+from compliance import parallel
+from compliance.engine import check_paths
+from compliance.options import Options
+
+plain, parent = parallel.examine, os.getpid()
+
+def changed(task):
+    if os.getpid() != parent:
+        os.write(1, b"in another process\\n")
+        {change}
+    return plain(task)
+
+parallel.PARALLEL_BYTES, parallel.examine = 0, changed
+report = check_paths([{str(path)!r}], Options(jobs=2))
+print(*report.findings, *(run.fingerprint for run in report.runs), sep="\\n")
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert "in another process" in lines and not done.stderr
+    return [line for line in lines if line != "in another process"]
+
+
+@pytest.mark.parametrize("change", ["pass", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_many_processes_find_the_same_also_if_one_is_killed(tmp_path, change):
     SamplePackage().edit(2, lambda log: log.set("opt_name", "adam")).write(tmp_path / "Example")
     alone = check_paths([tmp_path], Options(jobs=1))
+    assert in_two_processes(tmp_path, change) == [
+        str(x) for x in (*alone.findings, *(r.fingerprint for r in alone.runs))
+    ]
+
+
+def test_beside_other_threads_no_process_is_forked(tmp_path, monkeypatch):
+    SamplePackage().write(tmp_path / "Example")
     monkeypatch.setattr(parallel, "PARALLEL_BYTES", 0)
-    together = check_paths([tmp_path], Options(jobs=2))
-    assert together.findings == alone.findings
-    assert [run.fingerprint for run in together.runs] == [run.fingerprint for run in alone.runs]
+    monkeypatch.setattr(processes, "in_processes", None)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    assert check_paths([tmp_path], Options(jobs=2)).verdict == "PASS"
+    ended.set()
+    thread.join()
 
 
 def test_the_package_is_callable(tmp_path):

@@ -32,7 +32,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from common.command import positive  # noqa: E402
-from common.ending import EXIT_STATUS, STOPPED, read_ending  # noqa: E402
+from common.ending import EXIT_STATUS, STOPPED, Ending, read_ending  # noqa: E402
 
 SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1)
 SPARED: Final = 0.2
@@ -48,11 +48,16 @@ PATIENCE_S: Final = 300
 
 
 class Trainings:
-    """Trainings in a folder that are killed; faults: what was wrong."""
+    """Trainings in a folder that are killed.
+
+    before: how the training ended that is now continued, which stays its record until it goes on. faults: what was
+    wrong.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.random = folder, random.Random(seed)
         self.kills, self.killed = 0, False
+        self.before: Ending | None = None
         self.where: collections.Counter[str] = collections.Counter()
         self.faults: list[str] = []
         self.curves: dict[int, list[list[str]]] = {}
@@ -75,7 +80,7 @@ class Trainings:
         run, ranks = self.folder / f"run-{number}", 2 if number % 3 == 2 else 1
         while (ending := read_ending(run)) is None or not ending.final:
             spared = most <= 0 or self.random.random() < SPARED
-            found = self._left(run, staged=False)
+            found, self.before = self._left(run, staged=False), ending
             process = self._start(run, ranks)
             self.killed = False
             if not spared:
@@ -162,7 +167,7 @@ class Trainings:
         expected = {ending.exit_status} if ending else set()
         if where == "starting or ended":  # before the folder had this owner, there is nothing to record; or just after
             expected |= {EXIT_STATUS[STOPPED], -number}  # Python itself catches no signal yet
-        elif ending is None or not (ending.final or ending.how == "stopped"):
+        elif ending is None or not (ending.final or ending.how == STOPPED or ending == self.before):
             self._fault(run, f"{number.name}, {where}: recorded as {ending and ending.text}", output)
             return 1
         if ranks == 1 and process.returncode not in expected:
@@ -175,7 +180,7 @@ class Trainings:
             return "starting or ended"
         if list(run.glob("checkpoints/*.tmp")):
             return "writing a checkpoint"
-        if read_ending(run) is not None:
+        if read_ending(run) not in (None, self.before):
             return "cleaning up"
         if list(self._stage(run).glob("**/*.part")):
             return "staging"

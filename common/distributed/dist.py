@@ -11,6 +11,7 @@ listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -412,7 +413,7 @@ class _Ranks(Dist):
         if self._parts:
             self.end_pulse()
         else:
-            td.destroy_process_group(self._group)
+            _leave_group(self._group)
 
     def end_pulse(self) -> None:
         """End the thread of a rank that works in parts, also after a failure; the connections stay as they are."""
@@ -531,10 +532,18 @@ def _begin_group(rank: int, world_size: int, store: Any, device: torch.device, c
         )
 
 
-def _leave_group() -> None:
-    """End torch's default group, if there is one; its connections may be cut."""
-    if td.is_initialized():
-        td.destroy_process_group()
+def _leave_group(group: Any = None) -> None:
+    """End a group of torch, by default that of all ranks, if there is one; its connections may be cut.
+
+    Nothing else may hold it at last, such as a network that was wrapped for several ranks: that would hold Python's
+    lock while it waits for the threads of the group to end, and they may need the lock to free the last tensor.
+    """
+    if not td.is_initialized():
+        return
+    last = td.group.WORLD if group is None else group
+    td.destroy_process_group(group)
+    gc.collect()
+    del last
 
 
 def _exchanged(store: Any, rank: int, world_size: int, own: list[Any]) -> list[list[Any]]:

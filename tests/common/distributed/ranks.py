@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import torch
@@ -194,6 +195,18 @@ def parts(dist, folder):
     told = [found.told(f"piece/{piece}") for piece in range(4)]
     assert [bool(text) for text in told] == [True, False, True, True], told
     (folder / f"done{dist.rank}").write_text(str(done))
+
+
+def leave(dist, folder):
+    """Check that a network which nobody needs any more is gone when its group has ended, which it would hold."""
+    part = dist.group(dist.world_size)
+    network = part.wrap(nn.Linear(1, 1))
+    vars(network)["itself"] = network  # only the garbage collector frees it
+    network(torch.ones(1, 1)).sum().backward()
+    freed = weakref.ref(network)
+    del network
+    part.close()
+    assert freed() is None
 
 
 def fail(dist, folder):

@@ -94,8 +94,8 @@ def test_two_nodes_under_torchrun(environment, tmp_path):
     assert unwound(tmp_path) == ["unwound0", "unwound1", "unwound2", "unwound3"], done.stderr
 
 
-def test_ways_of_averaging_gradients(environment, tmp_path):
-    done = launch(torchrun(2), environment, tmp_path, "averaging")
+def test_the_end_of_a_group_and_ways_of_averaging_gradients(environment, tmp_path):
+    done = launch(torchrun(2), environment, tmp_path, "leave", "averaging")
     assert done.returncode == 0, done.stderr
 
 

@@ -7,6 +7,7 @@ import ctypes
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import traceback
@@ -90,7 +91,7 @@ def _send(connection: Connection, item: tuple[T, ...]) -> None:
 
 
 def _receive(connection: Connection) -> Any:
-    with _killed_is_told():
+    with _killed_is_told():  # by EOFError, or in the middle of a result by a plain OSError
         error, result = connection.recv()
     if error is not None:
         raise error
@@ -101,7 +102,7 @@ def _receive(connection: Connection) -> Any:
 def _killed_is_told() -> Iterator[None]:
     try:
         yield
-    except (EOFError, ConnectionError) as error:
+    except (EOFError, OSError) as error:
         raise ProcessKilledError("a process was killed, most likely for lack of memory: use fewer workers") from error
 
 
@@ -123,7 +124,16 @@ def _work(function: Callable[[T], R], connection: Connection) -> None:
             connection.send((None, function(*item)))
         except Exception as error:
             error.add_note(f"in another process:\n{traceback.format_exc()}")
-            connection.send((error, None))
+            connection.send((_picklable(error), None))
+
+
+def _picklable(error: Exception) -> Exception:
+    """Return the error, or one with its text if it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception as reason:  # whatever its __init__ or its parts raise
+        return RuntimeError(f"{error!r}, which cannot be pickled ({reason!r}); {' '.join(error.__notes__)}")
+    return error
 
 
 def _begin() -> None:

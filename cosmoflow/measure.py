@@ -1,23 +1,28 @@
 """`python -m cosmoflow.measure`: the speed of training steps on this machine, without a dataset."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 
 import torch
 
 from common.training import measure_command
-from common.training.flops import count
+from common.training.flops import StepFlops, step_flops
 from common.training.measure_command import Measurable
+from cosmoflow import model
 from cosmoflow.synthesize import SYNTHESIS
 from cosmoflow.train import BENCHMARK, CosmoFlow
 
 
-def flop(problem: CosmoFlow) -> float:
-    """Return the operations of a training step for one sample."""
-    return float(count(problem.model, torch.empty(1, *problem.config.data.sample_shape, device="meta")).training)
+def flops(problem: CosmoFlow) -> StepFlops:
+    """Return the operations of a training step for one sample, with torch's own kernels, which can be counted."""
+    shape = problem.config.data.sample_shape
+    with torch.device("meta"):
+        network = model.CosmoFlow(replace(problem.config.model, kernels="torch"), shape)
+        return step_flops(network, torch.empty(1, *shape))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flop))
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,18 +6,22 @@ from functools import partial
 import torch
 
 from common.training import measure_command
-from common.training.flops import count
+from common.training.flops import StepFlops, step_flops
 from common.training.measure_command import Measurable
+from deepcam import model
 from deepcam.synthesize import SYNTHESIS
 from deepcam.train import BENCHMARK, DeepCam
 
 
-def flop(problem: DeepCam) -> float:
-    """Return the operations of a training step for one sample."""
-    return float(count(problem.model, torch.empty(1, *problem.config.data.sample_shape, device="meta")).training)
+def flops(problem: DeepCam) -> StepFlops:
+    """Return the operations of a training step for one sample, on a network that needs no other ranks."""
+    data = problem.config.data
+    with torch.device("meta"):
+        network = model.DeepLab(problem.config.model, len(data.channels))
+        return step_flops(network, torch.empty(1, *data.sample_shape))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flop))
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,7 +6,8 @@ here does, which has none (see oc20/triplets.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from common.training.flops import table3_forward
 from oc20.graphs import Graph
-from oc20.model import ModelConfig, build
+from oc20.model import DimeNet, ModelConfig, build
 
 
 class Operations(NamedTuple):
@@ -48,13 +50,30 @@ def published(config: ModelConfig, atoms: int, edges: int, triplets: int) -> Ope
 
 def counted(config: ModelConfig, graph: Graph) -> Operations:
     """Return the operations of the network here on a graph, with torch's own operations, from its shapes."""
-    network = build(replace(config, kernels="torch"), seed=0)
-    with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-        graph = graph.to("cpu").mapped(shapes.from_tensor)
+    with _shapes(config, graph) as (network, graph):
         with torch.no_grad():
             energy = _products(lambda: network.energy(graph, graph.vectors))
             forces = _products(lambda: network(graph))
         return Operations(energy, forces, _products(lambda: network(graph)[1].sum().backward()))
+
+
+def table3(config: ModelConfig, graph: Graph) -> Operations:
+    """Return the operations of the network here on a graph as `common.training.flops.table3` counts them.
+
+    The forces, a gradient, are part of the forward pass; a training step is three times that pass.
+    """
+    with _shapes(config, graph) as (network, graph), torch.no_grad():
+        energy = table3_forward(lambda: network.energy(graph, graph.vectors))
+        forces = table3_forward(lambda: network(graph))
+    return Operations(energy, forces, 3 * forces)
+
+
+@contextmanager
+def _shapes(config: ModelConfig, graph: Graph) -> Iterator[tuple[DimeNet, Graph]]:
+    """Yield the network with torch's own operations, and the graph, inside a mode where only shapes are computed."""
+    network = build(replace(config, kernels="torch"), seed=0)
+    with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+        yield network, graph.to("cpu").mapped(shapes.from_tensor)
 
 
 def _products(work: Callable[[], object]) -> int:

@@ -29,6 +29,7 @@ STEPS = Measurement(
     meter_cpu_share=0.001,
     flop_per_step=7e9,
     flop_per_s=7e10,
+    table3_flop_per_step=7.1e9,
     data="synthetic",
     date="2026-11-23",
     torch="2.13.0",

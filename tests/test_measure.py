@@ -6,16 +6,19 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
 from compliance.benchmarks import PACKAGES
+from cosmoflow.measure import flops
+from cosmoflow.model import ModelConfig
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs/reference/fom.schema.json").read_text())
 LINE = re.compile(
     r"^FOM (?P<benchmark>\w+) samples/s (?P<rate>[\d.e+]+) units (?P<units>\d+) batch (?P<batch>\d+) "
-    r"dtype (?P<dtype>\w+) spread (?P<spread>[\d.]+)$",
+    r"dtype (?P<dtype>\w+) spread (?P<spread>[\d.]+)(?: joules (?P<joules>[\d.e+]+) samples/J [\d.e+]+)?$",
     re.M,
 )
 BENCHMARKS = ["cosmoflow", *(pytest.param(name, marks=pytest.mark.slow) for name in PACKAGES if name != "cosmoflow")]
@@ -43,24 +46,43 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.rglob("result_0.txt"))
     data = f"data/{benchmark}-measure-mini"
     options = ["train.global_batch_size=5", "profile.steps=2", "--steps", "1", "--data", data, "-o", "here.json"]
-    assert measure(["mini", *options]) == 0
+    metered = ["power.source=command:echo 250", "power.interval_s=0.05"]
+    assert measure(["mini", *options, *metered]) == 0
     out = capsys.readouterr().out
     line, found = measured(out, Path("here.json"))
     assert line["batch"] == "5" and found["data"] == data and "generating" not in out
+    assert found["energy_j"] == pytest.approx(0.25 * sum(found["step_ms"]), rel=0.3) and found["energy_scope"] == "node"
+    assert found["samples_per_j"] == pytest.approx(15 / found["energy_j"]) and line["joules"]
+    assert Path("power/node_0.txt").exists()
     assert len(found["step_ms"]) == 3  # at least
     assert Path("profile/summary.txt").read_text().startswith("2 step(s) of rank 0 of 1, after 3 others\n")
     assert "read profile/summary.txt, and open profile/trace.json.gz" in out
 
 
 @pytest.mark.slow
-def test_two_ranks_at_full_size(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "oc20.measure"]
+@pytest.mark.parametrize(
+    ("benchmark", "words", "network", "batch"),
+    [
+        ("oc20", [], "full", "2"),
+        ("deepcam", ["mini", "batchnorm_group_size=2", "train.global_batch_size=4"], "mini", "4"),
+    ],
+)
+def test_two_ranks(benchmark, words, network, batch, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", f"{benchmark}.measure"]
     env = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    command += ["--steps", "3"]
+    command += [*words, "--steps", "3"]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
-    line, found = measured(ran.stdout, tmp_path / "runs/oc20-measure/fom.json")
-    assert (line["units"], line["batch"], found["network"]) == ("2", "2", "full")
+    line, found = measured(ran.stdout, tmp_path / f"runs/{benchmark}-measure/fom.json")
+    assert (line["units"], line["batch"], found["network"]) == ("2", batch, network)
+
+
+def test_operations_do_not_depend_on_the_kernels():
+    shape = (128, 128, 128, 4)
+    for kernels in ("torch", "triton", "fused"):
+        config = SimpleNamespace(model=ModelConfig(kernels=kernels), data=SimpleNamespace(sample_shape=shape))
+        usual, table3 = flops(SimpleNamespace(config=config))
+        assert usual == pytest.approx(192.09e9, rel=1e-4) and table3 == pytest.approx(3 * 68.880e9, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +95,8 @@ def test_two_ranks_at_full_size(tmp_path):
         (["mini", "profile.steps=-1"], 2, "steps is -1; expected at least 0"),
         (["mini", "instances.count=2"], 2, "one instance"),
         (["mini", "--data", "nowhere"], 1, "nowhere"),
+        (["mini", "data.data_dir=elsewhere"], 2, "reads its samples from --data DIR"),
+        (["mini", "power.source=meter"], 2, "source is 'meter'; expected one of ipmi"),
     ],
 )
 def test_wrong_use(words, status, told, tmp_path, monkeypatch, capsys):

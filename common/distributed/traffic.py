@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Span(NamedTuple):
+    """A time on a device between two stamps, which are seconds or, of an accelerator, events."""
+
+    begin: Any
+    end: Any
+
+    @property
+    def seconds(self) -> float:
+        """How long it took; the device has finished its work."""
+        if isinstance(self.begin, float):
+            return float(self.end - self.begin)
+        return float(self.begin.elapsed_time(self.end)) / 1000
+
+
+def stamp(device: torch.device) -> Any:
+    """Return the time now: in seconds, or as an event that the device will reach."""
+    if device.type == "cpu":
+        return time.perf_counter()
+    event = torch.Event(device, enable_timing=True)
+    event.record()
+    return event
 
 
 class Traffic:
@@ -26,28 +49,18 @@ class Traffic:
     def begins(self, message: Tensor) -> None:
         """Note that a message is ready to be sent."""
         begin = time.thread_time()
-        self._ready = self._stamp()
+        self._ready = stamp(self._device)
         self._bytes += message.nbytes
         self.own_s += time.thread_time() - begin
 
     def ends(self) -> None:
         """Note that a message has arrived everywhere; messages end in the order in which they began."""
         begin = time.thread_time()
-        self._done = self._stamp()
+        self._done = stamp(self._device)
         self.own_s += time.thread_time() - begin
 
-    def taken(self) -> tuple[float, int]:
-        """Return the exposed seconds and the bytes since the last call; the device has finished its work."""
-        ready, done, sent = self._ready, self._done, self._bytes
+    def taken(self) -> tuple[Span, int]:
+        """Return the exposed time and the bytes since the last call."""
+        exposed, sent = Span(self._ready, self._done), self._bytes
         self._ready, self._done, self._bytes = None, None, 0
-        if ready is None:
-            return 0.0, sent
-        return (done - ready if self._device.type == "cpu" else ready.elapsed_time(done) / 1000), sent
-
-    def _stamp(self) -> Any:
-        """Return the time now: in seconds, or as an event that the device will reach."""
-        if self._device.type == "cpu":
-            return time.perf_counter()
-        event = torch.Event(self._device, enable_timing=True)
-        event.record()
-        return event
+        return (exposed if exposed.begin is not None else Span(0.0, 0.0)), sent

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.command import CommandParser, run_stoppable
+from common.distributed.launch import LaunchError
 from common.measure import dlio
 from common.measure.power import command as power
 from common.measure.roofline import command as roofline
@@ -21,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.SUMMARY, description=module.DESCRIPTION))
     given = parser.parse_args(argv)
-    return run_stoppable(lambda: COMMANDS[given.command].run(given), (OSError,))
+    return run_stoppable(lambda: COMMANDS[given.command].run(given), (OSError, LaunchError))
 
 
 if __name__ == "__main__":

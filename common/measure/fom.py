@@ -22,6 +22,8 @@ FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
 MAX_BYTES: Final = 1 << 20
 MEASUREMENT, TRAINING = "measurement", "training"
+ANY_NUMBER: Final = ("quality", "target")
+"""Fields that may be below 0."""
 SYNTHETIC: Final = "synthetic"
 """The data of a measurement that names none."""
 
@@ -32,6 +34,8 @@ class FigureOfMerit:
 
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
     samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: full or mini.
+    energy_j: of all nodes in the time of the steps, or from run_start to run_stop; None if it was not metered, or with
+    gaps. energy_scope: what the meter includes. samples_per_j: samples trained.
     """
 
     benchmark: str
@@ -46,11 +50,17 @@ class FigureOfMerit:
     samples_per_s_per_unit: float
     date: str
     torch: str
+    energy_j: float | None = None
+    energy_scope: str | None = None
+    samples_per_j: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, int | float) and not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a number of at least 0; got {value}")
+            if not isinstance(value, int | float):
+                continue
+            if not math.isfinite(value) or (value < 0 and name not in ANY_NUMBER):
+                expected = "a finite number" if name in ANY_NUMBER else "a number of at least 0"
+                raise ValueError(f"{name}: expected {expected}; got {value}")
         for name in ("samples_per_s", "units", "batch"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected a number above 0; got 0")
@@ -60,8 +70,15 @@ class FigureOfMerit:
         """The line on standard output. Tools parse it: the order stays, and new pairs come at the end."""
         return (
             f"FOM {self.benchmark} samples/s {self.samples_per_s:.6g} units {self.units} batch {self.batch} "
-            f"dtype {self.dtype} spread {self.spread:.3f}"
+            f"dtype {self.dtype} spread {self.spread:.3f}{self._more}"
         )
+
+    @property
+    def _more(self) -> str:
+        """The pairs that follow; the energy is that of a meter of whole nodes."""
+        if self.energy_scope != NODE or self.samples_per_j is None:
+            return ""
+        return f" joules {self.energy_j:.6g} samples/J {self.samples_per_j:.4g}"
 
     def write(self, path: Path) -> None:
         """Write the file; an earlier one is replaced."""
@@ -78,8 +95,9 @@ class Measurement(FigureOfMerit):
 
     step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which that rank waited for data
     that waited most. memory_bytes: the most that a rank used, of its accelerator or else of main memory. flop_per_step,
-    flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two. waiting_ms,
-    computing_ms, communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
+    flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
+    table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
+    communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
     `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.memory`.
     """
 
@@ -99,6 +117,7 @@ class Measurement(FigureOfMerit):
     meter_cpu_share: float
     flop_per_step: float
     flop_per_s: float
+    table3_flop_per_step: float
     data: str
 
     def __post_init__(self) -> None:
@@ -112,8 +131,7 @@ class Measurement(FigureOfMerit):
 class TrainedRun(FigureOfMerit):
     """What a training found; samples_per_s and spread are by the epochs, without their evaluations.
 
-    minutes: from run_start to run_stop, as logged. quality: of the last evaluation. energy_j: of all nodes in that
-    time, None if it was not metered; energy_scope: what the meter includes. samples_per_j: samples trained.
+    minutes: from run_start to run_stop, as logged. quality: of the last evaluation.
     """
 
     epoch_samples_per_s: tuple[float, ...]
@@ -122,16 +140,11 @@ class TrainedRun(FigureOfMerit):
     quality: float
     target: float
     target_met: bool
-    energy_j: float | None
-    energy_scope: str | None
-    samples_per_j: float | None
 
     @property
-    def line(self) -> str:
-        """The line on standard output; it has the energy if a meter of whole nodes gave it."""
-        start = super(TrainedRun, self).line
-        energy = f" joules {self.energy_j:.6g} samples/J {self.samples_per_j:.4g}" if self.energy_scope == NODE else ""
-        return f"{start} minutes {self.minutes:.4g} epochs {self.epochs} quality {self.quality:.6g}{energy}"
+    def _more(self) -> str:
+        energy = super(TrainedRun, self)._more
+        return f" minutes {self.minutes:.4g} epochs {self.epochs} quality {self.quality:.6g}{energy}"
 
 
 def read_measurement(path: Path) -> Measurement:

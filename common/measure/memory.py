@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 def bytes_touched(work: Callable[[], object]) -> int:
     """Return the bytes of inputs and outputs of all operations in `work`, each operation by itself.
 
-    Memory moves less where caches keep what one operation leaves to the next, and more where one reads twice.
+    Memory moves less where caches keep what one operation leaves to the next, and more where one reads twice. Kernels
+    of Triton are not seen.
     """
     with _Touched() as counter:
         work()
@@ -21,14 +22,15 @@ def bytes_touched(work: Callable[[], object]) -> int:
 
 
 class _Touched(TorchDispatchMode):
-    """Adds up the bytes of what is called inside it; views and new memory cost nothing."""
+    """Adds up the bytes of what is called inside it; views and new memory cost nothing, and filling reads nothing."""
 
     total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if not func.is_view and "empty" not in func.overloadpacket.__name__:
-            touched = tree_leaves((args, kwargs, result))
+        name = func.overloadpacket.__name__
+        if not func.is_view and name != "_unsafe_view" and "empty" not in name:
+            touched = tree_leaves(result if name in ("fill_", "zero_") else (args, kwargs, result))
             self.total += sum(one.nbytes for one in touched if isinstance(one, Tensor) and not one.is_sparse)
         return result

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import torch
 
 from common.distributed.dist import Dist
-from common.distributed.traffic import Traffic
+from common.distributed.traffic import Span, Traffic, stamp
 
 READS: Final = Path("/proc/self/io")
 
@@ -23,6 +23,19 @@ class StepUse(NamedTuple):
     waiting_s: float
     communicating_s: float
     bytes_reduced: int
+
+
+class _Made(NamedTuple):
+    """A step of this rank, which an accelerator may not have finished yet."""
+
+    whole: Span
+    waited_s: float
+    communication: Span
+    sent: int
+
+    @property
+    def use(self) -> StepUse:
+        return StepUse(self.whole.seconds, self.waited_s, self.communication.seconds, self.sent)
 
 
 class RankUse(NamedTuple):
@@ -63,7 +76,7 @@ class Meter:
     def __init__(self, dist: Dist) -> None:
         self.dist = dist
         dist.traffic = self._traffic = Traffic(dist.device)
-        self._steps: list[StepUse] = []
+        self._steps: list[_Made] = []
         self._own_s = 0.0
         self.start()
 
@@ -75,23 +88,31 @@ class Meter:
         self._cpu_s = time.process_time()
         self._reads = process_reads()
 
-    def step(self, step: Callable[[], float]) -> float:
-        """Make a step, which returns the seconds that it waited for data; return how long it took, in seconds."""
-        begin = time.perf_counter()
+    def step(self, step: Callable[[], float]) -> None:
+        """Make a step, which returns the seconds that it waited for data. An accelerator is not waited for."""
+        begin = stamp(self.dist.device)
         waited = step()
-        if self.dist.device.type != "cpu":
-            torch.accelerator.synchronize(self.dist.device)
-        seconds = time.perf_counter() - begin
+        end = stamp(self.dist.device)
         own = time.thread_time()
-        self._steps.append(StepUse(seconds, waited, *self._traffic.taken()))
+        self._steps.append(_Made(Span(begin, end), waited, *self._traffic.taken()))
         self._own_s += time.thread_time() - own
-        return seconds
+
+    def last_s(self) -> float:
+        """Return how long the last step took, in seconds, once the accelerator has finished it."""
+        self._finish()
+        return self._steps[-1].whole.seconds
 
     def use(self) -> Use:
         """Return what the steps of all ranks used. A collective call."""
+        self._finish()
         cpu_s = time.process_time() - self._cpu_s
         own_s = self._own_s + self._traffic.own_s
-        return combined(self.dist.gather_objects(RankUse(self._steps, _since(self._reads), cpu_s, own_s)))
+        steps = [made.use for made in self._steps]
+        return combined(self.dist.gather_objects(RankUse(steps, _since(self._reads), cpu_s, own_s)))
+
+    def _finish(self) -> None:
+        if self.dist.device.type != "cpu":
+            torch.accelerator.synchronize(self.dist.device)
 
 
 def combined(ranks: Sequence[RankUse]) -> Use:

@@ -7,7 +7,7 @@ Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,18 @@ class Flops(NamedTuple):
 
     forward: int
     training: int
+
+
+class StepFlops(NamedTuple):
+    """Operations of a training step for one sample, in each convention."""
+
+    usual: float
+    table3: float
+
+
+def step_flops(module: nn.Module, *inputs: Tensor) -> StepFlops:
+    """Return the operations of a training step of `module` on one sample."""
+    return StepFlops(count(module, *inputs).training, table3(module, *inputs).training)
 
 
 def count(module: nn.Module, *inputs: Tensor) -> Flops:
@@ -52,9 +64,16 @@ def table3(module: nn.Module, *inputs: Tensor) -> Flops:
     pass. Nothing is computed, and the module is not changed; it is counted as in evaluation, without dropout.
     """
     module = copy.deepcopy(module).to("meta").eval()
-    with torch.no_grad(), _Table3() as counter:
-        module(*(tensor.detach().to("meta") for tensor in inputs))
-    return Flops(counter.total, 3 * counter.total)
+    with torch.no_grad():
+        forward = table3_forward(lambda: module(*(tensor.detach().to("meta") for tensor in inputs)))
+    return Flops(forward, 3 * forward)
+
+
+def table3_forward(work: Callable[[], object]) -> int:
+    """Return the operations of a forward pass, `work`, as `table3` counts them."""
+    with _Table3() as counter:
+        work()
+    return int(counter.total)
 
 
 class _Table3(TorchDispatchMode):

@@ -367,7 +367,7 @@ def _free_memory(device: torch.device) -> None:
     """Free what the instance that has ended used on this rank, also if it ended by an error."""
     gc.collect()
     if device.type != "cpu":
-        torch.accelerator.empty_cache()
+        torch.get_device_module(device).empty_cache()
 
 
 def _now_ms() -> int:

@@ -7,7 +7,9 @@ import contextlib
 import resource
 import statistics
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,13 +22,17 @@ from common.command import CommandParser, UsageError, as_called, file_place, pla
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
+from common.files import POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.memory import bytes_touched
 from common.measure.meter import Meter, Use, median_ms
+from common.measure.power.energy import energy_j
 from common.named_configs import CLOSED, find_config
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, SampleProblem
+from common.training.flops import StepFlops
+from common.training.power import recorded
 from common.training.precision import Precision, resolved
 from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
@@ -42,19 +48,24 @@ NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 class Measurable(NamedTuple):
     """What a benchmark gives to the command.
 
-    provide: generates a few samples of a variant, full or mini, in a folder. flop: gives the operations of a training
+    provide: generates a few samples of a variant, full or mini, in a folder. flops: gives the operations of a training
     step for a sample of the problem, on average.
     """
 
     benchmark: Benchmark
     provide: Callable[[Path, str], None]
-    flop: Callable[[Any], float]
+    flops: Callable[[Any], StepFlops]
 
 
 class _Steps(NamedTuple):
-    """The measured steps of all ranks. memory: bytes of the rank that used most. touched: bytes, of all ranks."""
+    """The measured steps of all ranks.
+
+    clock: when they began and ended, in ms since 1970. memory: bytes of the rank that used most. touched: bytes, of all
+    ranks.
+    """
 
     use: Use
+    clock: tuple[float, float]
     memory: int
     warmup: int
     touched: int
@@ -72,6 +83,8 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
     first = load(benchmark.config, file, given.override)
     if first.instances.count > 1 or first.train.eval_ranks:
         raise UsageError("a measurement has one instance, whose ranks all train: leave instances and eval_ranks out")
+    if any(override.startswith("data.data_dir=") for override in given.override):
+        raise UsageError("a measurement reads its samples from --data DIR: give it instead of data.data_dir")
     folder = given.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
     with connect(first.dist, TRAINING_ERRORS) as dist:
         if dist.device.type == "cpu":
@@ -89,13 +102,20 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
             raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem), and so no measurement")
         if dist.is_main:
             print(f"{benchmark.name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
+        flops = measured.flops(problem) if dist.is_main else None
         precision = Precision(config.precision, dist.device)
         optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
         meter, output = Meter(dist), given.output or Path("runs") / f"{benchmark.name}-measure" / NAME
-        profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
-        steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
         if dist.is_main:
-            _tell(_figure(measured, problem, dist, steps, str(given.data or SYNTHETIC)), output)
+            output.parent.mkdir(parents=True, exist_ok=True)
+        profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
+        with recorded(config.power, output.parent, dist):
+            steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
+        if flops is not None:
+            found = _figure(benchmark.name, problem, steps, flops, str(given.data or SYNTHETIC))
+            if config.power.source:
+                found = _metered(found, output.parent / POWER, steps.clock)
+            _tell(found, output)
     return 0
 
 
@@ -113,16 +133,18 @@ def _timed_steps(
     problem.model.train()
     with contextlib.closing(_batches(problem, dist)) as batches:
 
-        def one() -> float:
-            return meter.step(lambda: step(batches, parts, size, rate))
+        def make(steps: int, what: str) -> None:
+            for _ in _shown(steps, what, dist):
+                meter.step(lambda: step(batches, parts, size, rate))
 
-        took = [one() for _ in _shown(warmup, "warm-up", dist)]
-        fit = given.seconds / max(took[-1], 1e-9)
+        make(warmup, "warm-up")
+        fit = given.seconds / max(meter.last_s(), 1e-9)
         steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
         meter.start()
-        for _ in _shown(steps, "steps", dist):
-            one()
+        begin_ms = time.time() * 1000
+        make(steps, "steps")
         use = meter.use()
+        clock = (begin_ms, time.time() * 1000)
         memory = max(dist.gather_objects(_peak_memory(dist)))
         with profiler:  # steps of its own: tracing takes time
             watched = profiler.watched(batches)
@@ -130,7 +152,7 @@ def _timed_steps(
                 step(watched, parts, size, rate)
                 profiler.step_done()
         touched = bytes_touched(lambda: _pass(problem, step.precision, batches, parts))
-    return _Steps(use, memory, warmup, sum(dist.gather_objects(touched)))
+    return _Steps(use, clock, memory, warmup, sum(dist.gather_objects(touched)))
 
 
 def _pass(problem: SampleProblem[Any], precision: Precision, batches: Iterator[Any], parts: int) -> None:
@@ -166,12 +188,12 @@ def _shown(steps: int, what: str, dist: Dist) -> Iterator[int]:
 # -- the figure of merit -------------------------------------------------------------------------------------
 
 
-def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps: _Steps, data: str) -> Measurement:
-    """Return the figure of merit of the steps."""
-    use = steps.use
+def _figure(benchmark: str, problem: SampleProblem[Any], steps: _Steps, flops: StepFlops, data: str) -> Measurement:
+    """Return the figure of merit of the steps, without their energy."""
+    use, dist = steps.use, problem.dist
     median, batch = statistics.median(use.times), problem.batching.global_batch_size
     return Measurement(
-        benchmark=measured.benchmark.name,
+        benchmark=benchmark,
         samples_per_s=batch / median,
         units=dist.world_size,
         batch=batch,
@@ -195,17 +217,25 @@ def _figure(measured: Measurable, problem: SampleProblem[Any], dist: Dist, steps
         memory_bytes=steps.memory,
         cpu_ms_per_step=1000 * use.cpu_s,
         meter_cpu_share=use.own_share,
-        flop_per_step=measured.flop(problem) * batch,
-        flop_per_s=measured.flop(problem) * batch / median,
+        flop_per_step=flops.usual * batch,
+        flop_per_s=flops.usual * batch / median,
+        table3_flop_per_step=flops.table3 * batch,
         data=data,
         date=date.today().isoformat(),
         torch=torch.__version__,
     )
 
 
+def _metered(found: Measurement, folder: Path, clock: tuple[float, float]) -> Measurement:
+    """Return the figure of merit with the energy of its steps, which the power files in a folder give."""
+    joules, scope = energy_j(folder, found.nodes, *clock) or (None, None)
+    samples = len(found.step_ms) * found.batch
+    return replace(found, energy_j=joules, energy_scope=scope, samples_per_j=samples / joules if joules else None)
+
+
 def _peak_memory(dist: Dist) -> int:
     if dist.device.type != "cpu":
-        return int(torch.accelerator.max_memory_allocated(dist.device))
+        return int(torch.get_device_module(dist.device).max_memory_allocated(dist.device))
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -222,8 +252,8 @@ def _tell(found: Measurement, path: Path) -> None:
         f", {low:,.1f} to {high:,.1f} ms\n"
         f"of a step: {found.computing_ms:,.1f} ms computing, {found.waiting_ms:,.1f} waiting for data, "
         f"{found.communicating_ms:,.1f} communicating\n"
-        f"{found.samples_per_s_per_unit:.4g} samples/s per unit, {found.flop_per_s / 1e9:,.1f} GFLOP/s in all; "
-        f"at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
+        f"{found.samples_per_s_per_unit:.4g} samples/s per unit; at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
+        f"{found.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made\n"
         f"{path}: {NO_RESULT}\n{as_called(following)}\n{found.line}",
         flush=True,
     )

@@ -26,7 +26,7 @@ def figure_of(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun
         return None
     rates = [epoch.samples_per_s for epoch in history]
     rate = statistics.median(rates)
-    joules, scope = energy_j(folder / POWER, *clock) or (None, None)
+    joules, scope = energy_j(folder / POWER, ranks.nodes, *clock) or (None, None)
     return TrainedRun(
         benchmark=benchmark,
         samples_per_s=rate,

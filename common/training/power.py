@@ -73,7 +73,7 @@ def recorded(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[None]:
         yield
     finally:
         if recorder is not None:
-            recorder.end(quiet=fault is not None or not ranks.is_main)
+            recorder.end(quiet=fault is not None, brief=not ranks.is_main)
 
 
 class NodeRecorder:
@@ -113,8 +113,8 @@ class NodeRecorder:
                 raise ValueError(self._last_words() or f"no reading within {FIRST_READING_S:g} s")
             time.sleep(POLL_S)
 
-    def end(self, quiet: bool) -> None:
-        """End the process; print what it recorded, if quiet only what went wrong. Never raises for what it did."""
+    def end(self, quiet: bool, brief: bool) -> None:
+        """End the process; print what it recorded, if brief only what went wrong. Never raises for what it did."""
         died = self._process.poll() is not None
         self._process.terminate()
         try:
@@ -127,9 +127,13 @@ class NodeRecorder:
             return
         if status or (died and not STOP.number):  # a scheduler may signal all processes of a job
             how = "ended before the run did" if died else "did not end in order"
-            print(f"power: the recorder {how} (exit status {status}): {last or 'no message'}", file=sys.stderr)
-            print(f"power: {self.path} lacks readings; the result of the run stays", file=sys.stderr, flush=True)
-        else:
+            print(
+                f"power: the recorder {how} (exit status {status}): {last or 'no message'}\n"
+                f"power: {self.path} lacks readings; the result of the run stays",
+                file=sys.stderr,
+                flush=True,
+            )
+        elif not brief:
             print(f"power: {last}", flush=True)
 
     def _has_reading(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -170,12 +171,19 @@ class Training:
         return outcome.ending
 
     def _write_figure(self, run: Fit) -> None:
-        """Write the figure of merit, and print its line unless there are other instances."""
-        figure = figure_of(self.benchmark.name, run, self.all_ranks, self.folder)
-        if figure is not None:
-            figure.write(self.folder / fom.NAME)
-            if self.shared is None:
-                print(figure.line, flush=True)
+        """Write the figure of merit, and print its line unless there are other instances.
+
+        The result of the run is that of its log, whatever becomes of this.
+        """
+        path = self.folder / fom.NAME
+        try:
+            figure = figure_of(self.benchmark.name, run, self.all_ranks, self.folder)
+            if figure is not None:
+                figure.write(path)
+                if self.shared is None:
+                    print(figure.line, flush=True)
+        except (OSError, ValueError) as error:  # such as a full disk
+            print(f"{path}: {error}; going on without it", file=sys.stderr, flush=True)
 
     def _saved(self) -> Saved | None:
         """Return the checkpoint from which the run goes on; None if it begins."""

@@ -6,19 +6,19 @@ from functools import partial
 import torch
 
 from common.training import measure_command
-from common.training.flops import count
+from common.training.flops import StepFlops, step_flops
 from common.training.measure_command import Measurable
 from newbenchmark.synthesize import SYNTHESIS
 from newbenchmark.train import BENCHMARK, NewBenchmark
 
 
-def flop(problem: NewBenchmark) -> float:
+def flops(problem: NewBenchmark) -> StepFlops:
     """Return the operations of a training step for one sample."""
     side = problem.config.data.side
-    return float(count(problem.model, torch.empty(1, side, side, device="meta")).training)
+    return step_flops(problem.model, torch.empty(1, side, side, device="meta"))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flop))
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flops))
 
 if __name__ == "__main__":
     sys.exit(main())

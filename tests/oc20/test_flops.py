@@ -3,7 +3,7 @@
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from oc20.flops import counted, published
+from oc20.flops import counted, published, table3
 from oc20.graphs import collate, count_triplets
 from oc20.model import ModelConfig
 from submission.analysis.cost.model import read_workloads
@@ -46,6 +46,8 @@ def test_operations_of_slabs_are_the_known_ones(metal, size, edges, triplets, gf
     if size == (3, 3, 3):
         ours = counted(ModelConfig(), collate([frame]))
         assert [a / b for a, b in zip(ours, operations, strict=True)] == pytest.approx([0.884, 0.900, 0.891], abs=0.002)
+        other = table3(ModelConfig(), collate([frame]))  # a multiply-add of a product as one, and all element-wise work
+        assert other.training == 3 * other.forces and ours.forces / 2 < other.forces < ours.forces
 
 
 def test_the_cost_model_has_these_operations():

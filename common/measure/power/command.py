@@ -36,14 +36,17 @@ POLL_S: Final = 0.1
 
 
 class Child:
-    """The command that is measured. It gets the stop signals of this process."""
+    """The command that is measured, started when it is first asked for. It gets the stop signals of this process."""
 
     def __init__(self, words: list[str]) -> None:
-        self._process = subprocess.Popen(words)
+        self._words = words
+        self._process: subprocess.Popen[bytes] | None = None
         self._stopped_s: float | None = None
 
     def over(self) -> bool:
         """Tell whether it has ended, or was given enough time to."""
+        if self._process is None:
+            self._process = subprocess.Popen(self._words)
         ended = self._process.poll() is not None
         if STOP.number and self._stopped_s is None and not ended:
             self._stopped_s = time.monotonic()
@@ -51,7 +54,9 @@ class Child:
         return ended or (self._stopped_s is not None and time.monotonic() - self._stopped_s > GRACE_S)
 
     def wait(self) -> int:
-        """Wait until it has ended; return its exit status."""
+        """Wait until it has ended; return its exit status, 0 if it was never started."""
+        if self._process is None:
+            return 0
         while self._process.poll() is None:
             self.over()
             time.sleep(POLL_S)

@@ -130,15 +130,16 @@ class Recorder:
         self.summary.seconds = self._clock.monotonic() - self._begin_s
 
     def _check_clock(self) -> None:
-        """Raise ReadingError if the clock was set since the last call, or is behind the last record."""
+        """Raise ReadingError if the clock was set since the last reading, until the file shows a gap there."""
         offset_s = self._clock.wall() - self._clock.monotonic()
         jump_s, self._offset_s = offset_s - self._offset_s, offset_s
         if abs(jump_s) > JUMP_S:
             self._jumped = True
             raise ReadingError(f"the clock was set by {jump_s:+.1f} s")
-        if round(self._clock.wall() * 1000) < self._latest_ms:
+        since_ms = round(self._clock.wall() * 1000) - self._latest_ms
+        if since_ms < 0 or (self._jumped and since_ms <= GAP_S * 1000):
             self._jumped = True
-            raise ReadingError("the clock is behind the last reading; waiting until it has passed it")
+            raise ReadingError("the clock was set: waiting until it is past the last reading by more than a gap")
 
     def _account(self, watts: float) -> None:
         now_s = self._clock.monotonic()

@@ -168,6 +168,8 @@ class WattFile:
         if self._seen not in (None, version):
             self._changed_s = now
         self._seen = version
+        if self._changed_s < 0:
+            raise ReadingError(f"{self.path}: waiting until it changes, to know that its meter runs")
         if now - self._changed_s > FILE_FRESH_S:
             raise ReadingError(f"{self.path}: unchanged; the meter seems to have stopped")
         # What follows the last line break may be half a number.

@@ -20,17 +20,24 @@ from common.training.precision import DTYPES
 
 def measured(given: argparse.Namespace) -> int:
     """Run the command; return the exit status. A collective call."""
-    found = read_measurement(given.fom)
-    folder = given.data or (None if found.data == SYNTHETIC else Path(found.data))
-    files = files_in(folder) if folder else []
     with connect(DistConfig(device=given.device), (OSError, UsageError)) as dist:
-        _check(found, dist)
+        found, files = dist.broadcast_object(_given(given, dist) if dist.is_main else None)
         if dist.device.type == "cpu":
             keep_freed_memory()
         ceilings = measure(found, files, dist)
         if dist.is_main:
             _write(report(found, ceilings), given.output)
     return 0
+
+
+def _given(given: argparse.Namespace, dist: Dist) -> tuple[Measurement, list[Path]]:
+    """Return the measurement and the files that its steps read, and make the folder of the output."""
+    found = read_measurement(given.fom)
+    _check(found, dist)
+    folder = given.data or (None if found.data == SYNTHETIC else Path(found.data))
+    files = files_in(folder) if folder else []
+    given.output.mkdir(parents=True, exist_ok=True)
+    return found, files
 
 
 def _check(found: Measurement, dist: Dist) -> None:
@@ -46,7 +53,6 @@ def _place(place: tuple[int, int, str]) -> str:
 
 
 def _write(found: Report, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     contents = {"roofline.json": found.write(), "roofline.svg": picture(found)}
     if found.ceilings.unit_network:
         contents["ceilings.yaml"] = ceilings_file(found.ceilings)

@@ -12,6 +12,9 @@ from common.measure.roofline.ceilings import Ceilings
 
 COMPUTE, FILES, NETWORK = "compute", "I/O", "network"
 CACHED: Final = "cached files"
+ARITHMETIC: Final = ("matrix products", "convolutions")
+COUNTS_DEVICES: Final = 0.5
+"""The kernel counts what comes from devices if it does so for this part of files that are read for the first time."""
 TAKEN: Final = 0.5
 """A resource that is used less than this while a step waits for it is not what the step waits for."""
 
@@ -52,8 +55,12 @@ class Report:
 
     @property
     def nearest(self) -> Roof | None:
-        """The ceiling of the part that binds to which the step comes nearest, None if it has none."""
-        roofs = [roof for roof in self.roofs if roof.part == self.binds and roof.name != CACHED]
+        """The ceiling of the part that binds to which the step comes nearest, None if it has none.
+
+        Of products and convolutions the faster one: the slower is no limit for the other.
+        """
+        slower = max((roof for roof in self.roofs if roof.name in ARITHMETIC), key=lambda roof: roof.seconds)
+        roofs = [roof for roof in self.roofs if roof.part == self.binds and roof.name != CACHED and roof is not slower]
         return max(roofs, key=lambda roof: roof.seconds, default=None)
 
     def allowed(self, roof: Roof) -> float:
@@ -114,13 +121,23 @@ def report(found: Measurement, ceilings: Ceilings) -> Report:
 
 
 def _roofs(found: Measurement, top: Ceilings) -> Iterator[Roof]:
-    operations, touched, read = found.flop_per_step, found.bytes_touched_per_step, found.bytes_read_per_step or 0.0
-    yield Roof("matrix products", COMPUTE, top.products, "GFLOP/s", operations / top.products)
-    yield Roof("convolutions", COMPUTE, top.convolutions, "GFLOP/s", operations / top.convolutions)
+    operations, touched, read = found.flop_per_step, found.bytes_touched_per_step, found.bytes_read_per_step
+    for name, rate in zip(ARITHMETIC, (top.products, top.convolutions), strict=True):
+        yield Roof(name, COMPUTE, rate, "GFLOP/s", operations / rate)
     yield Roof("memory", COMPUTE, top.memory, "GB/s", touched / top.memory)
-    if top.cold_files and top.cached_files:
-        yield Roof("files", FILES, top.cold_files, "GB/s", read / top.cold_files)
+    if read and top.cold_files and top.cached_files:
+        stored = _stored(found, top)
+        seconds = stored / top.cold_files + (read - stored) / top.cached_files
+        yield Roof("files", FILES, read / seconds, "GB/s", seconds)
         yield Roof(CACHED, FILES, top.cached_files, "GB/s", read / top.cached_files)
     if top.unit_network:
         sent = 2 * (top.units - 1) / top.units * found.bytes_reduced_per_step
         yield Roof("messages of a unit", NETWORK, top.unit_network, "GB/s", sent / top.unit_network)
+
+
+def _stored(found: Measurement, top: Ceilings) -> float:
+    """Return the bytes of a step's files that came from devices: all, where the kernel does not tell."""
+    read, stored = found.bytes_read_per_step or 0.0, found.stored_bytes_per_step
+    if stored is None or top.cold_share is None or top.cold_share < COUNTS_DEVICES:
+        return read
+    return min(stored, read)

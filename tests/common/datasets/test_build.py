@@ -1,6 +1,10 @@
 """Work in several processes: one that is killed is told, and errors of the function arrive."""
 
+import gc
 import os
+import struct
+import threading
+from multiprocessing.connection import Connection
 
 import pytest
 
@@ -18,6 +22,41 @@ def test_a_killed_process_and_an_error_end_the_work():
         list(in_processes(os._exit, [1, 2, 3], 2))
     with pytest.raises(ValueError, match="no number"):
         list(in_processes(int, ["1", "2", "no number"], 2))
+
+
+class TwoWordsError(Exception):
+    """An error that cannot be unpickled."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+def die_in_the_middle(item):
+    """Send the beginning of a result, and end."""
+    for one in gc.get_objects():
+        if isinstance(one, Connection) and one.writable and not one.closed:
+            os.write(one.fileno(), struct.pack("!i", 1000) + b"half")
+    os._exit(9)
+
+
+def raise_two_words(item):
+    raise TwoWordsError(item, "more")
+
+
+def raise_a_lock(item):
+    raise RuntimeError(threading.Lock())
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_result_is_told():
+    with pytest.raises(ProcessKilledError, match="use fewer workers"):
+        list(in_processes(die_in_the_middle, [1, 2], 2))
+
+
+@pytest.mark.parametrize(("function", "told"), [(raise_two_words, "1 and more"), (raise_a_lock, "cannot pickle")])
+def test_errors_that_cannot_be_sent_are_told(function, told):
+    with pytest.raises(RuntimeError, match=told) as raised:
+        list(in_processes(function, [1], 2))
+    assert function.__name__ in str(raised.value)
 
 
 def test_two_items_cannot_make_one_file():

@@ -37,7 +37,8 @@ def test_reads_are_those_of_files_alone(tmp_path):
             return 0.25
 
         for _ in range(4):
-            assert meter.step(step) > 0
+            meter.step(step)
+            assert meter.last_s() > 0
         meter.start()
         meter.step(step)
         use = meter.use()
@@ -53,12 +54,17 @@ def test_only_what_follows_the_last_message_is_exposed(monkeypatch):
     traffic.begins(torch.zeros(5, dtype=torch.bfloat16))
     traffic.ends()
     traffic.ends()
-    assert traffic.taken() == (7.0, 50) and traffic.taken() == (0.0, 0)
+    exposed, sent = traffic.taken()
+    assert (exposed.seconds, sent) == (7.0, 50)
+    exposed, sent = traffic.taken()
+    assert (exposed.seconds, sent) == (0.0, 0)
 
 
 def test_bytes_touched():
     a, b = torch.ones(1000), torch.ones(1000)
     assert bytes_touched(lambda: torch.add(a, b)) == 12_000
     assert bytes_touched(lambda: a.view(10, 100).t()) == 0
+    assert bytes_touched(lambda: torch.zeros(1000).fill_(2.0)) == 8000  # written twice
+    assert bytes_touched(lambda: torch.matmul(a.view(10, 10, 10), b.view(100, 10)[:10])) == 4000 + 400 + 4000
     x = torch.ones(100, requires_grad=True)
     assert bytes_touched(lambda: (x * x).sum().backward()) > 5 * 400  # the backward pass, too

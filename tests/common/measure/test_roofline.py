@@ -22,22 +22,40 @@ TOP = Ceilings(
 
 
 def test_each_ceiling_by_hand():
-    found = report(STEPS, TOP)
+    found = report(replace(STEPS, stored_bytes_per_step=0.5e6), TOP)
     seconds = {roof.name: roof.seconds for roof in found.roofs}
     assert seconds == pytest.approx(
         {
             "matrix products": 7e9 / 2e11,
             "convolutions": 7e9 / 1e11,
             "memory": 0.04,
-            "files": 0.02,
+            "files": 0.5e6 / 1e8 + 1.5e6 / 1e9,  # a quarter came from the disk
             "cached files": 0.002,
             "messages of a unit": 0.04,
         }
     )
-    assert found.binds == "compute" and found.nearest.name == "convolutions"
-    assert found.allowed(found.nearest) == pytest.approx(16 / 0.07)
-    assert "compute binds: 70% of the step; the step runs at 70% of the ceiling of convolutions" in [*found.lines()][2]
-    assert json.loads(found.write())["roofs"][3]["reached"] == pytest.approx(0.2)
+    assert found.binds == "compute" and found.nearest.name == "memory"
+    assert found.allowed(found.nearest) == pytest.approx(16 / 0.04)
+    assert "compute binds: 70% of the step; the step runs at 40% of the ceiling of memory" in [*found.lines()][2]
+    assert json.loads(found.write())["roofs"][3]["reached"] == pytest.approx(0.065)
+
+
+@pytest.mark.parametrize(("products", "convolutions"), [(1e11, 2e11), (2e11, 1e11)])
+def test_the_slower_arithmetic_is_no_limit(products, convolutions):
+    found = report(replace(STEPS, flop_per_step=1.5e10), replace(TOP, products=products, convolutions=convolutions))
+    assert found.nearest.name == ("convolutions" if convolutions > products else "matrix products")
+    assert found.nearest.seconds == pytest.approx(0.075)
+
+
+def test_files_whose_devices_the_kernel_does_not_count():
+    for found, top in (
+        (replace(STEPS, stored_bytes_per_step=None), TOP),
+        (STEPS, replace(TOP, cold_share=0.0)),
+        (STEPS, replace(TOP, cold_share=None)),
+    ):
+        assert {roof.name: roof.seconds for roof in report(found, top).roofs}["files"] == pytest.approx(0.02)
+    cached = {roof.name: roof.seconds for roof in report(STEPS, TOP).roofs}
+    assert cached["files"] == cached["cached files"] == pytest.approx(0.002)
 
 
 def test_what_binds():
@@ -46,7 +64,7 @@ def test_what_binds():
     files = report(replace(STEPS, computing_ms=30.0, waiting_ms=60.0, communicating_ms=10.0), TOP)
     assert files.binds == "I/O" and files.nearest.name == "files"
     assert "bound by what follows it" in "\n".join(files.lines())  # the files allow five times as much
-    slow = report(files.found, replace(TOP, cold_files=2.1e7))
+    slow = report(replace(files.found, stored_bytes_per_step=2e6), replace(TOP, cold_files=2.1e7))
     assert "bound by what follows it" not in "\n".join(slow.lines())
     unknown = report(files.found, replace(TOP, cold_files=None, cached_files=None, unit_network=None))
     assert unknown.nearest is None and "--data" in "\n".join(unknown.lines()) and len(unknown.roofs) == 3
@@ -125,3 +143,11 @@ def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkey
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("device", "told"), [("foo", "expected auto, cpu"), ("xpu", "no accelerator")])
+def test_a_device_that_is_not_there(device, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    replace(STEPS, units=1).write(tmp_path / "fom.json")
+    assert main(["roofline", "fom.json", "-o", "out", "--device", device]) == 1
+    assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

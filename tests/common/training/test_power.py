@@ -47,12 +47,30 @@ def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
     assert (node.problems, node.starts.count, node.stops.count, node.gaps.count) == ([], 1, 1, 0)
     seconds = (result.stop_ms - result.start_ms) / 1000
     assert node.joules == pytest.approx(250 * seconds)
-    assert energy_j(Path("run/power"), result.start_ms, result.stop_ms) == (pytest.approx(250 * seconds), "node")
+    assert energy_j(Path("run/power"), 1, result.start_ms, result.stop_ms) == (pytest.approx(250 * seconds), "node")
     told = capsys.readouterr().out
     assert f"power: {Path('run/power/node_0.txt')}: {node.readings} readings, 0 missed" in told
     found = json.loads(Path("run/fom.json").read_text())
     assert (found["energy_j"], found["energy_scope"]) == (pytest.approx(250 * seconds), "node")
     assert told.splitlines()[-1].endswith(f" joules {found['energy_j']:.6g} samples/J {found['samples_per_j']:.4g}")
+
+
+def test_a_meter_that_falls_silent_gives_no_energy(run, capsys):
+    Path("once").write_text("#!/bin/sh\n[ ! -e said ] && touch said && echo 250\n")
+    Path("once").chmod(0o755)
+    assert run("power.source=command:./once") == 4
+    found, told = json.loads(Path("run/fom.json").read_text()), capsys.readouterr().out
+    assert found["energy_j"] is found["energy_scope"] is found["samples_per_j"] is None
+    assert "power: run/power/node_0.txt: 1 readings" in told and "quality" in told.splitlines()[-1].split()[-2]
+
+
+def test_a_figure_that_cannot_be_written_leaves_the_result(run, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("common.training.run.figure_of", full)
+    assert run("power.source=") == 4
+    assert "fom.json: [Errno 28] No space left on device; going on without it" in capsys.readouterr().err
 
 
 def test_without_a_source_nothing_is_recorded(run):
@@ -117,12 +135,17 @@ def processes(monkeypatch):
     return started
 
 
-def test_a_recorder_that_dies_is_told_at_the_end(tmp_path, processes, capsys):
-    with recorded(PowerConfig(source="command:echo 1"), tmp_path, alone()):
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, capsys):
+    ranks = alone()
+    ranks.node_rank, ranks.rank = node, node
+    with recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks):
         assert os.getsid(processes[0].pid) == processes[0].pid, "Ctrl-C would reach it"
         processes[0].kill()
         processes[0].wait()
-    assert "power: the recorder ended before the run did (exit status -9)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "power: the recorder ended before the run did (exit status -9)" in error
+    assert f"node_{node}.txt lacks readings" in error
 
 
 def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, monkeypatch):

@@ -21,7 +21,7 @@ text{font:13px system-ui,sans-serif;fill:#1d2733}.h{font-weight:600;font-size:15
 def picture(found: Report) -> str:
     """Return the report as SVG: a bar for the parts of a step, and one for each ceiling, on a log scale."""
     height = TOP + ROW * len(found.roofs) + 34
-    title = f"{found.found.benchmark}, {found.found.units} units: {found.binds} binds"
+    title = f"{found.found.benchmark}, units {found.found.units}: {found.binds} binds"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
@@ -61,5 +61,6 @@ def _roofs(found: Report, height: int) -> Iterator[str]:
         yield f'<text class="s" x="{at(rate) + 6:.1f}" y="{y + 14}">{rate_text(rate)} samples/s</text>'
     x = at(found.found.samples_per_s)
     yield f'<line class="m" x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 28}"/>'
-    measured = f"measured: {rate_text(found.found.samples_per_s)} samples/s; a bar: what this ceiling alone would allow"
+    rate = rate_text(found.found.samples_per_s)
+    measured = f"measured: {rate} samples/s; a bar: what this ceiling alone would allow; scale: logarithmic"
     yield f'<text class="r" x="16" y="{height - 10}">{measured}</text>'

@@ -61,6 +61,6 @@ def _roofs(found: Report, height: int) -> Iterator[str]:
         yield f'<text class="s" x="{at(rate) + 6:.1f}" y="{y + 14}">{rate_text(rate)} samples/s</text>'
     x = at(found.found.samples_per_s)
     yield f'<line class="m" x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 28}"/>'
-    rate = rate_text(found.found.samples_per_s)
-    measured = f"measured: {rate} samples/s; a bar: what this ceiling alone would allow; scale: logarithmic"
+    speed = rate_text(found.found.samples_per_s)
+    measured = f"measured: {speed} samples/s; a bar: what this ceiling alone would allow; scale: logarithmic"
     yield f'<text class="r" x="16" y="{height - 10}">{measured}</text>'

@@ -57,7 +57,7 @@ class Report:
     def nearest(self) -> Roof | None:
         """The ceiling of the part that binds to which the step comes nearest, None if it has none.
 
-        Of products and convolutions the faster one: the slower is no limit for the other.
+        Of products and convolutions the faster one: the slower one does not limit the other.
         """
         slower = max((roof for roof in self.roofs if roof.name in ARITHMETIC), key=lambda roof: roof.seconds)
         roofs = [roof for roof in self.roofs if roof.part == self.binds and roof.name != CACHED and roof is not slower]

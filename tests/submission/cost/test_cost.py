@@ -46,7 +46,7 @@ def test_the_share_of_valid_flops_is_the_published_one(ratio, n, share):
 def test_a_run_as_computed_by_hand(cost):
     run = cost(deepcam(0.82 * 0.9212))
     trained, evaluated = 2 * 121_266, 2 * 15_158
-    assert (run["samples"], run["evaluated"]) == (trained, pytest.approx(evaluated))
+    assert (run["samples"], run["evaluated"]) == (trained, evaluated)
     assert run["flops"] == pytest.approx(TRAIN_FLOP * trained / 200)
     assert run["sustained_flops"] == pytest.approx((TRAIN_FLOP * trained + EVAL_FLOP * evaluated) / 300)
     assert run["vflops"] == pytest.approx(run["flops"] * 0.9212**10) and run["n"] == 10

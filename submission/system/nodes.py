@@ -32,12 +32,14 @@ IDS: Final = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
     "environment": ("MASTER_ADDR", "MASTER_PORT"),
     "openmpi": ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    "pmi": ("PALS_APID", "FLUX_JOB_ID"),
     "flux": ("FLUX_JOB_ID",),
-    "pals": ("PALS_APID",),
     "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    "pmix": ("PMIX_NAMESPACE",),
 }
-"""Variables that all ranks of a launch share, and those of another launch do not. Hydra documents none."""
+"""Variables that all ranks of a launch share, and those of another launch do not, by the launcher of `find_place`.
+
+PALS, and Flux by default, set PMI's variables, which decide; Hydra sets those too, and documents no id.
+"""
 CALL: Final = "call"
 NAME: Final = re.compile(r"\w{1,64}")
 ANSWER: Final = re.compile(r"rank_(\d{1,9})\.json")

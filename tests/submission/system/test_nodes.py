@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.distributed.launch import LaunchError, Place, find_place
+from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
 from submission.system.merge import merge
 from submission.system.nodes import Answer, NodesError, collect, meeting_folder, open_call, parts_of
@@ -148,9 +148,17 @@ def test_wrong_use_ends_all_ranks_and_is_told_once(words):
     assert statuses == [2, 2] and said[0].startswith("error: ") and said[1] == ""
 
 
-def test_several_launches_beside_each_other_do_not_meet(tmp_path):
-    paths = [meeting_folder(tmp_path / "s.json", find_place(srun(0, job=job)), srun(0, job=job)) for job in "12"]
-    assert paths[0] != paths[1] and paths[0].parent == tmp_path
+def pals(rank, job):
+    """Return the variables of a rank on a Cray: those of PALS, and of its library's PMI, which alone says how many."""
+    names = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": 0, "LOCAL_SIZE": 1}
+    return {"PALS_APID": job, "PALS_RANKID": f"{rank}", **{f"PMI_{name}": f"{value}" for name, value in names.items()}}
+
+
+@pytest.mark.parametrize("launch", [lambda rank, job: srun(rank, job=job), pals], ids=["srun", "pals"])
+def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
+    ranks = [launch(rank, job) for job in "12" for rank in range(2)]
+    paths = [meeting_folder(tmp_path / "s.json", find_place(rank), rank) for rank in ranks]
+    assert paths[0] == paths[1] != paths[2] == paths[3] and paths[0].parent == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -178,8 +186,9 @@ def test_bad_answers_are_refused(tmp_path, text):
 
 
 def test_a_launcher_must_say_how_many_ranks_there_are():
-    with pytest.raises(LaunchError, match="pmix does not say how many ranks there are"):
-        parts_of(Place("pmix", 0, None))
+    for variables in ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "a"}, {"PALS_RANKID": "0", "PALS_APID": "a"}):
+        with pytest.raises(LaunchError, match="does not say how many ranks there are"):
+            parts_of(find_place(variables))
 
 
 def test_most_nodes_decide_and_unknown_values_never():

@@ -122,7 +122,7 @@ def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> Fields:
         return nodes[0].fields
     found, differences = merge([{k: v for k, v in node.fields.items() if k not in known} for node in nodes])
     names = [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
-    verdict = "which differ; the first value of a field is written" if differences else "all the same"
+    verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:
         print(f"warning: {clean(difference.told(names))}", file=sys.stderr)

@@ -98,7 +98,7 @@ def differing(path, *words):
 
 def test_differences_are_told_and_noted(tmp_path):
     said, fields = differing(tmp_path / "system.json")
-    assert "2 nodes, which differ" in said and "warning: other_software_stack: " in said
+    assert "2 nodes, which differ; the value of most nodes is written" in said and "warning: other_software_stack: " in said
     assert "cuDNN 9 on node 1 (" in said
     assert fields["other_software_stack"].endswith("cuDNN 8") and "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"]
 

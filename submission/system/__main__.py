@@ -24,7 +24,7 @@ from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import Description, check_names, describe, render
 from submission.system.hardware import Fields
 from submission.system.machine import Machine, probe
-from submission.system.merge import merge
+from submission.system.merge import merge, notes_of
 from submission.system.nodes import Answer, NodesError, answer_calls, collect, meeting_folder, open_call, parts_of
 
 DESCRIPTION: Final = f"""\
@@ -43,9 +43,9 @@ One process: number_of_nodes is that of the Slurm job, else 1; override it with 
 
 Started on several nodes, one process of each describes its node, and rank 0 merges: number_of_nodes is counted. They
 meet in a hidden folder beside FILE, which all nodes must see; it is removed at the end. Where nodes differ, a warning
-says which, the value of most nodes is written, and hw_notes or sw_notes tell the others; --set FIELD=VALUE decides
-otherwise. If a node is missing after the timeout, nothing is written, and the error names it. Give each process all
-accelerators of its node. Host names are on standard error only, never in FILE.
+says which, the value of most nodes is written, and hw_notes or sw_notes tell the others, also after the notes of
+OTHER.json; --set FIELD=VALUE decides otherwise. If a node is missing after the timeout, nothing is written, and the
+error names it. Give each process all accelerators of its node. Host names are on standard error only, never in FILE.
 
 exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description, or a node is
 missing; 2 wrong use"""
@@ -99,15 +99,15 @@ def _describe(given: argparse.Namespace) -> int:
             return 2
         raise
     if parts == total:
-        found = probe(Machine())
+        nodes = [_answer(place, parts)]
     else:
         folder = meeting_folder(given.output, place, os.environ)
         if place.rank:
             return 0 if answer_calls(folder, _answer(place, parts), given.timeout) else 1
         with open_call(folder) as answers:
             nodes = collect(answers, _answer(place, parts), place, given.timeout)
-        found = _merged(nodes, known)
-    _output(describe(known, other, found), given)
+    found, told = _merged(nodes, known)
+    _output(describe(known, other, found, told), given)
     return 0
 
 
@@ -116,17 +116,17 @@ def _answer(place: Place, parts: int) -> Answer:
     return Answer(place.rank, parts, place.node_rank, socket.gethostname(), probe(Machine()))
 
 
-def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> Fields:
-    """Return the fields of all nodes; tell where they differ, but for known fields."""
+def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> tuple[Fields, dict[str, list[str]]]:
+    """Return the fields of all nodes, and what notes tell of them; tell where they differ, but for known fields."""
     if len(nodes) == 1:
-        return nodes[0].fields
+        return nodes[0].fields, {}
     found, differences = merge([{k: v for k, v in node.fields.items() if k not in known} for node in nodes])
     names = [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
     verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:
         print(f"warning: {clean(difference.told(names))}", file=sys.stderr)
-    return found
+    return found, notes_of(differences, len(nodes))
 
 
 def _output(description: Description, given: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
-from submission.system.merge import merge
+from submission.system.merge import merge, notes_of
 from submission.system.nodes import Answer, NodesError, collect, meeting_folder, open_call, parts_of
 
 ROOT = Path(__file__).parents[3]
@@ -98,9 +98,20 @@ def differing(path, *words):
 
 def test_differences_are_told_and_noted(tmp_path):
     said, fields = differing(tmp_path / "system.json")
-    assert "2 nodes, which differ; the value of most nodes is written" in said and "warning: other_software_stack: " in said
+    assert "2 nodes, which differ; the value of most nodes is written\nwarning: other_software_stack: " in said
     assert "cuDNN 9 on node 1 (" in said
     assert fields["other_software_stack"].endswith("cuDNN 8") and "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"]
+
+
+def test_differences_are_noted_after_what_people_note(tmp_path):
+    """And in place of those of an earlier description."""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"sw_notes": "built with love; other_software_stack: cuDNN 7 on 1 of 2 nodes"}))
+    _, fields = differing(tmp_path / "system.json", "--from", other)
+    assert fields["sw_notes"].startswith("built with love; other_software_stack: ")
+    assert "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"] and "cuDNN 7" not in fields["sw_notes"]
+    _, fields = differing(tmp_path / "set.json", "--from", other, "--set", "sw_notes=as given")
+    assert fields["sw_notes"] == "as given"
 
 
 def test_given_fields_do_not_differ(tmp_path):
@@ -198,8 +209,8 @@ def test_most_nodes_decide_and_unknown_values_never():
         "number_of_nodes": "6",
         "host_memory_capacity": "512 GB",
         "cooling": "air",
-        "hw_notes": "host_memory_capacity: 384 GB on 1 of 6 nodes",
     }
+    assert notes_of(differences, 6) == {"hw_notes": ["host_memory_capacity: 384 GB on 1 of 6 nodes"]}
     told = [difference.told([f"{node}" for node in range(6)]) for difference in differences]
     assert told == [
         "host_memory_capacity: 512 GB on nodes 1, 4; 384 GB on node 0; not detected on nodes 2, 3, 5",
@@ -210,6 +221,6 @@ def test_most_nodes_decide_and_unknown_values_never():
 
 def test_many_differences_stay_short():
     nodes = [{"host_processor_frequency": f"{number} MHz"} for number in range(1000)]
-    fields, [difference] = merge(nodes)
-    assert fields["hw_notes"].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
+    _, [difference] = merge(nodes)
+    assert notes_of([difference], 1000)["hw_notes"][0].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
     assert difference.told([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")

@@ -33,10 +33,11 @@ from submission.assemble.implementation import (
     system_items,
 )
 from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, check_one_system, input_logs, read_copy
+from submission.system.power import OF_PARTS
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
-ESTIMATE: Final = re.compile(r"(rapl|nvml)_[0-9]+\.txt")
+ESTIMATE: Final = re.compile(rf"({'|'.join(OF_PARTS)})_[0-9]+\.txt")
 """Name of a power file that the training writes for parts of a node."""
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""

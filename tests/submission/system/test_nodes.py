@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,25 @@ def test_differences_are_noted_after_what_people_note(tmp_path):
     assert fields["sw_notes"] == "as given"
 
 
+def test_the_power_of_each_node_is_told_and_noted_once(tmp_path):
+    """The meter of node 1 is broken, which does not count as a difference between the nodes."""
+    meter = tmp_path / "meter"
+    meter.write_text(
+        '#!/bin/sh\n[ $SLURM_NODEID = 1 ] && echo "no answer" >&2 && exit 3\necho $((240 + SLURM_NODEID * 10))\n'
+    )
+    meter.chmod(0o755)
+    path = tmp_path / "system.json"
+    words = ("-o", path, "--power", f"command:{meter} {{host}}")
+    statuses, said = ended([start(srun(rank, nodes=3), *words) for rank in range(3)])
+    assert statuses == [0, 0, 0] and not any(said[1:]), said
+    host = socket.gethostname()
+    assert "3 nodes, all the same" in said[0]
+    assert f"\nnode 0 ({host}): 240 W\n" in said[0] and f"\nnode 2 ({host}): 260 W\n" in said[0]
+    assert f"warning: no power of node 1 ({host}): {meter}: exit status 3: no answer" in said[0]
+    notes = json.loads(path.read_text())["hw_notes"]
+    assert notes.endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
+
+
 def test_given_fields_do_not_differ(tmp_path):
     said, fields = differing(tmp_path / "system.json", "--set", "other_software_stack=cuDNN")
     assert "2 nodes, all the same" in said and "warning" not in said
@@ -153,7 +173,7 @@ def test_a_node_that_no_call_reaches_ends(tmp_path):
     assert (statuses, said) == ([1], [""])
 
 
-@pytest.mark.parametrize("words", [[], ["-o", "x.json", "--set", "coolnig=air"]])
+@pytest.mark.parametrize("words", [[], ["-o", "x.json", "--set", "coolnig=air"], ["-o", "x.json", "--power", "rapl"]])
 def test_wrong_use_ends_all_ranks_and_is_told_once(words):
     statuses, said = ended([start(srun(rank), *words) for rank in range(2)])
     assert statuses == [2, 2] and said[0].startswith("error: ") and said[1] == ""
@@ -183,6 +203,8 @@ def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
         '{"parts": 1, "node": 1, "host": "a", "fields": {"cooling": 3}}',
         json.dumps({"parts": 1, "node": 1, "host": "a", "fields": {"cooling": "x" * 10_001}}),
         '{"parts": 1, "node": 1, "host": "a", "fields": ' + "[" * 100_000,
+        '{"parts": 1, "node": 1, "host": "a", "fields": {}, "power": 250}',
+        '{"parts": 1, "node": 1, "host": "a", "fields": {}, "power": {"watts": NaN, "problem": ""}}',
     ],
 )
 def test_bad_answers_are_refused(tmp_path, text):

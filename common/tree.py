@@ -24,6 +24,10 @@ class RefusedFileError(OSError):
     def __str__(self) -> str:
         return f"{self.filename} {self.reason}"
 
+    def __reduce__(self) -> tuple[type[RefusedFileError], tuple[str, str]]:
+        """Return how to make it again in another process: OSError's own way takes other arguments."""
+        return type(self), (self.filename, self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Tree:

@@ -124,7 +124,9 @@ def benchmark_usage(name: str) -> str:
     if not known:
         return ""
     shown = f"{PROGRAM} {name} {known[0]} --help"
-    return f"usage: {PROGRAM} {name} {{{','.join(known)}}} ...\n\n{summary}\n\n`{shown}` shows the options."
+    others = "".join(f"\n  {PROGRAM} {name} {word:<12}{text}" for word, text in _second_words(name).items())
+    also = f"also:{others}\n\n" if others else ""
+    return f"usage: {PROGRAM} {name} {{{','.join(known)}}} ...\n\n{summary}\n\n{also}`{shown}` shows the options."
 
 
 def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -144,13 +146,21 @@ def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
             f"unknown command {name!r}{_hint(name, _commands())}; {PROGRAM} --help lists the commands"
         )
     if not rest or rest[0] not in known:
-        what = f"{rest[0]!r} is not a benchmark{_hint(rest[0], known)}" if rest else "a benchmark is missing"
-        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(known)}}} ...")
+        others = list(_second_words(name))
+        expected, choices = f"a benchmark{' or a command' * bool(others)}", [*known, *others]
+        what = f"{rest[0]!r} is not {expected}{_hint(rest[0], choices)}" if rest else f"{expected} is missing"
+        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 
 def _commands() -> dict[str, tuple[str, str]]:
     return {name: command for commands in COMMANDS.values() for name, command in commands.items()}
+
+
+def _second_words(name: str) -> dict[str, str]:
+    """Return the second word and the summary of each command in two words that begins with a name."""
+    words = ((command.partition(" "), summary) for command, (_, summary) in _commands().items())
+    return {second: summary for (first, _, second), summary in words if first == name and second}
 
 
 def _benchmarks_with(module: str) -> list[str]:

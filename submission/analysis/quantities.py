@@ -101,7 +101,7 @@ def quantities(run: Run, reference: Reference | None, units: int | None) -> dict
         later = float(phases.first == 0)
         epochs = None if by_samples else converged_after + later
         samples = float(converged_after) if by_samples else _product(epochs, _samples(run, "train_samples"))
-    evaluated = _product(phases.evaluations, _samples(run, "eval_samples"))
+    evaluated = evaluated_samples(run)
     found = {
         RUN_TIME: run.minutes,
         STAGING: staging or None,
@@ -125,6 +125,11 @@ def quantities(run: Run, reference: Reference | None, units: int | None) -> dict
         "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
     }
     return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def evaluated_samples(run: Run) -> float | None:
+    """Return the samples of all evaluations, None if the log does not give them."""
+    return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))
 
 
 def _target_epoch(run: Run, reference: Reference | None) -> float | None:

@@ -33,9 +33,12 @@ from submission.assemble.implementation import (
     system_items,
 )
 from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, check_one_system, input_logs, read_copy
+from submission.system.power import OF_PARTS
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
+ESTIMATE: Final = re.compile(rf"({'|'.join(OF_PARTS)})_[0-9]+\.txt")
+"""Name of a power file that the training writes for parts of a node."""
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
 
@@ -204,16 +207,23 @@ class Packing:
         """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
         place = power_files(_power_folder(log))
         read = read_power(place.nodes, place.switches, None, None)
-        whole = [Path(one.path) for one in (*read.nodes, *read.switches) if not one.of_parts]
-        others = sorted({*place.nodes, *place.switches, *place.others} - {*map(str, whole)})
-        if others and not any(path.name.startswith("node_") for path in whole):
-            names = listed([os.path.basename(path) for path in others])
+        named = [path for path in place.others if ESTIMATE.fullmatch(os.path.basename(path))]
+        unknown = [path for path in place.others if path not in named and os.path.isfile(path)]
+        if unknown:
             self.warnings.append(
-                f"{log}: its power was only estimated, for parts of the nodes ({names}), which is not packed: measure "
-                "whole nodes"
+                f"{log}: not packed with its power files: {_names(unknown)}; expected node_<i>.txt or sw_<i>.txt, "
+                "not compressed"
+            )
+        measured = (*read.nodes, *read.switches)
+        parts = [*named, *(one.path for one in measured if one.of_parts)]
+        whole = [one for one in measured if not one.of_parts]
+        if parts and not any(one.of_node for one in whole):
+            self.warnings.append(
+                f"{log}: its power was only estimated, for parts of the nodes ({_names(parts)}), which is not packed: "
+                "measure whole nodes"
             )
             return
-        for path in whole:
+        for path in (Path(one.path) for one in whole):
             yield PackageFile(f"{target}/{path.name}", str(path), partial(_copy, path, self.assembly.redact))
 
     def _number(self, folder: str) -> int:
@@ -268,10 +278,17 @@ def _implementation_name(sources: Path | None, benchmark: str) -> str:
 
 
 def _power_folder(log: Path) -> str:
-    """Return the folder of a run's power files: power/result_3 beside result_3.txt; of a training's log also power."""
+    """Return the folder of a run's power files: power/result_3 beside result_3.txt; of a training's log also power.
+
+    A power folder with result_<i> inside has files of such runs alone.
+    """
     folder = log.parent / POWER
-    own = folder / result_name(str(log))
-    return str(folder if log.name == LOG_NAME and not own.is_dir() else own)
+    of_training = log.name == LOG_NAME and not any(path.is_dir() for path in folder.glob("result_*"))
+    return str(folder if of_training else folder / result_name(str(log)))
+
+
+def _names(paths: Iterable[str]) -> str:
+    return listed([os.path.basename(path) for path in paths])
 
 
 def _copy(path: Path, redacted: bool) -> bytes:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.b is None:
             if not given.a.endswith(".json"):
                 parser.error(f"what to compare {clean(given.a)} with is missing: only a fom.json can stand alone")
-            return _measurement(Path(given.a), given.format)
+            return _measurement(given)
         for path in (given.a, given.b):
             if not os.path.lexists(path):
                 parser.error(f"no such file or folder: {path}")
@@ -68,13 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measurement(path: Path, format_: str) -> int:
+def _measurement(given: argparse.Namespace) -> int:
     """Compare a measurement with published results; return the exit status."""
-    if format_ == "json":
+    if given.format == "json":
         raise UsageError("--format json is for two results: name B, or choose table or markdown")
-    table = compared(path)
+    for option, value in (("--benchmark", given.benchmark), ("--rules", given.rules)):
+        if value:
+            raise UsageError(f"{option} is for two results: name B, or leave it out")
+    table = compared(Path(given.a))
+    markdown = given.format == "markdown"
     with checked_output():
-        write_text((markdown_text(table) if format_ == "markdown" else plain_text(table, output_width())) + "\n", None)
+        write_text((markdown_text(table) if markdown else plain_text(table, output_width())) + "\n", None)
     return 0
 
 

@@ -19,7 +19,7 @@ from compliance.benchmarks import reference_of
 from compliance.logs.run import Run
 from compliance.model.report import Report
 from submission.analysis.cost.model import Workload, workload_of
-from submission.analysis.quantities import RUN_TIME, SAMPLES, quantities
+from submission.analysis.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities
 from submission.analysis.sets import unmeasured
 from submission.summary.rows import NoResultsError
 
@@ -93,8 +93,8 @@ def _operations(run: Run, workloads: Mapping[str, Workload], n: float | None) ->
     if reason := unmeasured(run):
         return replace(known, reason=reason)
     found = quantities(run, reference, None)
-    samples, train, evaluate = (found.get(name, 0.0) for name in (SAMPLES, "run_train_time", "run_eval_time"))
-    evaluated = found.get("run_eval_throughput", 0.0) * evaluate
+    samples, train = found.get(SAMPLES, 0.0), found.get("run_train_time", 0.0)
+    evaluated = evaluated_samples(run) or 0.0
     if reason := _unrated(samples, evaluated, train):
         return replace(known, reason=reason)
     quality, target, exponent = run.details.evaluations[-1].value, reference.target, n or EXPONENTS.get(benchmark, N)

@@ -24,8 +24,9 @@ from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import Description, check_names, describe, render
 from submission.system.hardware import Fields
 from submission.system.machine import Machine, probe
-from submission.system.merge import merge
+from submission.system.merge import merge, notes_of
 from submission.system.nodes import Answer, NodesError, answer_calls, collect, meeting_folder, open_call, parts_of
+from submission.system.power import NONE_ASKED, check_source, power_note, read_node
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
@@ -43,9 +44,14 @@ One process: number_of_nodes is that of the Slurm job, else 1; override it with 
 
 Started on several nodes, one process of each describes its node, and rank 0 merges: number_of_nodes is counted. They
 meet in a hidden folder beside FILE, which all nodes must see; it is removed at the end. Where nodes differ, a warning
-says which, the value of most nodes is written, and hw_notes or sw_notes tell the others; --set FIELD=VALUE decides
-otherwise. If a node is missing after the timeout, nothing is written, and the error names it. Give each process all
-accelerators of its node. Host names are on standard error only, never in FILE.
+says which, the value of most nodes is written, and hw_notes or sw_notes tell the others, also after the notes of
+OTHER.json; --set FIELD=VALUE decides otherwise. If a node is missing after the timeout, nothing is written, and the
+error names it. Give each process all accelerators of its node. Host names are on standard error only, never in FILE.
+
+--power SOURCE reads a meter of the whole node, as `python -m common.measure power --help` lists them; {host} is the
+node's host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on
+hardware). The readings are told by node on standard error, and in hw_notes all in all. A node without a reading is
+told, and described without it.
 
 exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description, or a node is
 missing; 2 wrong use"""
@@ -70,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from"
     )
+    make.add_argument("--power", metavar="SOURCE", help="also read the power of each node once; see below")
     make.add_argument("--force", action="store_true", help="replace an existing, different FILE")
     make.add_argument(
         "--timeout", type=positive, default=TIMEOUT_S, metavar="SECONDS", help="wait for other nodes (default: 60)"
@@ -90,6 +97,8 @@ def _describe(given: argparse.Namespace) -> int:
         return 0
     try:
         known, other = _settings(given.set), _other(given.other)
+        if given.power is not None:
+            check_source(given.power)
         if given.logs:
             raise UsageError("--logs needs a description to compare with: add --check FILE")
         if parts < total and given.output is None:
@@ -99,34 +108,51 @@ def _describe(given: argparse.Namespace) -> int:
             return 2
         raise
     if parts == total:
-        found = probe(Machine())
+        nodes = [_answer(place, parts, given.power)]
     else:
         folder = meeting_folder(given.output, place, os.environ)
         if place.rank:
-            return 0 if answer_calls(folder, _answer(place, parts), given.timeout) else 1
+            return 0 if answer_calls(folder, _answer(place, parts, given.power), given.timeout) else 1
         with open_call(folder) as answers:
-            nodes = collect(answers, _answer(place, parts), place, given.timeout)
-        found = _merged(nodes, known)
-    _output(describe(known, other, found), given)
+            nodes = collect(answers, _answer(place, parts, given.power), place, given.timeout)
+    found, told = _merged(nodes, known)
+    if given.power:
+        told.setdefault("hw_notes", []).extend(_powers(nodes, given.power))
+    _output(describe(known, other, found, told), given)
     return 0
 
 
-def _answer(place: Place, parts: int) -> Answer:
-    """Return what this process says of its node."""
-    return Answer(place.rank, parts, place.node_rank, socket.gethostname(), probe(Machine()))
+def _answer(place: Place, parts: int, power: str | None) -> Answer:
+    """Return what this process says of its node. power: a source of its power."""
+    host = socket.gethostname()
+    reading = read_node(power, host) if power else NONE_ASKED
+    return Answer(place.rank, parts, place.node_rank, host, probe(Machine()), reading)
 
 
-def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> Fields:
-    """Return the fields of all nodes; tell where they differ, but for known fields."""
+def _names(nodes: Sequence[Answer]) -> list[str]:
+    return [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
+
+
+def _powers(nodes: Sequence[Answer], source: str) -> list[str]:
+    """Tell the power of each node, or why there is none; return what the notes say."""
+    for name, node in zip(_names(nodes), nodes, strict=True):
+        watts, problem = node.power.watts, node.power.problem
+        said = f"warning: no power of node {name}: {problem}" if watts is None else f"node {name}: {watts:g} W"
+        print(clean(said), file=sys.stderr)
+    note = power_note([node.power for node in nodes], source)
+    return [note] if note else []
+
+
+def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> tuple[Fields, dict[str, list[str]]]:
+    """Return the fields of all nodes, and what notes tell of them; tell where they differ, but for known fields."""
     if len(nodes) == 1:
-        return nodes[0].fields
+        return nodes[0].fields, {}
     found, differences = merge([{k: v for k, v in node.fields.items() if k not in known} for node in nodes])
-    names = [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
-    verdict = "which differ; the first value of a field is written" if differences else "all the same"
+    verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:
-        print(f"warning: {clean(difference.told(names))}", file=sys.stderr)
-    return found
+        print(f"warning: {clean(difference.told(_names(nodes)))}", file=sys.stderr)
+    return found, notes_of(differences, len(nodes))
 
 
 def _output(description: Description, given: argparse.Namespace) -> None:
@@ -181,8 +207,8 @@ def _write(text: str, output: Path, force: bool) -> str:
 
 def _check(given: argparse.Namespace) -> int:
     """Print the findings; return the exit status of the checker."""
-    if given.output or given.set or given.other or given.force:
-        raise UsageError("--check only reads: do not combine it with -o, --set, --from or --force")
+    if given.output or given.set or given.other or given.force or given.power is not None:
+        raise UsageError("--check only reads: do not combine it with -o, --set, --from, --power or --force")
     for path in (given.check, *given.logs):
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")

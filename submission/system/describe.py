@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from compliance.model.system import OPEN, is_placeholder
@@ -46,17 +47,21 @@ class Description:
 
 
 def describe(
-    given: Mapping[str, str], other: Mapping[str, object] | None = None, found: Fields | None = None
+    given: Mapping[str, str],
+    other: Mapping[str, object] | None = None,
+    found: Fields | None = None,
+    told: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Description:
     """Return the description of a system.
 
     given: known fields, which take precedence over detected ones. other: another description, for fields that cannot
-    be detected. found: the detected fields; None: those of this machine.
+    be detected. found: the detected fields; None: those of this machine. told: texts to add to notes, `subject: what`.
     """
     taken = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
     # Notes by people are better than detected ones.
     notes = {name: taken[name] for name in NOTES if taken.get(name, NOTHING) != NOTHING}
-    known = {**taken, **(probe(Machine()) if found is None else found), **notes, **given}
+    known = {**taken, **(probe(Machine()) if found is None else found), **notes}
+    known = {**known, **{name: _with(known.get(name, NOTHING), texts) for name, texts in told.items()}, **given}
     fields, open_points = {}, []
     for name in ALL_FIELDS:
         question = QUESTIONS.get(name, name.replace("_", " "))
@@ -65,6 +70,13 @@ def describe(
             open_points.append(f"{name}: {question}")
         fields[name] = value
     return Description(fields, open_points)
+
+
+def _with(note: str, texts: Sequence[str]) -> str:
+    """Return a note with texts added, in place of earlier ones of the same subjects."""
+    subjects = {text.partition(": ")[0] for text in texts}
+    kept = [part for part in note.split("; ") if part != NOTHING and part.partition(": ")[0] not in subjects]
+    return "; ".join([*kept, *texts])
 
 
 def check_names(names: Iterable[str]) -> None:

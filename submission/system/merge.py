@@ -40,19 +40,23 @@ class Difference:
 def merge(nodes: Sequence[Fields]) -> tuple[Fields, list[Difference]]:
     """Return the fields of the whole system, and where its nodes differ.
 
-    A field has the value of most nodes that know it, of the first such value in a tie; the notes tell the others. The
-    number of nodes is counted.
+    A field has the value of most nodes that know it, of the first such value in a tie. The number of nodes is counted.
     """
     names = dict.fromkeys(name for fields in nodes for name in fields if name != "number_of_nodes")
     by_value = {name: _by_value([fields.get(name, "") for fields in nodes]) for name in names}
     differences = [Difference(name, values) for name, values in by_value.items() if len(values) > 1]
     merged = {name: next(iter(values)) for name, values in by_value.items()}
-    for difference in differences:
-        text = difference.noted(len(nodes))
-        if text and difference.name not in NOTES:
-            notes = NOTES_OF.get(difference.name, "hw_notes")
-            merged[notes] = "; ".join(filter(None, (merged.get(notes), text)))
     return {"number_of_nodes": str(len(nodes)), **merged}, differences
+
+
+def notes_of(differences: Sequence[Difference], nodes: int) -> dict[str, list[str]]:
+    """Return what the notes of the description tell of the differences, by the field of the notes."""
+    found: dict[str, list[str]] = {}
+    for difference in differences:
+        text = difference.noted(nodes)
+        if text and difference.name not in NOTES:
+            found.setdefault(NOTES_OF.get(difference.name, "hw_notes"), []).append(text)
+    return found
 
 
 def _by_value(values: Sequence[str]) -> dict[str, list[int]]:

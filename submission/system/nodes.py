@@ -24,20 +24,23 @@ from typing import Final
 from common.distributed.launch import LaunchError, Place
 from common.files import whole_file
 from common.tree import Tree
-from common.values import MOST
+from common.values import MOST, is_number
 from compliance.model.system import read_description
 from submission.system.hardware import Fields
+from submission.system.power import NONE_ASKED, Reading
 
 IDS: Final = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
     "environment": ("MASTER_ADDR", "MASTER_PORT"),
     "openmpi": ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    "pmi": ("PALS_APID", "FLUX_JOB_ID"),
     "flux": ("FLUX_JOB_ID",),
-    "pals": ("PALS_APID",),
     "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    "pmix": ("PMIX_NAMESPACE",),
 }
-"""Variables that all ranks of a launch share, and those of another launch do not. Hydra documents none."""
+"""Variables that all ranks of a launch share, and those of another launch do not, by the launcher of `find_place`.
+
+PALS, and Flux by default, set PMI's variables, which decide; Hydra sets those too, and documents no id.
+"""
 CALL: Final = "call"
 NAME: Final = re.compile(r"\w{1,64}")
 ANSWER: Final = re.compile(r"rank_(\d{1,9})\.json")
@@ -54,13 +57,17 @@ class NodesError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a process says of its node. parts: how many of all nodes or ranks it speaks for. node: None if not known."""
+    """What a process says of its node. parts: how many of all nodes or ranks it speaks for. node: None if not known.
+
+    power: a reading, if one was asked for.
+    """
 
     rank: int
     parts: int
     node: int | None
     host: str
     fields: Fields
+    power: Reading = NONE_ASKED
 
 
 def parts_of(place: Place) -> tuple[int, int]:
@@ -153,13 +160,23 @@ def _counted(place: Place) -> str:
 def _read(path: Path, rank: int) -> Answer:
     content = read_description(str(path), Tree.at(path.parent))
     parts, node, host, fields = (content.fields.get(name) for name in ("parts", "node", "host", "fields"))
-    counts = _is_count(parts) and (node is None or _is_count(node))
-    if content.problem or not (counts and isinstance(fields, dict) and all(map(_is_text, (host, *fields.values())))):
+    counts, power = _is_count(parts) and (node is None or _is_count(node)), _reading(content.fields.get("power"))
+    valid = counts and isinstance(fields, dict) and all(map(_is_text, (host, *fields.values())))
+    if content.problem or not valid or power is None:
         raise NodesError(
             f"{path} {content.problem or 'is not the description of a node'}: start all nodes with the same version of "
             f"the suite; nothing is written"
         )
-    return Answer(rank, int(parts or 0), node, str(host), fields)
+    return Answer(rank, int(parts or 0), node, str(host), fields or {}, power)
+
+
+def _reading(content: object) -> Reading | None:
+    """Return the reading in an answer, None if it is none."""
+    if not isinstance(content, dict) or content.keys() != {"watts", "problem"}:
+        return None
+    watts, problem = content["watts"], content["problem"]
+    valid = (watts is None or (is_number(watts) and watts >= 0)) and _is_text(problem)
+    return Reading(watts, problem) if valid else None
 
 
 def _is_count(value: object) -> bool:

@@ -1,6 +1,7 @@
 """Only regular files inside a folder are read, and nothing makes the reader wait."""
 
 import os
+import pickle
 import socket
 
 import pytest
@@ -53,6 +54,14 @@ def test_everything_else_is_refused(folder, kind, tmp_path, monkeypatch):
         Tree.at(folder).open(path)
     assert str(refused.value).startswith(f"{path} is a ")
     assert Tree.at(folder).begin(path, 10) == b""
+
+
+def test_a_refusal_reaches_another_process(folder):
+    with pytest.raises(RefusedFileError) as refused:
+        Tree.at(folder).open(folder)
+    other = pickle.loads(pickle.dumps(refused.value))
+    assert (type(other), str(other)) == (RefusedFileError, f"{folder} is a folder, not a file")
+    assert (other.filename, other.reason) == (str(folder), "is a folder, not a file")
 
 
 def test_a_loop_of_links_and_a_missing_file_are_errors_of_the_system(folder):

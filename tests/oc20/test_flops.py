@@ -54,6 +54,10 @@ def test_the_cost_model_has_these_operations():
     cost, config = read_workloads()["oc20"], ModelConfig()
     of_one = [published(config, *counts).forces for counts in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
     assert of_one == [cost.atom_flop, cost.edge_flop, cost.triplet_flop]
+    atoms, edges, triplets = 78, 3_700, 165_000
+    assert f"{atoms} atoms, {edges:,} edges and {triplets:,} triplets" in cost.source
+    _, forces, training = published(config, atoms, edges, triplets)
+    assert (cost.forward_flop, cost.training_flop) == pytest.approx((forces, training), rel=1e-4)
 
 
 def test_shapes_give_the_operations_of_a_real_step():

@@ -82,6 +82,14 @@ def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc, capsys)
     assert capsys.readouterr().out.startswith(f"usage: mlperf-hpc train {{{','.join(PACKAGES)}}} ...")
 
 
+def test_help_of_a_command_with_second_words_lists_them(mlperf_hpc, capsys):
+    assert mlperf_hpc("measure", "--help") == 0
+    out = capsys.readouterr().out
+    for word in ("roofline", "power", "dlio"):
+        assert f"\n  mlperf-hpc measure {word} " in out and COMMANDS["Measure"][f"measure {word}"][1] in out
+    assert mlperf_hpc("train", "--help") == 0 and "also:" not in capsys.readouterr().out
+
+
 def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
     log = tmp_path / "result_0.txt"
     log.write_bytes(SampleLog("cosmoflow").bytes())
@@ -97,6 +105,8 @@ def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
         (["xyz"], "unknown command 'xyz'; mlperf-hpc --help"),
         (["train"], f"a benchmark is missing; usage: mlperf-hpc train {{{','.join(PACKAGES)}}}"),
         (["train", "cosmo", "mini"], "'cosmo' is not a benchmark; did you mean 'cosmoflow'?"),
+        (["measure"], "a benchmark or a command is missing; usage: mlperf-hpc measure {"),
+        (["measure", "rooflin"], "'rooflin' is not a benchmark or a command; did you mean 'roofline'?; usage: "),
         (["split", "oc20"], "usage: mlperf-hpc split {deepcam}"),
     ],
 )

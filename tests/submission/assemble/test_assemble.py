@@ -496,3 +496,28 @@ def test_the_logs_of_a_package_keep_their_power_files(place):
     place.make()
     packed = [path.relative_to(place.root).as_posix() for path in place.root.rglob("power/*/*")]
     assert packed == [f"results/{SYSTEM}/strong/cosmoflow/power/result_0/node_0.txt"]
+
+
+def test_a_run_without_power_files_has_none_of_the_runs_beside_it(place):
+    folder = place.folder / "runs"
+    for number in range(3):
+        place.run(number, SampleLog(run=number + 1)).rename(folder / f"result_{number}.txt")
+    for number in (1, 2):
+        own = folder / "power" / f"result_{number}"
+        own.mkdir(parents=True)
+        power_folder(place, number).rename(own / "node_0.txt")
+    made = place.make()
+    assert not [text for text in made.warnings if "power" in text]
+    packed = {path.relative_to(place.root).parts[-2] for path in place.root.rglob("power/*/*")}
+    assert packed == {"result_1", "result_2"}
+
+
+@pytest.mark.parametrize("name", ["node_1.txt.gz", "Node_1.txt", "node_1.csv"])
+def test_power_files_with_other_names_are_told(name, place):
+    place.run(1)
+    whole = power_folder(place, 1)
+    whole.with_name(name).write_bytes(whole.read_bytes())
+    (whole.parent / "notes").mkdir()
+    (warning,) = [text for text in place.make().warnings if "power" in text]
+    assert f"not packed with its power files: {name}; expected" in warning and "estimated" not in warning
+    assert [path.name for path in place.root.rglob("power/*/*")] == ["node_0.txt"]

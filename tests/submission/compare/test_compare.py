@@ -396,9 +396,12 @@ def test_a_measurement_and_published_results(tmp_path, capsys):
         ({"benchmark": "nosuch"}, [], "nosuch"),
         ({"benchmark": "openfold"}, [], "no published results of openfold"),
         ({}, ["--format", "json"], "name B"),
+        ({}, ["--benchmark", "oc20"], "--benchmark is for two results: name B"),
+        ({}, ["--rules", "own.py"], "--rules is for two results: name B"),
     ],
 )
-def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys):
+def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("compliance.cli.load_rules", list)  # own.py is not read
     with pytest.raises(SystemExit, match="2"):
         main([measurement(tmp_path / "fom.json", **changes), *words])
     assert told in capsys.readouterr().err

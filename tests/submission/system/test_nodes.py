@@ -2,15 +2,16 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from common.distributed.launch import LaunchError, Place, find_place
+from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
-from submission.system.merge import merge
+from submission.system.merge import merge, notes_of
 from submission.system.nodes import Answer, NodesError, collect, meeting_folder, open_call, parts_of
 
 ROOT = Path(__file__).parents[3]
@@ -98,9 +99,39 @@ def differing(path, *words):
 
 def test_differences_are_told_and_noted(tmp_path):
     said, fields = differing(tmp_path / "system.json")
-    assert "2 nodes, which differ" in said and "warning: other_software_stack: " in said
+    assert "2 nodes, which differ; the value of most nodes is written\nwarning: other_software_stack: " in said
     assert "cuDNN 9 on node 1 (" in said
     assert fields["other_software_stack"].endswith("cuDNN 8") and "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"]
+
+
+def test_differences_are_noted_after_what_people_note(tmp_path):
+    """And in place of those of an earlier description."""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"sw_notes": "built with love; other_software_stack: cuDNN 7 on 1 of 2 nodes"}))
+    _, fields = differing(tmp_path / "system.json", "--from", other)
+    assert fields["sw_notes"].startswith("built with love; other_software_stack: ")
+    assert "cuDNN 9 on 1 of 2 nodes" in fields["sw_notes"] and "cuDNN 7" not in fields["sw_notes"]
+    _, fields = differing(tmp_path / "set.json", "--from", other, "--set", "sw_notes=as given")
+    assert fields["sw_notes"] == "as given"
+
+
+def test_the_power_of_each_node_is_told_and_noted_once(tmp_path):
+    """The meter of node 1 is broken, which does not count as a difference between the nodes."""
+    meter = tmp_path / "meter"
+    meter.write_text(
+        '#!/bin/sh\n[ $SLURM_NODEID = 1 ] && echo "no answer" >&2 && exit 3\necho $((240 + SLURM_NODEID * 10))\n'
+    )
+    meter.chmod(0o755)
+    path = tmp_path / "system.json"
+    words = ("-o", path, "--power", f"command:{meter} {{host}}")
+    statuses, said = ended([start(srun(rank, nodes=3), *words) for rank in range(3)])
+    assert statuses == [0, 0, 0] and not any(said[1:]), said
+    host = socket.gethostname()
+    assert "3 nodes, all the same" in said[0]
+    assert f"\nnode 0 ({host}): 240 W\n" in said[0] and f"\nnode 2 ({host}): 260 W\n" in said[0]
+    assert f"warning: no power of node 1 ({host}): {meter}: exit status 3: no answer" in said[0]
+    notes = json.loads(path.read_text())["hw_notes"]
+    assert notes.endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
 
 
 def test_given_fields_do_not_differ(tmp_path):
@@ -142,15 +173,23 @@ def test_a_node_that_no_call_reaches_ends(tmp_path):
     assert (statuses, said) == ([1], [""])
 
 
-@pytest.mark.parametrize("words", [[], ["-o", "x.json", "--set", "coolnig=air"]])
+@pytest.mark.parametrize("words", [[], ["-o", "x.json", "--set", "coolnig=air"], ["-o", "x.json", "--power", "rapl"]])
 def test_wrong_use_ends_all_ranks_and_is_told_once(words):
     statuses, said = ended([start(srun(rank), *words) for rank in range(2)])
     assert statuses == [2, 2] and said[0].startswith("error: ") and said[1] == ""
 
 
-def test_several_launches_beside_each_other_do_not_meet(tmp_path):
-    paths = [meeting_folder(tmp_path / "s.json", find_place(srun(0, job=job)), srun(0, job=job)) for job in "12"]
-    assert paths[0] != paths[1] and paths[0].parent == tmp_path
+def pals(rank, job):
+    """Return the variables of a rank on a Cray: those of PALS, and of its library's PMI, which alone says how many."""
+    names = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": 0, "LOCAL_SIZE": 1}
+    return {"PALS_APID": job, "PALS_RANKID": f"{rank}", **{f"PMI_{name}": f"{value}" for name, value in names.items()}}
+
+
+@pytest.mark.parametrize("launch", [lambda rank, job: srun(rank, job=job), pals], ids=["srun", "pals"])
+def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
+    ranks = [launch(rank, job) for job in "12" for rank in range(2)]
+    paths = [meeting_folder(tmp_path / "s.json", find_place(rank), rank) for rank in ranks]
+    assert paths[0] == paths[1] != paths[2] == paths[3] and paths[0].parent == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -164,6 +203,8 @@ def test_several_launches_beside_each_other_do_not_meet(tmp_path):
         '{"parts": 1, "node": 1, "host": "a", "fields": {"cooling": 3}}',
         json.dumps({"parts": 1, "node": 1, "host": "a", "fields": {"cooling": "x" * 10_001}}),
         '{"parts": 1, "node": 1, "host": "a", "fields": ' + "[" * 100_000,
+        '{"parts": 1, "node": 1, "host": "a", "fields": {}, "power": 250}',
+        '{"parts": 1, "node": 1, "host": "a", "fields": {}, "power": {"watts": NaN, "problem": ""}}',
     ],
 )
 def test_bad_answers_are_refused(tmp_path, text):
@@ -178,8 +219,9 @@ def test_bad_answers_are_refused(tmp_path, text):
 
 
 def test_a_launcher_must_say_how_many_ranks_there_are():
-    with pytest.raises(LaunchError, match="pmix does not say how many ranks there are"):
-        parts_of(Place("pmix", 0, None))
+    for variables in ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "a"}, {"PALS_RANKID": "0", "PALS_APID": "a"}):
+        with pytest.raises(LaunchError, match="does not say how many ranks there are"):
+            parts_of(find_place(variables))
 
 
 def test_most_nodes_decide_and_unknown_values_never():
@@ -189,8 +231,8 @@ def test_most_nodes_decide_and_unknown_values_never():
         "number_of_nodes": "6",
         "host_memory_capacity": "512 GB",
         "cooling": "air",
-        "hw_notes": "host_memory_capacity: 384 GB on 1 of 6 nodes",
     }
+    assert notes_of(differences, 6) == {"hw_notes": ["host_memory_capacity: 384 GB on 1 of 6 nodes"]}
     told = [difference.told([f"{node}" for node in range(6)]) for difference in differences]
     assert told == [
         "host_memory_capacity: 512 GB on nodes 1, 4; 384 GB on node 0; not detected on nodes 2, 3, 5",
@@ -201,6 +243,6 @@ def test_most_nodes_decide_and_unknown_values_never():
 
 def test_many_differences_stay_short():
     nodes = [{"host_processor_frequency": f"{number} MHz"} for number in range(1000)]
-    fields, [difference] = merge(nodes)
-    assert fields["hw_notes"].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
+    _, [difference] = merge(nodes)
+    assert notes_of([difference], 1000)["hw_notes"][0].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
     assert difference.told([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")

@@ -1,0 +1,76 @@
+"""The power of a node while it is described: one reading of a meter of the whole node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from common.command import UsageError
+from common.measure.power.sources import Clock, ReadingError, check_name, open_source
+from common.values import is_number
+
+OF_PARTS: Final = ("rapl", "nvml")
+"""Sources that read parts of a node; a test compares them with what the sources say."""
+HOST: Final = "{host}"
+"""Stands in a source for the host name of the node, without its domain."""
+PATIENCE_S: Final = 3.0
+"""For how long to try again: a file of watts counts once it has changed."""
+PAUSE_S: Final = 0.5
+MOST_SAID: Final = 200
+"""Characters of a problem; what a program says can be long."""
+SUBJECT: Final = "power of a node when described"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The power of a node. watts: None if the source gave none, and `problem` says why; "" if none was asked for."""
+
+    watts: float | None = None
+    problem: str = ""
+
+
+NONE_ASKED: Final = Reading()
+
+
+def check_source(text: str) -> None:
+    """Raise UsageError unless a text names a source of the power of whole nodes."""
+    check_name("--power", text)
+    name = source_name(text)
+    if name in OF_PARTS:
+        raise UsageError(f"--power: {name} reads parts of a node; expected a meter of the whole node, such as ipmi")
+
+
+def source_name(text: str) -> str:
+    """Return the name of the source in a text such as `command:echo 250`."""
+    return text.partition(":")[0]
+
+
+def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
+    """Return the power of this node by a source; host: the name of the node."""
+    clock = clock or Clock()
+    try:
+        _, source = open_source(text.replace(HOST, host.partition(".")[0]), clock)
+    except UsageError as error:
+        return Reading(problem=str(error).removeprefix("--source: ")[:MOST_SAID])
+    end_s = clock.monotonic() + PATIENCE_S
+    while True:
+        try:
+            watts = source.read()
+        except ReadingError as error:
+            if clock.monotonic() >= end_s:
+                return Reading(problem=str(error)[:MOST_SAID])
+            clock.sleep(PAUSE_S)
+        else:
+            valid = is_number(watts) and watts >= 0
+            return Reading(watts) if valid else Reading(problem=f"{watts} is not a power in watts")
+
+
+def power_note(readings: Sequence[Reading], source: str) -> str:
+    """Return what the notes say of the readings of all nodes, "" without any."""
+    known = sorted(round(one.watts, 1) for one in readings if one.watts is not None)
+    if not known:
+        return ""
+    low, high = (f"{watts:g}" for watts in (known[0], known[-1]))
+    nodes = "" if len(known) == len(readings) else f", {len(known)} of {len(readings)} nodes"
+    return f"{SUBJECT}: {low if low == high else f'{low} to {high}'} W ({source_name(source)}{nodes})"

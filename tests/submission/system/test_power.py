@@ -1,0 +1,112 @@
+"""The power of a node in its description: one reading of a meter of the whole node, or why there is none."""
+
+import json
+import os
+
+import pytest
+
+from common.measure.power.keys import PARTS
+from common.measure.power.sources import SOURCES, Clock
+from submission.system.__main__ import main
+from submission.system.power import OF_PARTS, Reading, power_note, read_node
+
+NOTE = "power of a node when described: "
+
+
+class Time:
+    """A clock that only waiting moves; `waits` are called one after the other."""
+
+    def __init__(self, *waits):
+        self.now, self.waits = 0.0, list(waits)
+
+    def sleep(self, seconds):
+        self.now += seconds
+        if self.waits:
+            self.waits.pop(0)()
+
+    def clock(self):
+        return Clock(lambda: self.now, lambda: self.now, self.sleep)
+
+
+def described(tmp_path, *words):
+    """Describe this machine with the options; return the status and hw_notes."""
+    path = tmp_path / "system.json"
+    status = main(["-o", str(path), *words])
+    return status, json.loads(path.read_text())["hw_notes"]
+
+
+def test_the_power_is_told_and_noted(tmp_path, capsys):
+    status, notes = described(tmp_path, "--power", "command:echo 250")
+    assert status == 0 and notes.endswith(f"{NOTE}250 W (command)")
+    assert "node 0 (" in capsys.readouterr().err.partition("): 250 W\n")[0]
+
+
+def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"hw_notes": f"hot water; {NOTE}999 W (ipmi)"}))
+    words = ("--from", str(other), "--power", "command:echo 250")
+    assert described(tmp_path, *words)[1] == f"hot water; {NOTE}250 W (command)"
+    assert described(tmp_path, *words, "--set", "hw_notes=as given", "--force")[1] == "as given"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("command:sh -c 'echo broken >&2; exit 3'", "sh: exit status 3: broken"),
+        ("command:echo {host}", "expected watts, one number, not "),
+        ("command:echo -- -5", "expected watts"),
+        ("command:printf -5", "-5.0 is not a power in watts"),
+        ("command:echo nan", "nan is not a power in watts"),
+        ("command:no-such-meter", "no-such-meter: not found; install it, or name another source"),
+        ("file:missing", "missing: no such file"),
+        ("redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power", "REDFISH_USER and REDFISH_PASSWORD"),
+    ],
+)
+def test_without_a_reading_the_reason_is_told(source, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("REDFISH_USER", raising=False)
+    monkeypatch.setattr("submission.system.power.PATIENCE_S", 0)
+    status, notes = described(tmp_path, "--power", source)
+    warning = next(
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: no power of node")
+    )
+    assert status == 0 and said in warning and "power" not in notes
+
+
+@pytest.mark.parametrize("source", ["rapl", "nvml", "rapl:/tmp", "bogus", "", "250"])
+def test_a_source_that_does_not_read_whole_nodes_is_wrong_use(source, tmp_path, capsys):
+    assert main(["-o", str(tmp_path / "system.json"), "--power", source]) == 2
+    error = capsys.readouterr().err
+    assert "reads parts of a node" in error or "expected one of ipmi, redfish" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_sources_of_parts_are_all_that_say_so(tmp_path, monkeypatch):
+    for name in ("ipmitool", "nvidia-smi"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    package = tmp_path / "intel-rapl:0"
+    package.mkdir()
+    for name, text in {"name": "package-0", "energy_uj": "1", "max_energy_range_uj": "9"}.items():
+        (package / name).write_text(text)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("USER", "PASSWORD"):
+        monkeypatch.setenv(f"REDFISH_{name}", "x")
+    settings = {"redfish": "https://a/b", "rapl": str(tmp_path), "command": "ipmitool", "file": str(package / "name")}
+    scopes = {name: SOURCES[name](settings.get(name, ""), Clock()).scope for name in SOURCES}
+    assert {name for name, scope in scopes.items() if scope == PARTS} == set(OF_PARTS)
+
+
+def test_a_file_counts_once_its_meter_writes(tmp_path):
+    path = tmp_path / "n1"
+    path.write_text("240\n")
+    os.utime(path, (1, 1))
+    time = Time(lambda: None, lambda: path.write_text("250\n"))
+    assert read_node(f"file:{tmp_path}/{{host}}", "n1.example.org", time.clock()) == Reading(250.0)
+    assert "unchanged" in read_node(f"file:{path}", "n1", Time().clock()).problem
+
+
+def test_the_note_has_the_range_of_the_nodes_that_were_read():
+    readings = [Reading(watts) for watts in (260, 240.04, 251.7)]
+    assert power_note(readings, "ipmi") == f"{NOTE}240 to 260 W (ipmi)"
+    assert power_note([*readings, Reading(None, "x")], "redfish:u") == f"{NOTE}240 to 260 W (redfish, 3 of 4 nodes)"
+    assert power_note([Reading(None, "x")], "ipmi") == ""

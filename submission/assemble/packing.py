@@ -13,6 +13,7 @@ from typing import Final, Literal
 from common.command import UsageError
 from common.config import to_yaml
 from common.files import LOG_NAME
+from common.measure.power.keys import OF_PARTS
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.logs.power import read_power
@@ -33,7 +34,6 @@ from submission.assemble.implementation import (
     system_items,
 )
 from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, check_one_system, input_logs, read_copy
-from submission.system.power import OF_PARTS
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.command import UsageError
+from common.measure.power.keys import OF_PARTS
+from common.measure.power.recorder import TimedReader
 from common.measure.power.sources import Clock, ReadingError, check_name, open_source
 from common.values import is_number
 
-OF_PARTS: Final = ("rapl", "nvml")
-"""Sources that read parts of a node; a test compares them with what the sources say."""
 HOST: Final = "{host}"
 """Stands in a source for the host name of the node, without its domain."""
 PATIENCE_S: Final = 3.0
@@ -50,7 +50,7 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
     """Return the power of this node by a source; host: the name of the node."""
     clock = clock or Clock()
     try:
-        _, source = open_source(text.replace(HOST, host.partition(".")[0]), clock)
+        source = TimedReader(open_source(text.replace(HOST, host.partition(".")[0]), clock)[1])
     except UsageError as error:
         return Reading(problem=str(error).removeprefix("--source: ")[:MOST_SAID])
     end_s = clock.monotonic() + PATIENCE_S

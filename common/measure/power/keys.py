@@ -10,3 +10,5 @@ NODE: Final = "node"
 """The scope of readings of a whole node."""
 PARTS: Final = "estimate of parts"
 """The scope of readings of some parts of a node, such as its processors."""
+OF_PARTS: Final = ("rapl", "nvml")
+"""Sources with this scope, by which their files are called; a test compares them with what the sources say."""

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from common.measure.power.keys import PARTS
+from common.measure.power.keys import OF_PARTS, PARTS
 from common.measure.power.sources import SOURCES, Clock
 from submission.system.__main__ import main
-from submission.system.power import OF_PARTS, Reading, power_note, read_node
+from submission.system.power import Reading, power_note, read_node
 
 NOTE = "power of a node when described: "
 

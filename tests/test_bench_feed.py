@@ -35,6 +35,22 @@ def test_files_that_came_from_memory_are_not_called_cold(feed):
     assert page(feed, from_storage=0.5).count("**50%: not cold**") == 7
 
 
+def test_removing_files_from_the_cache_is_not_counted(monkeypatch, tmp_path):
+    readers = bench_script("feed_readers")
+    data, waits = tmp_path / "data", []
+    data.write_bytes(bytes(1 << 20))
+    monkeypatch.setattr(readers, "drop", lambda paths: data.read_bytes())
+    monkeypatch.setattr(readers, "start", lambda: waits.append(epochs.number))
+    (tmp_path / "train").mkdir()
+    epochs = readers.Epochs(readers.Plan(str(tmp_path), 0, cold=True, step_s=0, threads=1, epochs=2))
+    for _ in range(3):
+        epochs.begin()
+        with data.open("rb") as file:
+            file.read(1 << 18)
+        epochs.end()
+    assert waits == [2] and 2 << 18 <= epochs.total["read_bytes"] < 3 << 18
+
+
 @pytest.mark.slow
 def test_an_accelerator_is_fed_with_its_part_of_the_files(tmp_path):
     folder = tmp_path / "train"

@@ -34,6 +34,7 @@ from machine import about, cores
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from common.command import positive  # noqa: E402  (from this tree)
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
 from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
@@ -135,12 +136,15 @@ class Bench:
             environment |= {"PYTHONPATH": "", "PATH": f"{self.dlio}/bin{os.pathsep}{os.environ['PATH']}"}
         # -P: bench/ has a cosmoflow.py too, and must not come before the package of this name.
         command = [python, "-P", str(READERS), reader, json.dumps(asdict(plan))]
-        with (self.folder / "errors").open("w") as errors:
+        with self.errors(plan.rank).open("w") as errors:
             pipe = subprocess.PIPE
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
 
+    def errors(self, rank: int) -> Path:
+        return self.folder / f"errors_{rank}"
+
     def reports(self, processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-        """Let the processes begin together; return what each one printed last."""
+        """Let the processes, one for each rank, begin together; return what each one printed last."""
         for process in processes:
             while (line := process.stdout.readline()) not in ("ready\n", ""):
                 pass
@@ -151,8 +155,9 @@ class Bench:
                 process.stdin.write("\n")
                 process.stdin.flush()
         texts = [process.communicate()[0] for process in processes]
-        if any(process.returncode for process in processes):
-            sys.exit(f"{processes[0].args[3]} failed:\n{(self.folder / 'errors').read_text()[-2000:]}")
+        for rank, process in enumerate(processes):
+            if process.returncode:
+                sys.exit(f"rank {rank} of {process.args[3]} failed:\n{self.errors(rank).read_text()[-2000:]}")
         return [json.loads(text.splitlines()[-1]) for text in texts if text]
 
     def measured(self, case: Case) -> dict[str, Any]:
@@ -295,17 +300,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-dlio", action="store_true", help="measure ours alone")
     parser.add_argument("--scratch", metavar="FOLDER", help="a folder on the storage to measure (default: /tmp)")
     parser.add_argument("--step-ms", type=float, default=STEP_S * 1e3, help="of an emulated accelerator (default: 3.5)")
-    parser.add_argument("--threads", type=int, default=THREADS, help=f"that read (default: {THREADS})")
+    parser.add_argument("--threads", type=positive, default=THREADS, help=f"that read (default: {THREADS})")
     counts = sorted({1, cores()})
-    parser.add_argument("--accelerators", type=int, nargs="+", default=counts, help=f"at once (default: {counts})")
+    parser.add_argument("--accelerators", type=positive, nargs="+", default=counts, help=f"at once (default: {counts})")
     parser.add_argument(
-        "--files", type=int, default=48, help="of each large kind; of small ones five times as many (48)"
+        "--files", type=positive, default=48, help="of each large kind; of small ones five times as many (48)"
     )
-    parser.add_argument("--epochs", type=int, default=3, help="in each process, warm (default: 3)")
-    parser.add_argument("--cold-epochs", type=int, default=2, help="in each process, cold (default: 2)")
-    parser.add_argument("--runs", type=int, default=3, help="processes of each case (default: 3)")
+    parser.add_argument("--epochs", type=positive, default=3, help="in each process, warm (default: 3)")
+    parser.add_argument("--cold-epochs", type=positive, default=2, help="in each process, cold (default: 2)")
+    parser.add_argument("--runs", type=positive, default=3, help="processes of each case (default: 3)")
     parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.files < 2 * max(given.accelerators):
+        parser.error(f"--files {given.files}: expected at least 2 for each of {max(given.accelerators)} accelerators")
+    return given
 
 
 if __name__ == "__main__":

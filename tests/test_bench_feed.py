@@ -35,6 +35,24 @@ def test_files_that_came_from_memory_are_not_called_cold(feed):
     assert page(feed, from_storage=0.5).count("**50%: not cold**") == 7
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"utilisation": 0.5, "cores_used": 1.6, "cores_per_accelerator": 2.1}, 14),
+        ({"utilisation": 0.5, "cores_used": 1.8, "cores_per_accelerator": 2.1}, 0),
+        ({"utilisation": 0.5, "cores_used": 0.5, "cores_per_accelerator": 0.9}, 0),
+        ({"utilisation": 0.8, "cores_used": 1.6, "cores_per_accelerator": 2.1}, 0),
+    ],
+)
+def test_a_row_that_did_not_get_the_cores_is_told(changes, told, feed):
+    assert page(feed, **changes).count(": disturbed**") == told
+
+
+def test_the_version_of_tensorflow_is_shown(feed):
+    result = json.loads(FEED.read_text()) | {"tensorflow": "2.21.0"}
+    assert ", TensorFlow 2.21.0. " in "\n".join(feed.lines(result))
+
+
 @pytest.mark.parametrize("words", [["--accelerators", "0"], ["--files", "1"], ["--accelerators", "4", "--files", "7"]])
 def test_too_few_of_something_is_refused(words, feed, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["feed.py", *words])

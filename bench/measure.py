@@ -32,6 +32,10 @@ BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
 FILES, FILE_BYTES = 8, 128 << 20
 MATRIX = 6000
 """Side of HPL's matrix: decides the size of STREAM's vectors and of DGEMM's matrices, and how long hpcc takes."""
+LIMIT_S = 300
+"""What a measurement may take."""
+LIMIT_APART = 0.1
+"""How far the CPU times of a step in two measurements may be apart, relative to their mean."""
 
 
 def environment() -> dict[str, str]:
@@ -79,6 +83,17 @@ def apart(runs: list[dict[str, Any]], key: str) -> float:
     """Return how far two runs are apart, relative to their mean."""
     first, second = (run[key] for run in runs)
     return abs(first - second) / (first + second) * 2
+
+
+def faults(measurements: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what a measurement should not do: take long, or find something else when it is repeated."""
+    for one in measurements:
+        name, runs = one["benchmark"], one["runs"]
+        longest_s, difference = max(run["wall_s"] for run in runs), apart(runs, "cpu_ms_per_step")
+        if longest_s > LIMIT_S:
+            yield f"{name}: a measurement took {longest_s:.0f} s; expected at most {LIMIT_S} s"
+        if difference > LIMIT_APART:
+            yield f"{name}: CPU times of a step are {difference:.1%} apart; expected at most {LIMIT_APART:.0%}"
 
 
 # -- ceilings, and the tools that others use for them --------------------------------------------------------
@@ -223,7 +238,8 @@ def _ceilings(found: dict[str, Any]) -> Iterator[str]:
         yield f"| {name} | {ours / 1e9:,.3g} {unit} | {f'{tool} {what}'.strip()} | {shown} | {ratio} |"
 
 
-def main() -> None:
+def main() -> int:
+    """Measure, print the page; exit 1 if a measurement takes too long or finds something else when it is repeated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
     given = parser.parse_args()
@@ -240,7 +256,10 @@ def main() -> None:
     if given.output:
         given.output.with_suffix(".md").write_text(text)
         given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    told = list(faults(found["measurements"]))
+    print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
+    return 1 if told else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

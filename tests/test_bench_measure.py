@@ -51,3 +51,13 @@ def test_the_libraries_of_hpcc_are_looked_at(libraries, reason, measure, tmp_pat
     left_out = measure.missing()
     assert left_out.pop("iperf3") == "iperf3 not installed"
     assert left_out == ({"hpcc": reason} if reason else {})
+
+
+def test_slow_and_unsteady_measurements_are_told(measure, found):
+    assert list(measure.faults(found["measurements"])) == []
+    first, second, _ = found["measurements"]
+    first["runs"][1]["wall_s"] = 301.0
+    second["runs"][0]["cpu_ms_per_step"] *= 1.2
+    slow, unsteady = measure.faults(found["measurements"])
+    assert slow == f"{first['benchmark']}: a measurement took 301 s; expected at most 300 s"
+    assert unsteady.startswith(f"{second['benchmark']}: CPU times of a step are 1")

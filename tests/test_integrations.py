@@ -63,6 +63,11 @@ def ran(command, **variables):
     return done.stdout
 
 
+def jube(folder):
+    """Return the command that lets JUBE run its file, with the results in a folder."""
+    return ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", folder]
+
+
 def line_of(folder, output):
     """Return benchmark, samples/s and spread of the line that a run printed; fom.json beside it must agree."""
     (line,) = re.findall(r"^FOM (\w+) samples/s (\S+) .* spread (\S+)$", (folder / output).read_text(), re.MULTILINE)
@@ -102,8 +107,7 @@ def test_reframe_fails_without_the_line(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("jube"), reason="needs JUBE: apt install jube")
 def test_jube_reports_the_line(tmp_path, data):
-    command = ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", tmp_path]
-    ran(command, PYTHON=sys.executable, DATA=str(data), STEPS="3")
+    ran([*jube(tmp_path), "--error"], PYTHON=sys.executable, DATA=str(data), STEPS="3")
     with (tmp_path / "000000/result/result.dat").open(newline="") as file:
         table = [(row["benchmark"], row["samples_per_s[samples/s]"], row["spread"]) for row in csv.DictReader(file)]
     lines = [line_of(path, "stdout") for path in tmp_path.glob("*/*_measure/work")]
@@ -111,3 +115,13 @@ def test_jube_reports_the_line(tmp_path, data):
         (name, float(rate), float(spread)) for name, rate, spread in sorted(lines)
     ]
     assert [name for name, *_ in table] == sorted(PACKAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("jube"), reason="needs JUBE: apt install jube")
+@pytest.mark.parametrize("python", ["true", "false"])
+def test_jube_fails_without_the_line(python, tmp_path):
+    variables = {"PYTHON": python, "DATA": str(tmp_path / "data")}
+    assert re.search(r"measure \| +3 \| +0 \| +0 \| +3 \| +0 \|", ran(jube(tmp_path), **variables))
+    command, env = [*jube(tmp_path), "--error"], os.environ | variables
+    assert subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=100, check=False).returncode == 1

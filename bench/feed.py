@@ -29,11 +29,12 @@ from typing import Any
 
 import numpy as np
 from feed_readers import Plan
-from machine import about, cores
+from machine import about, cores, cores_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from common.command import positive  # noqa: E402  (from this tree)
 from cosmoflow.data import tfrecord  # noqa: E402  (from this tree)
 from cosmoflow.simulation.universe import ORIGINAL, Box, draw_labels, simulate  # noqa: E402
 
@@ -49,6 +50,8 @@ GOAL = 0.7
 """Of the utilisation, in MLPerf Storage v2.0."""
 THREADS = 4
 """Threads that read, as in DLIO's workload."""
+BUSY = 0.85
+"""The part of the machine's cores below which a row that needs more than all of them did not get them."""
 COLD_SHARE = 0.9
 """The least share from storage for which files are called cold."""
 KINDS = {"gzip": FULL, "raw": FULL, "alike": ALIKE}
@@ -109,6 +112,12 @@ def sizes(folder: Path) -> list[int]:
 # -- running -------------------------------------------------------------------------------------------------
 
 
+def tensorflow_version(dlio: Path) -> str:
+    """Return the version of TensorFlow in the environment of DLIO."""
+    ask = "import importlib.metadata as m; print(m.version('tensorflow-cpu'))"
+    return subprocess.run([f"{dlio}/bin/python", "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+
 class Bench:
     """The folder with the files, and the Python of DLIO, if there is one."""
 
@@ -135,12 +144,15 @@ class Bench:
             environment |= {"PYTHONPATH": "", "PATH": f"{self.dlio}/bin{os.pathsep}{os.environ['PATH']}"}
         # -P: bench/ has a cosmoflow.py too, and must not come before the package of this name.
         command = [python, "-P", str(READERS), reader, json.dumps(asdict(plan))]
-        with (self.folder / "errors").open("w") as errors:
+        with self.errors(plan.rank).open("w") as errors:
             pipe = subprocess.PIPE
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
 
+    def errors(self, rank: int) -> Path:
+        return self.folder / f"errors_{rank}"
+
     def reports(self, processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-        """Let the processes begin together; return what each one printed last."""
+        """Let the processes, one for each rank, begin together; return what each one printed last."""
         for process in processes:
             while (line := process.stdout.readline()) not in ("ready\n", ""):
                 pass
@@ -151,8 +163,9 @@ class Bench:
                 process.stdin.write("\n")
                 process.stdin.flush()
         texts = [process.communicate()[0] for process in processes]
-        if any(process.returncode for process in processes):
-            sys.exit(f"{processes[0].args[3]} failed:\n{(self.folder / 'errors').read_text()[-2000:]}")
+        for rank, process in enumerate(processes):
+            if process.returncode:
+                sys.exit(f"rank {rank} of {process.args[3]} failed:\n{self.errors(rank).read_text()[-2000:]}")
         return [json.loads(text.splitlines()[-1]) for text in texts if text]
 
     def measured(self, case: Case) -> dict[str, Any]:
@@ -209,13 +222,37 @@ def ratio(rows: list[dict[str, Any]], cold: bool) -> float | None:
     return times["dlio"] / times["alike"] if {"dlio", "alike"} <= times.keys() else None
 
 
+def disturbed(row: dict[str, Any], cores: int) -> bool:
+    """Tell whether too few cores were free: a row misses the goal and needs more than there are, but used fewer."""
+    needed = row["cores_per_accelerator"] * row["accelerators"]
+    return row["utilisation"] < GOAL and needed > cores and row["cores_used"] < BUSY * cores
+
+
+def cells(row: dict[str, Any], all_cores: int) -> str:
+    least, most = (bound(row["cpu_s_per_sample_of_runs"]) * 1e3 for bound in (min, max))
+    lowest, highest = (bound(row["utilisation_of_runs"]) * 100 for bound in (min, max))
+    used, storage = f"{row['cores_used']:.1f}", f"{row['from_storage']:.0%}"
+    if disturbed(row, all_cores):
+        used = f"**{used}: disturbed**"
+    if row["cold"] and row["from_storage"] < COLD_SHARE:
+        storage = f"**{storage}: not cold**"
+    size = row["bytes_per_s"] / row["samples_per_s"] / 1e6
+    return (
+        f"| {TITLES[row['kind']]}: {size:.1f} MB | {row['accelerators']} | {row['utilisation']:.0%} "
+        f"({lowest:.0f}–{highest:.0f}) | {row['samples_per_s']:.0f} | {row['bytes_per_s'] / 1e6:.0f} | "
+        f"{row['cpu_s_per_sample'] * 1e3:.1f} ({least:.1f}–{most:.1f}) ms | {used} | "
+        f"{row['cores_per_accelerator']:.1f} | {storage} |"
+    )
+
+
 def lines(result: dict[str, Any]) -> Iterator[str]:
-    rows, step_ms = result["rows"], result["step_ms"]
+    rows, step_ms, all_cores = result["rows"], result["step_ms"], cores_of(result)
+    tensorflow = f", TensorFlow {result['tensorflow']}" if "tensorflow" in result else ""
     yield "# Performance of feeding accelerators"
     yield ""
     yield (
-        f"Measured by `bench/feed.py` on {result['date']}: {result['machine']}, Python {result['python']}. The load "
-        f"average was {result['load']:.1f} when it began, from other work."
+        f"Measured by `bench/feed.py` on {result['date']}: {result['machine']}, Python {result['python']}{tensorflow}. "
+        f"The load average was {result['load']:.1f} when it began, from other work."
     )
     yield ""
     yield (
@@ -224,30 +261,20 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         f"{result['threads']} threads that read. AU: utilisation, the time of computing by all time, as DLIO computes "
         "it. Cores used: CPU seconds per second. Cores per accelerator: CPU seconds per sample times the samples per "
         "second of an accelerator that never waits, what a node must have for each one. Medians of runs that take "
-        "turns; of CPU time also least to most."
+        "turns; of AU and CPU time also least to most."
     )
     for cold in (False, True):
-        chosen = [one for one in rows if one["cold"] == cold]
         yield ""
         head = "× | AU | samples/s | MB/s | CPU per sample | cores used | cores per accelerator | from storage"
         yield f"| {'cold' if cold else 'warm'} | {head} |"
         yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-        for one in chosen:
-            least, most = (bound(one["cpu_s_per_sample_of_runs"]) * 1e3 for bound in (min, max))
-            storage = f"{one['from_storage']:.0%}"
-            size = one["bytes_per_s"] / one["samples_per_s"] / 1e6
-            if cold and one["from_storage"] < COLD_SHARE:
-                storage = f"**{storage}: not cold**"
-            yield (
-                f"| {TITLES[one['kind']]}: {size:.1f} MB | {one['accelerators']} | {one['utilisation']:.0%} | "
-                f"{one['samples_per_s']:.0f} | {one['bytes_per_s'] / 1e6:.0f} | {one['cpu_s_per_sample'] * 1e3:.1f} "
-                f"({least:.1f}–{most:.1f}) ms | {one['cores_used']:.1f} | {one['cores_per_accelerator']:.1f} | "
-                f"{storage} |"
-            )
+        yield from (cells(one, all_cores) for one in rows if one["cold"] == cold)
     yield ""
     yield (
-        "×: accelerators at once, of which this machine's cores feed few. Cold: the system was asked to forget the "
-        "files before each epoch. From storage: the part of what was read that came from there (`read_bytes` by "
+        "×: accelerators at once, of which this machine's cores feed few. Disturbed: AU is below the goal and the row "
+        f"needs more cores than there are, but it had less than {BUSY:.0%} of them; other work took the rest, or when "
+        "cold, storage was slower. Such a row says little of AU and samples/s. Cold: the system was asked to forget "
+        "the files before each epoch. From storage: the part of what was read that came from there (`read_bytes` by "
         "`rchar` of /proc/self/io); what lies below may have a cache of its own."
     )
     warm, cold_ratio = ratio(rows, False), ratio(rows, True)
@@ -279,7 +306,13 @@ def main() -> int:
         if dlio:
             print("installing DLIO, unless it is there", file=sys.stderr)
             subprocess.run([str(INSTALL), str(dlio)], check=True, env=os.environ | {"PYTHON": sys.executable})
+            facts["tensorflow"] = tensorflow_version(dlio)
         rows = measure_all(Bench(folder, given, dlio), given.accelerators, given.runs)
+    for row in rows:
+        if disturbed(row, cores_of(facts)):
+            name = Case(row["kind"], row["cold"], row["accelerators"]).name
+            used = f"{row['cores_used']:.1f} of {cores_of(facts)} cores"
+            print(f"{name}: disturbed: AU {row['utilisation']:.0%}, but it had only {used}", file=sys.stderr)
     result = {**facts, "step_ms": given.step_ms, "threads": given.threads, "files": given.files, "rows": rows}
     text = "\n".join(lines(result)) + "\n"
     print(text)
@@ -295,17 +328,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-dlio", action="store_true", help="measure ours alone")
     parser.add_argument("--scratch", metavar="FOLDER", help="a folder on the storage to measure (default: /tmp)")
     parser.add_argument("--step-ms", type=float, default=STEP_S * 1e3, help="of an emulated accelerator (default: 3.5)")
-    parser.add_argument("--threads", type=int, default=THREADS, help=f"that read (default: {THREADS})")
+    parser.add_argument("--threads", type=positive, default=THREADS, help=f"that read (default: {THREADS})")
     counts = sorted({1, cores()})
-    parser.add_argument("--accelerators", type=int, nargs="+", default=counts, help=f"at once (default: {counts})")
+    parser.add_argument("--accelerators", type=positive, nargs="+", default=counts, help=f"at once (default: {counts})")
     parser.add_argument(
-        "--files", type=int, default=48, help="of each large kind; of small ones five times as many (48)"
+        "--files", type=positive, default=48, help="of each large kind; of small ones five times as many (48)"
     )
-    parser.add_argument("--epochs", type=int, default=3, help="in each process, warm (default: 3)")
-    parser.add_argument("--cold-epochs", type=int, default=2, help="in each process, cold (default: 2)")
-    parser.add_argument("--runs", type=int, default=3, help="processes of each case (default: 3)")
+    parser.add_argument("--epochs", type=positive, default=3, help="in each process, warm (default: 3)")
+    parser.add_argument("--cold-epochs", type=positive, default=2, help="in each process, cold (default: 2)")
+    parser.add_argument("--runs", type=positive, default=3, help="processes of each case (default: 3)")
     parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.md and NAME.json")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.files < 2 * max(given.accelerators):
+        parser.error(f"--files {given.files}: expected at least 2 for each of {max(given.accelerators)} accelerators")
+    return given
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     PYTHON bench/feed_readers.py {ours,dlio,generate} '{"folder": …}'
 
 See `Plan` for the argument. Prints `ready`, waits for a line, and prints what it used as JSON. An epoch that is not
-counted comes first: it reads the files into the page cache, or all of them are removed from there before each epoch.
+counted comes first: it reads the files into the page cache, or all of them are removed from there before each epoch,
+which is not counted.
 """
 
 from __future__ import annotations
@@ -42,11 +43,6 @@ class Plan:
     def paths(self) -> list[Path]:
         return sorted(Path(self.folder, "train").iterdir())[self.rank : self.files : self.ranks]
 
-    def begin_epoch(self) -> None:
-        """Remove the files from the page cache if they should be cold."""
-        if self.cold:
-            drop(self.paths())
-
 
 def drop(paths: list[Path]) -> None:
     """Ask the system to remove files from the page cache, which it does with what is on the disk."""
@@ -71,15 +67,34 @@ def used() -> dict[str, float]:
     }
 
 
-def since(begin: dict[str, float]) -> dict[str, float]:
-    end = used()
-    return {key: end[key] - begin[key] for key in end}
-
-
 def start() -> None:
     """Wait for the others."""
     print("ready", flush=True)
     sys.stdin.readline()
+
+
+class Epochs:
+    """Sums what the epochs after the first use; that files are removed from the page cache is not counted."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.number = 0
+        self.total = dict.fromkeys(used(), 0.0)
+
+    def begin(self) -> None:
+        """Remove the files from the page cache if they should be cold; before the second epoch wait for the others."""
+        self.number += 1
+        if self.plan.cold:
+            drop(self.plan.paths())
+        if self.number == 2:
+            start()
+        self.before = used()
+
+    def end(self) -> None:
+        """Add what was used since the beginning of this epoch."""
+        if self.number > 1:
+            after = used()
+            self.total = {key: self.total[key] + after[key] - self.before[key] for key in after}
 
 
 def ours(plan: Plan) -> dict[str, Any]:
@@ -94,55 +109,51 @@ def ours(plan: Plan) -> dict[str, Any]:
     numbers = dict(dataset.files())
     chosen = np.array([numbers[f"train/{path.name}"] for path in plan.paths()])
     rng = np.random.default_rng(plan.rank)
+    epochs = Epochs(plan)
 
     def epoch() -> float:
         """Return the utilisation of an epoch in a new order as DLIO computes it: its first step is not counted."""
-        plan.begin_epoch()
         order = rng.permutation(chosen)
+        epochs.begin()
         begin = time.perf_counter()
         first_s = 0.0
         for batch in batches(dataset, order[:, None], torch.device("cpu")):
             time.sleep(plan.step_s)
             first_s = first_s or time.perf_counter() - begin
             del batch
-        return (len(order) - 1) * plan.step_s / (time.perf_counter() - begin - first_s)
+        utilisation = (len(order) - 1) * plan.step_s / (time.perf_counter() - begin - first_s)
+        epochs.end()
+        return utilisation
 
-    epoch()
-    start()
-    begin = used()
-    utilisation = [epoch() for _ in range(plan.epochs)]
-    return {**since(begin), "utilisation": utilisation, "samples": len(chosen) * plan.epochs}
+    utilisation = [epoch() for _ in range(plan.epochs + 1)][1:]
+    return {**epochs.total, "utilisation": utilisation, "samples": len(chosen) * plan.epochs}
 
 
 def dlio(plan: Plan) -> dict[str, Any]:
-    """Run DLIO's workload with its own data and its own loop; it is measured from its second epoch on."""
+    """Run DLIO's workload with its own data and its own loop."""
     import dlio_benchmark.main
     from dlio_benchmark.utils.statscounter import StatsCounter
 
-    begin: dict[str, float] = {}
-    result: dict[str, Any] = {}
+    epochs = Epochs(plan)
+    utilisation: list[float] = []
     start_train: Callable[..., None] = StatsCounter.start_train
     end_train: Callable[..., None] = StatsCounter.end_train
 
     def started(stats: Any, epoch: int) -> None:
-        plan.begin_epoch()
-        if epoch == 2:
-            start()
-            begin.update(used())
+        epochs.begin()
         start_train(stats, epoch)
 
     def ended(stats: Any, epoch: int, steps: Any) -> None:
         end_train(stats, epoch, steps)
-        if epoch == plan.epochs + 1:
-            result.update(since(begin))
-            result["utilisation"] = [float(one) / 100 for one in stats.train_au[1:]]
+        epochs.end()
+        utilisation[:] = [float(one) / 100 for one in stats.train_au[1:]]
 
     StatsCounter.start_train, StatsCounter.end_train = started, ended
     overrides = workload(plan) | {"train.epochs": plan.epochs + 1, "train.computation_time": plan.step_s}
     sys.argv = ["dlio_benchmark", f"workload={WORKLOAD}", f"hydra.run.dir={plan.out}"]
     sys.argv += [f"++workload.{key}={value}" for key, value in overrides.items()]
     dlio_benchmark.main.main()
-    return {**result, "samples": plan.files * plan.epochs}
+    return {**epochs.total, "utilisation": utilisation, "samples": plan.files * plan.epochs}
 
 
 def workload(plan: Plan) -> dict[str, Any]:

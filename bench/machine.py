@@ -28,3 +28,8 @@ def about() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": os.getloadavg()[1],
     }
+
+
+def cores_of(found: dict[str, Any]) -> int:
+    """Return the cores of the machine that `about` described."""
+    return int(found["machine"].split()[0])

@@ -5,8 +5,8 @@
 
 The other tools are hpcc (STREAM, DGEMM; with an mpirun), fio and iperf3, of Debian's packages of these names; one that
 is missing is left out, and the page says so. hpcc also needs libopenblas0-pthread: with the BLAS that its package
-brings, DGEMM is ten times slower, so that the command ends with an error. CPU seconds are user + system time of a
-command and its children.
+brings, DGEMM is ten times slower, so that it is left out, too. CPU seconds are user + system time of a command and its
+children.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
 FILES, FILE_BYTES = 8, 128 << 20
 MATRIX = 6000
 """Side of HPL's matrix: decides the size of STREAM's vectors and of DGEMM's matrices, and how long hpcc takes."""
+LIMIT_S = 300
+"""What a measurement may take."""
+LIMIT_APART = 0.1
+"""How far the CPU times of a step in two measurements may be apart, relative to their mean."""
 
 
 def environment() -> dict[str, str]:
@@ -81,11 +85,32 @@ def apart(runs: list[dict[str, Any]], key: str) -> float:
     return abs(first - second) / (first + second) * 2
 
 
+def faults(measurements: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what a measurement should not do: take long, or find something else when it is repeated."""
+    for one in measurements:
+        name, runs = one["benchmark"], one["runs"]
+        longest_s, difference = max(run["wall_s"] for run in runs), apart(runs, "cpu_ms_per_step")
+        if longest_s > LIMIT_S:
+            yield f"{name}: a measurement took {longest_s:.0f} s; expected at most {LIMIT_S} s"
+        if difference > LIMIT_APART:
+            yield f"{name}: CPU times of a step are {difference:.1%} apart; expected at most {LIMIT_APART:.0%}"
+
+
 # -- ceilings, and the tools that others use for them --------------------------------------------------------
 
 
-def ceilings(folder: Path) -> dict[str, Any]:
-    """Return our ceilings in fp32 on one rank for each core, and those that the tools which are there find."""
+def missing() -> dict[str, str]:
+    """Return the tools that are left out, with the reason."""
+    needed = {"hpcc": ("hpcc", "mpirun"), "fio": ("fio",), "iperf3": ("iperf3",)}
+    absent = {name: [one for one in words if not shutil.which(one)] for name, words in needed.items()}
+    reasons = {name: f"{' and '.join(words)} not installed" for name, words in absent.items() if words}
+    if "hpcc" not in reasons and "openblas" not in ran(["ldd", str(shutil.which("hpcc"))], ROOT)[0]:
+        reasons["hpcc"] = "uses the slow reference BLAS: apt-get install libopenblas0-pthread"
+    return reasons
+
+
+def ceilings(folder: Path, left_out: dict[str, str]) -> dict[str, Any]:
+    """Return our ceilings in fp32 on one rank for each core, and those that the tools find that are not left out."""
     data = folder / "files"
     data.mkdir()
     for number in range(FILES):
@@ -97,14 +122,12 @@ def ceilings(folder: Path) -> dict[str, Any]:
     ran(roofline, folder, OMP_NUM_THREADS="1")
     ours = json.loads((folder / "roofline/roofline.json").read_text())["ceilings"]
     peers: dict[str, Callable[[Path], dict[str, float]]] = {"hpcc": hpcc, "fio": fio, "iperf3": iperf}
-    found = {name: peer(folder) if shutil.which(name) else None for name, peer in peers.items()}
-    return {"ours": ours, "peers": found}
+    found = {name: peer(folder) for name, peer in peers.items() if name not in left_out}
+    return {"ours": ours, "peers": found, "left_out": left_out}
 
 
 def hpcc(folder: Path) -> dict[str, float]:
     """Return the rates of DGEMM and STREAM's triad, all processes at once."""
-    if "openblas" not in ran(["ldd", str(shutil.which("hpcc"))], folder)[0]:
-        sys.exit("hpcc uses the slow reference BLAS: apt-get install libopenblas0-pthread")
     name = next(Path("/usr/share/doc/hpcc/examples").glob("_hpccinf.txt*"))
     text = ran(["zcat", "-f", str(name)], folder)[0]
     lines = text.splitlines()
@@ -142,12 +165,14 @@ def iperf(folder: Path) -> dict[str, float]:
 
 # -- the page ------------------------------------------------------------------------------------------------
 
-PEER = {
-    "products": ("matrix products", "GFLOP/s", "hpcc, StarDGEMM with OpenBLAS (fp64: half the rate of our fp32)"),
-    "memory": ("memory", "GB/s", "hpcc, StarSTREAM triad"),
-    "cold_files": ("files, first time", "GB/s", "fio --invalidate=1, 1 MiB blocks"),
-    "cached_files": ("files, cached", "GB/s", "fio --invalidate=0"),
-    "unit_network": ("messages of a rank", "GB/s", "iperf3 --bidir, sent"),
+NO_PEER = ""
+CEILINGS = {
+    "products": ("matrix products", "GFLOP/s", "hpcc", "StarDGEMM with OpenBLAS (fp64: half the rate of our fp32)"),
+    "convolutions": ("convolutions, 3 × 3", "GFLOP/s", NO_PEER, "none: these tools have no convolutions"),
+    "memory": ("memory", "GB/s", "hpcc", "StarSTREAM triad"),
+    "cold_files": ("files, first time", "GB/s", "fio", "--invalidate=1, 1 MiB blocks"),
+    "cached_files": ("files, cached", "GB/s", "fio", "--invalidate=0"),
+    "unit_network": ("messages of a rank", "GB/s", "iperf3", "--bidir, sent"),
 }
 
 
@@ -172,8 +197,8 @@ def page(found: dict[str, Any]) -> str:
         "",
         "## `python -m common.measure roofline`, beside other tools",
         "",
-        f"Ceilings of {cores()} ranks with a thread each, in fp32. The all-reduce is of CosmoFlow's gradients and adds "
-        "numbers, which iperf3 does not.",
+        f"Ceilings of {found['ceilings']['ours']['units']} ranks with a thread each, in fp32. The all-reduce is of "
+        "CosmoFlow's gradients and adds numbers, which iperf3 does not.",
         "",
         "| ceiling | ours | peer | peer's | ratio |",
         "|---|---|---|---|---|",
@@ -204,32 +229,37 @@ def _measured(one: dict[str, Any]) -> str:
 
 
 def _ceilings(found: dict[str, Any]) -> Iterator[str]:
-    theirs = {key: value for peer in found["peers"].values() for key, value in (peer or {}).items()}
-    for key, (name, unit, peer) in PEER.items():
-        ours = found["ours"][key]
-        shown, ratio = ("not installed", "") if key not in theirs else (
-            f"{theirs[key] / 1e9:,.3g} {unit}", f"{ours / theirs[key]:.2f}"
-        )  # fmt: skip
-        yield f"| {name} | {ours / 1e9:,.3g} {unit} | {peer} | {shown} | {ratio} |"
+    for key, (name, unit, tool, what) in CEILINGS.items():
+        if (ours := found["ours"][key]) is None:  # messages of a single rank
+            continue
+        shown, ratio = found.get("left_out", {}).get(tool, ""), ""
+        if theirs := found["peers"].get(tool, {}).get(key):
+            shown, ratio = f"{theirs / 1e9:,.3g} {unit}", f"{ours / theirs:.2f}"
+        yield f"| {name} | {ours / 1e9:,.3g} {unit} | {f'{tool} {what}'.strip()} | {shown} | {ratio} |"
 
 
-def main() -> None:
+def main() -> int:
+    """Measure, print the page; exit 1 if a measurement takes too long or finds something else when it is repeated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
     given = parser.parse_args()
     import torch
 
     found: dict[str, Any] = {"machine": about(), "torch": torch.__version__}
+    left_out = missing()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found["measurements"] = [twice(benchmark, folder) for benchmark in BENCHMARKS]
-        found["ceilings"] = ceilings(folder)
+        found["ceilings"] = ceilings(folder, left_out)
     text = page(found)
     print(text)
     if given.output:
         given.output.with_suffix(".md").write_text(text)
         given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    told = list(faults(found["measurements"]))
+    print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
+    return 1 if told else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

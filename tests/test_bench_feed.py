@@ -35,6 +35,61 @@ def test_files_that_came_from_memory_are_not_called_cold(feed):
     assert page(feed, from_storage=0.5).count("**50%: not cold**") == 7
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"utilisation": 0.5, "cores_used": 1.6, "cores_per_accelerator": 2.1}, 14),
+        ({"utilisation": 0.5, "cores_used": 1.8, "cores_per_accelerator": 2.1}, 0),
+        ({"utilisation": 0.5, "cores_used": 0.5, "cores_per_accelerator": 0.9}, 0),
+        ({"utilisation": 0.8, "cores_used": 1.6, "cores_per_accelerator": 2.1}, 0),
+    ],
+)
+def test_a_row_that_did_not_get_the_cores_is_told(changes, told, feed):
+    assert page(feed, **changes).count(": disturbed**") == told
+
+
+def test_the_version_of_tensorflow_is_shown(feed):
+    result = json.loads(FEED.read_text()) | {"tensorflow": "2.21.0"}
+    assert ", TensorFlow 2.21.0. " in "\n".join(feed.lines(result))
+
+
+@pytest.mark.parametrize("words", [["--accelerators", "0"], ["--files", "1"], ["--accelerators", "4", "--files", "7"]])
+def test_too_few_of_something_is_refused(words, feed, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["feed.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        feed.main()
+    assert ended.value.code == 2 and "expected a" in capsys.readouterr().err
+
+
+def test_the_errors_of_the_rank_that_failed_are_shown(feed, tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    fails = """case $4 in *'"rank": 1'*) echo "no memory" >&2; exit 1;; esac"""
+    python.write_text(f"#!/bin/sh\n{fails}\necho ready; read line\n")
+    python.chmod(0o755)
+    bench = feed.Bench.__new__(feed.Bench)  # without its files
+    bench.folder = bench.dlio = tmp_path
+    plan = feed.Plan(str(tmp_path), 2, cold=False, step_s=0, threads=1, epochs=1, ranks=2)
+    with pytest.raises(SystemExit, match="rank 1 of dlio failed:\nno memory"):
+        bench.reports([bench.start("dlio", feed.replace(plan, rank=rank)) for rank in range(2)])
+
+
+def test_removing_files_from_the_cache_is_not_counted(monkeypatch, tmp_path):
+    readers = bench_script("feed_readers")
+    data, waits = tmp_path / "data", []
+    data.write_bytes(bytes(1 << 20))
+    monkeypatch.setattr(readers, "drop", lambda paths: data.read_bytes())
+    monkeypatch.setattr(readers, "start", lambda: waits.append(epochs.number))
+    (tmp_path / "train").mkdir()
+    epochs = readers.Epochs(readers.Plan(str(tmp_path), 0, cold=True, step_s=0, threads=1, epochs=2))
+    for _ in range(3):
+        epochs.begin()
+        with data.open("rb") as file:
+            file.read(1 << 18)
+        epochs.end()
+    assert waits == [2] and 2 << 18 <= epochs.total["read_bytes"] < 3 << 18
+
+
 @pytest.mark.slow
 def test_an_accelerator_is_fed_with_its_part_of_the_files(tmp_path):
     folder = tmp_path / "train"

@@ -22,6 +22,8 @@ JUBE_FILE = FOLDER / "jube/mlperf_hpc.yaml"
 JUBE_PATTERNS = {"$jube_pat_fp": r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))", "$jube_pat_int": r"([+-]?\d+)"}
 JUBE_PATTERNS["$jube_pat_wrd"] = r"(\S+)"
 REFRAME = shutil.which("reframe", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+needs_reframe = pytest.mark.needs("reframe", REFRAME, "ReFrame: pip install reframe-hpc")
+needs_jube = pytest.mark.needs("jube", shutil.which("jube"), "JUBE: apt install jube")
 
 
 def expressions(path):
@@ -63,6 +65,11 @@ def ran(command, **variables):
     return done.stdout
 
 
+def jube(folder):
+    """Return the command that lets JUBE run its file, with the results in a folder."""
+    return ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", folder]
+
+
 def line_of(folder, output):
     """Return benchmark, samples/s and spread of the line that a run printed; fom.json beside it must agree."""
     (line,) = re.findall(r"^FOM (\w+) samples/s (\S+) .* spread (\S+)$", (folder / output).read_text(), re.MULTILINE)
@@ -73,7 +80,7 @@ def line_of(folder, output):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REFRAME, reason="needs ReFrame: pip install reframe-hpc")
+@needs_reframe
 def test_reframe_reports_the_line(tmp_path, data):
     settings = {"interpreter": sys.executable, "data": data, "steps": 3}
     command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "MLPerfHPC.*mini", "--prefix", tmp_path]
@@ -91,7 +98,7 @@ def test_reframe_reports_the_line(tmp_path, data):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REFRAME, reason="needs ReFrame: pip install reframe-hpc")
+@needs_reframe
 def test_reframe_fails_without_the_line(tmp_path):
     command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "benchmark=cosmoflow.*mini", "--prefix", tmp_path]
     command += ["-S", "interpreter=true", "-S", f"data={tmp_path}"]
@@ -100,10 +107,9 @@ def test_reframe_fails_without_the_line(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("jube"), reason="needs JUBE: apt install jube")
+@needs_jube
 def test_jube_reports_the_line(tmp_path, data):
-    command = ["jube", "run", JUBE_FILE.relative_to(ROOT), "--result", "--hide-animation", "--outpath", tmp_path]
-    ran(command, PYTHON=sys.executable, DATA=str(data), STEPS="3")
+    ran([*jube(tmp_path), "--error"], PYTHON=sys.executable, DATA=str(data), STEPS="3")
     with (tmp_path / "000000/result/result.dat").open(newline="") as file:
         table = [(row["benchmark"], row["samples_per_s[samples/s]"], row["spread"]) for row in csv.DictReader(file)]
     lines = [line_of(path, "stdout") for path in tmp_path.glob("*/*_measure/work")]
@@ -111,3 +117,22 @@ def test_jube_reports_the_line(tmp_path, data):
         (name, float(rate), float(spread)) for name, rate, spread in sorted(lines)
     ]
     assert [name for name, *_ in table] == sorted(PACKAGES)
+
+
+@pytest.mark.slow
+@needs_jube
+@pytest.mark.parametrize("python", ["true", "false"])
+def test_jube_fails_without_the_line(python, tmp_path):
+    variables = {"PYTHON": python, "DATA": str(tmp_path / "data")}
+    assert re.search(r"measure \| +3 \| +0 \| +0 \| +3 \| +0 \|", ran(jube(tmp_path), **variables))
+    command, env = [*jube(tmp_path), "--error"], os.environ | variables
+    assert subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=100, check=False).returncode == 1
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("jube", "error"), ("dlio", "skipped")])
+def test_a_tool_that_is_required_is_not_silently_missing(required, outcome, tmp_path):
+    environment = os.environ | {"MLPERF_HPC_REQUIRE": required, "PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports", __file__]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert f"1 {outcome}" in done.stdout and "needs JUBE: apt install jube" in done.stdout
+    assert done.returncode == (1 if outcome == "error" else 0)

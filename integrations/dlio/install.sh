@@ -13,7 +13,8 @@ if [ -e "$folder/.installed" ]; then exit 0; fi
 
 "$PYTHON" -m venv "$folder"
 pip() { "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"; }
-pip pydftracer==1.0.2 hydra-core omegaconf mpi4py mpich psutil h5py pandas pillow numpy tensorflow-cpu
+pip pydftracer==1.0.2 hydra-core==1.3.8 omegaconf==2.3.1 mpi4py==4.1.2 mpich==5.0.2 psutil==7.2.2 h5py==3.14.0 \
+  pandas==3.1.1 pillow==13.0.0 numpy==2.4.6 tensorflow-cpu==2.21.0
 pip --no-deps dlio-benchmark==2.0.0
 # Sought after the packages of this environment.
 "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$folder/bin/python" -c \

@@ -110,7 +110,7 @@ def test_an_existing_file_stays(export, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DLIO, reason="needs DLIO: MLPERF_HPC_DLIO is the folder of integrations/dlio/install.sh")
+@pytest.mark.needs("dlio", DLIO, "DLIO: MLPERF_HPC_DLIO is the folder of integrations/dlio/install.sh")
 @pytest.mark.parametrize("kind", ["tfrecord", "h5", "lmdb"])
 def test_dlio_runs_it(kind, export, tmp_path):
     export("--epochs", "1", "--read-threads", "2", kind=kind)

@@ -27,9 +27,7 @@ user 2 true "admin" "secret" admin 10
 """
 CONTROLLER = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02\nmc_enable 0x20\n"
 
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"{', '.join(MISSING)} not found: apt-get install openipmi ipmitool gcc"
-)
+pytestmark = pytest.mark.needs("ipmi", not MISSING, f"{', '.join(MISSING)}: apt-get install openipmi ipmitool gcc")
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_a_file_counts_once_its_meter_writes(tmp_path):
     os.utime(path, (1, 1))
     time = Time(lambda: None, lambda: path.write_text("250\n"))
     assert read_node(f"file:{tmp_path}/{{host}}", "n1.example.org", time.clock()) == Reading(250.0)
-    assert "unchanged" in read_node(f"file:{path}", "n1", Time().clock()).problem
+    assert "waiting until it changes" in read_node(f"file:{path}", "n1", Time().clock()).problem
 
 
 def test_the_note_has_the_range_of_the_nodes_that_were_read():

@@ -195,3 +195,7 @@ def _run(module: str, arguments: Sequence[str]) -> int:
         print(f"error: {problem}", file=sys.stderr)
         return 1
     return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -104,7 +104,8 @@ def scan(folder: Path) -> Files:
         raise UsageError(f"{folder}: expected files of one format that DLIO can emulate ({endings}); found {what}")
     kind = there[0]
     names, sizes = zip(*found[kind], strict=True)
-    _expect(kind, folder / names[0])
+    for name in {names[0], names[sizes.index(min(sizes))]}:
+        _expect(kind, folder / name)
     if kind.ending != ".lmdb":
         return Files(kind, len(sizes), 1, fmean(sizes), pstdev(sizes))
     samples = sum(_lmdb_entries(folder / name) for name in names)

@@ -6,7 +6,6 @@ docs/reference/fom.schema.json is the schema of the file.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,14 +15,20 @@ from common.config import ConfigError, rebuild
 from common.files import whole_file
 from common.measure.power.keys import NODE
 from common.tree import ANYWHERE, RefusedFileError
+from common.values import is_number
 
 NAME: Final = "fom.json"
 FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
 MAX_BYTES: Final = 1 << 20
 MEASUREMENT, TRAINING = "measurement", "training"
-ANY_NUMBER: Final = ("quality", "target")
-"""Fields that may be below 0."""
+MOST: Final = 1e30
+LOWEST: Final = {
+    **dict.fromkeys(("samples_per_s", "median_step_ms"), 1e-06),
+    **dict.fromkeys(("units", "batch", "flop_per_step", "memory_bytes"), 1.0),
+    **dict.fromkeys(("quality", "target"), -MOST),
+}
+"""The least value of a field, of others 0."""
 SYNTHETIC: Final = "synthetic"
 """The data of a measurement that names none."""
 
@@ -56,14 +61,10 @@ class FigureOfMerit:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, int | float):
-                continue
-            if not math.isfinite(value) or (value < 0 and name not in ANY_NUMBER):
-                expected = "a finite number" if name in ANY_NUMBER else "a number of at least 0"
-                raise ValueError(f"{name}: expected {expected}; got {value}")
-        for name in ("samples_per_s", "units", "batch"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: expected a number above 0; got 0")
+            if isinstance(value, str) and not value.isprintable():
+                raise ValueError(f"{name}: expected text that can be printed; got {value!r}")
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                _check(name, value)
 
     @property
     def line(self) -> str:
@@ -120,12 +121,6 @@ class Measurement(FigureOfMerit):
     table3_flop_per_step: float
     data: str
 
-    def __post_init__(self) -> None:
-        super(Measurement, self).__post_init__()
-        for name in ("median_step_ms", "flop_per_step"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: expected a number above 0; got 0")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedRun(FigureOfMerit):
@@ -167,6 +162,13 @@ def read_measurement(path: Path) -> Measurement:
         return rebuild(Measurement, content, str(path))
     except ConfigError as error:
         raise UsageError(f"{error}; {expected}") from None
+
+
+def _check(name: str, value: float) -> None:
+    """Raise ValueError unless the number of a field can be right."""
+    low = LOWEST.get(name, 0.0)
+    if not is_number(value) or not low <= value <= MOST:
+        raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {value!r:.20}")
 
 
 def _refused(text: str) -> None:

@@ -26,7 +26,7 @@ from common.files import POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.memory import bytes_touched
 from common.measure.meter import Meter, Use, median_ms
-from common.measure.power.energy import energy_j
+from common.measure.power.energy import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config
 from common.reference import FULL
 from common.training import optim
@@ -229,6 +229,8 @@ def _figure(benchmark: str, problem: SampleProblem[Any], steps: _Steps, flops: S
 def _metered(found: Measurement, folder: Path, clock: tuple[float, float]) -> Measurement:
     """Return the figure of merit with the energy of its steps, which the power files in a folder give."""
     joules, scope = energy_j(folder, found.nodes, *clock) or (None, None)
+    if joules is None:
+        print(f"{folder}: {UNKNOWN}")
     samples = len(found.step_ms) * found.batch
     return replace(found, energy_j=joules, energy_scope=scope, samples_per_j=samples / joules if joules else None)
 
@@ -242,7 +244,6 @@ def _peak_memory(dist: Dist) -> int:
 
 def _tell(found: Measurement, path: Path) -> None:
     """Print what was found, and write the file."""
-    found.write(path)
     low, high = min(found.step_ms), max(found.step_ms)
     following = f"what binds it: python -m common.measure roofline {path}"
     if found.network == FULL:
@@ -254,9 +255,11 @@ def _tell(found: Measurement, path: Path) -> None:
         f"{found.communicating_ms:,.1f} communicating\n"
         f"{found.samples_per_s_per_unit:.4g} samples/s per unit; at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
         f"{found.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made\n"
-        f"{path}: {NO_RESULT}\n{as_called(following)}\n{found.line}",
+        f"{found.line}",
         flush=True,
     )
+    found.write(path)  # afterwards: if it fails, the numbers are there
+    print(f"{path}: {NO_RESULT}\n{as_called(following)}", flush=True)
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:

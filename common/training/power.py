@@ -27,6 +27,8 @@ FIRST_READING_S: Final = 10.0
 END_S: Final = 10.0
 POLL_S: Final = 0.05
 TAIL_BYTES: Final = 4096
+NEAR_MS: Final = 1000
+"""A reading that is later than this from now is of a clock that was wrong once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class NodeRecorder:
         if quiet:
             return
         if status or (died and not STOP.number):  # a scheduler may signal all processes of a job
-            how = "ended before the run did" if died else "did not end in order"
+            how = "ended before the run did" if died else "gave no readings" if status == 1 else "did not end in order"
             print(
                 f"power: the recorder {how} (exit status {status}): {last or 'no message'}\n"
                 f"power: {self.path} lacks readings; the result of the run stays",
@@ -141,8 +143,8 @@ class NodeRecorder:
         try:
             with self.path.open("rb") as file:
                 file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
-                found = records(file.read().partition(b"\n")[2])
-                return any(record["key"] == READING and record["time_ms"] >= self._begin_ms for record in found)
+                found = [one["time_ms"] for one in records(file.read().partition(b"\n")[2]) if one["key"] == READING]
+                return any(self._begin_ms <= time_ms <= 1000 * time.time() + NEAR_MS for time_ms in found)
         except (OSError, ValueError):  # not written yet, or a damaged file: the process says so
             return False
 

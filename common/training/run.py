@@ -27,6 +27,7 @@ from common.distributed.launch import LaunchError
 from common.ending import TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
+from common.measure.power.energy import UNKNOWN
 from common.mllog import ResultLog
 from common.provenance import provenance, shown_path
 from common.reference import MINI, Target
@@ -179,6 +180,8 @@ class Training:
         try:
             figure = figure_of(self.benchmark.name, run, self.all_ranks, self.folder)
             if figure is not None:
+                if self.config.power.source and figure.energy_j is None:
+                    self._say(f"{self.folder / POWER}: {UNKNOWN}")
                 figure.write(path)
                 if self.shared is None:
                     print(figure.line, flush=True)

@@ -23,8 +23,9 @@ from typing import Final
 
 from common.distributed.launch import LaunchError, Place
 from common.files import whole_file
+from common.measure.power.sources import is_watts
 from common.tree import Tree
-from common.values import MOST, is_number
+from common.values import MOST
 from compliance.model.system import read_description
 from submission.system.hardware import Fields
 from submission.system.power import NONE_ASKED, Reading
@@ -175,7 +176,7 @@ def _reading(content: object) -> Reading | None:
     if not isinstance(content, dict) or content.keys() != {"watts", "problem"}:
         return None
     watts, problem = content["watts"], content["problem"]
-    valid = (watts is None or (is_number(watts) and watts >= 0)) and _is_text(problem)
+    valid = (watts is None or is_watts(watts)) and _is_text(problem)
     return Reading(watts, problem) if valid else None
 
 

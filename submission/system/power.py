@@ -9,8 +9,7 @@ from typing import Final
 from common.command import UsageError
 from common.measure.power.keys import OF_PARTS
 from common.measure.power.recorder import TimedReader
-from common.measure.power.sources import Clock, ReadingError, check_name, open_source
-from common.values import is_number
+from common.measure.power.sources import Clock, ReadingError, check_name, is_watts, open_source
 
 HOST: Final = "{host}"
 """Stands in a source for the host name of the node, without its domain."""
@@ -62,8 +61,7 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
                 return Reading(problem=str(error)[:MOST_SAID])
             clock.sleep(PAUSE_S)
         else:
-            valid = is_number(watts) and watts >= 0
-            return Reading(watts) if valid else Reading(problem=f"{watts} is not a power in watts")
+            return Reading(watts) if is_watts(watts) else Reading(problem=f"{watts} is not a power in watts")
 
 
 def power_note(readings: Sequence[Reading], source: str) -> str:

@@ -94,12 +94,16 @@ def run(given: argparse.Namespace) -> int:
             orphan = given.parent is not None and os.getppid() != given.parent
             return orphan or bool(STOP.number) or (given.seconds is not None and seconds >= given.seconds)
 
+        summary = None
         try:
             summary = record(given.output, measurement, finished, clock, _say)
+        except OSError as error:  # such as a full disk, which the command may survive
+            _say(f"{given.output}: {error.strerror or error}; readings are missing")
         finally:
             status = child.wait() if child is not None else 0
-    _say(f"{given.output}: {summary}{' (estimate of parts)' if parts else ''}")
-    return status or int(not summary.readings)
+    if summary is not None:
+        _say(f"{given.output}: {summary}{' (estimate of parts)' if parts else ''}")
+    return status or int(summary is None or not summary.readings)
 
 
 def _check(given: argparse.Namespace) -> None:

@@ -4,57 +4,63 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START
 from common.measure.power.recorder import GAP_S, records
+from common.measure.power.sources import MOST_WATTS
 from common.values import is_number
 
 COVERED: Final = 0.99
 """The part of the time that readings must cover."""
+UNKNOWN: Final = "no energy: expected readings of every node, without a gap"
 
 
 def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[float, str] | None:
     """Return the energy of all nodes in joules and its scope, NODE or PARTS; None if their files do not give it.
 
     As for the checker, each reading counts for the time since the previous one, times the efficiency of the power
-    supplies. A gap has no energy: files that do not cover the time give none. Files of whole nodes, node_<i>.txt, take
-    precedence over estimates of parts.
+    supplies. A gap has no energy: files that do not cover the time give none. Files of other times are left out. Those
+    of whole nodes, node_<i>.txt, take precedence over estimates of parts.
 
     folder: with a file of each node. begin_ms, end_ms: the time that counts, in ms since 1970.
     """
-    found: dict[str, list[float | None]] = {NODE: [], PARTS: []}
-    for path in sorted(folder.glob("*.txt")):
-        if not path.name.startswith("sw_"):
-            scope, joules = _file_energy(path, begin_ms, end_ms)
-            found[scope].append(joules)
+    found: dict[str, list[tuple[float, float]]] = {NODE: [], PARTS: []}
+    try:
+        for path in sorted(folder.glob("*.txt")):
+            if not path.name.startswith("sw_"):
+                scope, joules, covered_ms = _read(path, begin_ms, end_ms)
+                if covered_ms:
+                    found[scope].append((joules, covered_ms))
+    except (OSError, ValueError):  # a damaged file
+        return None
     scope = NODE if found[NODE] else PARTS
-    known = [joules for joules in found[scope] if joules is not None]
-    return (sum(known), scope) if len(known) == len(found[scope]) == nodes else None
+    whole = all(covered_ms >= COVERED * (end_ms - begin_ms) for _, covered_ms in found[scope])
+    return (sum(joules for joules, _ in found[scope]), scope) if whole and len(found[scope]) == nodes else None
 
 
-def _file_energy(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float | None]:
-    """Return the scope of a file, and its energy in joules; None if it has gaps in that time, or is damaged."""
+def _read(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float]:
+    """Return the scope of a file, its joules in that time and the milliseconds of it that readings cover."""
     scope = NODE if re.fullmatch(r"node_\d+\.txt", path.name) else PARTS
     joules, covered_ms, efficiency = 0.0, 0.0, 1.0
     until_ms: float | None = None
-    try:
-        for record in records(path.read_bytes()):
-            key, value, time_ms = record["key"], record["value"], record["time_ms"]
-            if key == START:
-                scope = PARTS if record["metadata"].get("scope") == PARTS else scope
-                until_ms = time_ms
-            elif key == EFFICIENCY:
-                efficiency = value
-            elif key == READING and until_ms is not None:
-                if not is_number(value):
-                    raise ValueError(f"expected watts, not {value!r}")
-                if time_ms - until_ms <= GAP_S * 1000:
-                    part_ms = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0)
-                    joules += value * part_ms / 1000
-                    covered_ms += part_ms
-                until_ms = time_ms
-        whole = covered_ms > 0 and covered_ms >= COVERED * (end_ms - begin_ms)
-        return scope, joules * efficiency if whole else None
-    except (OSError, ValueError, TypeError, AttributeError):
-        return scope, None
+    for record in records(path.read_bytes()):
+        key, value, time_ms = record["key"], record["value"], record["time_ms"]
+        if key == START:
+            scope = PARTS if record["metadata"].get("scope") == PARTS else scope
+            until_ms = time_ms
+        elif key == EFFICIENCY:
+            efficiency = _checked(value, most=1)
+        elif key == READING and until_ms is not None:
+            if time_ms - until_ms <= GAP_S * 1000:
+                part_ms = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0)
+                joules += _checked(value, most=MOST_WATTS) * part_ms / 1000
+                covered_ms += part_ms
+            until_ms = time_ms
+    return scope, joules * efficiency, covered_ms
+
+
+def _checked(value: Any, most: float) -> float:
+    if not is_number(value) or not 0 <= value <= most:
+        raise ValueError(f"expected a number from 0 to {most:g}, not {value!r}")
+    return float(value)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from common.command import UsageError
 from common.measure.power.keys import EFFICIENCY, READING, START, STOP
-from common.measure.power.sources import READ_TIMEOUT_S, Clock, ReadingError, Source
+from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, ReadingError, Source, is_watts
 from common.values import is_number
 
 MARK: Final = b":::MLLOG "
@@ -107,8 +107,8 @@ class Recorder:
         """Write a reading if there is one."""
         try:
             watts = self._reader.read()
-            if not is_number(watts) or watts < 0:
-                raise ReadingError(f"the reading is {watts}; expected watts, 0 or more")
+            if not is_watts(watts):
+                raise ReadingError(f"the reading is {watts}; expected watts, 0 to {MOST_WATTS:,.0f}")
             self._check_clock()
         except ReadingError as error:
             self.summary.missed += 1
@@ -169,9 +169,14 @@ class Recorder:
 def records(data: bytes) -> Iterator[dict[str, Any]]:
     """Yield the records of a power file, without an incomplete last line; raise ValueError for a damaged one."""
     for line in data[: data.rfind(b"\n") + 1].splitlines():
-        record = json.loads(line.removeprefix(MARK))
+        try:
+            record = json.loads(line.removeprefix(MARK))
+        except RecursionError:
+            record = None
         if not isinstance(record, dict) or not {"key", "value", "time_ms", "metadata"} <= record.keys():
             raise ValueError(f"expected a record, not {line[:80]!r}")
+        if not is_number(record["time_ms"]) or not isinstance(record["metadata"], dict):
+            raise ValueError(f"expected a record with a time and metadata, not {line[:80]!r}")
         yield record
 
 
@@ -229,14 +234,12 @@ def _continue(file: BinaryIO, measurement: Measurement) -> int:
         start, efficiency = found[:2]
         latest_ms = max(int(record["time_ms"]) for record in found)
         before = (start["metadata"]["scope"], efficiency["value"], efficiency["metadata"]["measurement_type"])
-    except (ValueError, TypeError, LookupError) as error:
-        raise UsageError(f"-o {file.name}: not a whole power file of this recorder; move it elsewhere") from error
+    except (ValueError, LookupError) as error:
+        raise UsageError(f"{file.name}: not a whole power file of this recorder; move it elsewhere") from error
     now = (measurement.source.scope, measurement.efficiency, measurement.current)
     if before != now:
-        raise UsageError(
-            f"-o {file.name}: scope, efficiency and current are {before} there, but {now} now; keep them, or name "
-            "another file"
-        )
+        there, here = (f"{scope}, efficiency {part}, {current}" for scope, part, current in (before, now))
+        raise UsageError(f"{file.name} has readings of: {there}; now: {here}; keep these, or move the file elsewhere")
     if found[-1]["key"] == STOP:
         data = data[: data.rindex(b"\n", 0, -1) + 1]
     file.truncate(len(data))

@@ -10,25 +10,33 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.request import Request, urlopen
 
 from common.command import UsageError
 from common.measure.power.keys import NODE, PARTS
+from common.values import is_number
 
 READ_TIMEOUT_S: Final = 2.0
+PROGRAM_TIMEOUT_S: Final = 1.8
+"""Shorter, so that a program is killed before nobody waits for it any more."""
+MOST_WATTS: Final = 1e6
+"""More than a node can draw."""
 FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 PACKAGE_WATTS: Final = 1000
 """More than a processor package can draw: decides how often its counter may have wrapped."""
 POWERCAP: Final = "/sys/class/powercap"
 LARGEST_REPLY: Final = 1 << 20
+MOST_SAID: Final = 4096
+"""Bytes of a program's complaints."""
 FILE_TAIL: Final = 4096
 IPMI_WATTS: Final = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts")
 
@@ -71,7 +79,7 @@ class Program:
             raise UsageError(f"--source: {name}: not found; install it, or name another source")
 
     def read(self) -> float:
-        """Return what the program says; it is killed with its children after READ_TIMEOUT_S."""
+        """Return what the program says; it is killed with its children after PROGRAM_TIMEOUT_S."""
         try:
             process = subprocess.Popen(
                 self.words,
@@ -83,25 +91,43 @@ class Program:
             )
         except OSError as error:
             raise ReadingError(f"{self.words[0]}: {error.strerror}") from error
+        assert process.stdout is not None and process.stderr is not None
+        late = threading.Timer(PROGRAM_TIMEOUT_S, _kill, (process,))
+        late.start()
         with process:
-            try:
-                output, errors = process.communicate(timeout=READ_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise ReadingError(f"{self.words[0]}: no answer within {READ_TIMEOUT_S:g} s") from None
-        if process.returncode:
-            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ReadingError(f"{self.words[0]}: exit status {process.returncode}: {last}")
+            output = process.stdout.read(LARGEST_REPLY)
+            if len(output) == LARGEST_REPLY:
+                _kill(process)
+            errors = process.stderr.read(MOST_SAID).decode(errors="replace").strip()
+            status = process.wait()
+            late.cancel()
+        if len(output) == LARGEST_REPLY:
+            raise ReadingError(f"{self.words[0]}: printed {LARGEST_REPLY:,} bytes and more; expected watts")
+        if status == -signal.SIGKILL:
+            raise ReadingError(f"{self.words[0]}: no answer within {PROGRAM_TIMEOUT_S:g} s")
+        if status:
+            last = errors.rpartition("\n")[2]
+            raise ReadingError(f"{self.words[0]}: exit status {status}" + (f": {last}" if last else ""))
         return self.parse(output.decode(errors="replace"))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def watts(text: str) -> float:
     """Return the number of watts in a text that has nothing else."""
     try:
-        return float(text)
+        return float("none" if "_" in text else text)  # 1_000 is a number for Python alone
     except ValueError:
         raise ReadingError(f"expected watts, one number, not {text.strip()[:80]!r}") from None
+
+
+def is_watts(value: Any) -> bool:
+    """Tell whether a value can be the power of a node."""
+    return is_number(value) and 0 <= value <= MOST_WATTS
 
 
 def ipmi_watts(text: str) -> float:

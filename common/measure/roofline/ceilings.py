@@ -37,6 +37,8 @@ THREADS: Final = 4
 BLOCK_BYTES: Final = 1 << 20
 MESSAGE_BYTES: Final = 64 << 20
 """The message where the measured steps sent none."""
+LARGEST_MESSAGE: Final = 1 << 30
+"""A larger one is not faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def _network(dist: Dist, given: int) -> float | None:
     """Return the bytes per second that a rank sends while all reduce a message; None for one rank."""
     if dist.world_size == 1:
         return None
-    message = torch.zeros((given or MESSAGE_BYTES) // 4 or 1, device=dist.device)
+    message = torch.zeros(min(given or MESSAGE_BYTES, LARGEST_MESSAGE) // 4 or 1, device=dist.device)
     _seconds(dist, lambda: dist.all_reduce(message), 2)
     steps: int = dist.broadcast_object(_enough(_seconds(dist, lambda: dist.all_reduce(message), 1)))
     # Of each repetition the rank that comes last waits least: its time is the message's.
@@ -186,7 +188,7 @@ def files_in(folder: Path) -> list[Path]:
         if path.is_file() and not path.is_symlink()
     )
     if not found:
-        raise UsageError(f"{folder}: no files; expected the folder from which the samples were read")
+        raise UsageError(f"{folder}: no files, but for links; expected the folder from which samples were read")
     return found
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from common.measure.__main__ import main
 from common.measure.power import sources
 from common.measure.power.energy import energy_j
 from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Measurement, TimedReader, record
+from common.measure.power.recorder import Measurement, Recorder, TimedReader, record
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
@@ -106,11 +107,31 @@ def test_a_clock_that_is_set_leaves_a_gap(jump_s, tmp_path):
     assert log.joules <= 25_000 * 1.001, "nothing is invented"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e308])
 def test_what_is_no_power_is_not_written(value, tmp_path):
     values = itertools.chain([100.0], [value] * 3, itertools.repeat(100.0))
     summary, log, _ = recorded(tmp_path / "node_0.txt", Meter(values), Time(), 10)
     assert (summary.missed, log.readings, log.invalid.count) == (3, 17, 0)
+
+
+@pytest.mark.parametrize(("script", "told"), [("sleep 300", "no answer within 1.8 s"), ("yes", "printed 1,048,576")])
+def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told, tmp_path, capsys):
+    program = tmp_path / "meter"
+    program.write_text(f"#!/bin/sh\n{script} & echo $! > {tmp_path}/child\nwait\n")
+    program.chmod(0o755)
+    words = ["power", "--source", f"command:{program}", "-o", str(tmp_path / "node_0.txt"), "--seconds", "0.5"]
+    assert main(words) == 1 and told in capsys.readouterr().err
+    child = int((tmp_path / "child").read_text())
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_leaves_the_status_of_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Recorder, "take", lambda _: Path("/dev/full").write_bytes(b"x"))
+    words = ["power", "--source", "command:echo 1", "-o", str(tmp_path / "node_0.txt"), "--interval", "0.05"]
+    assert main([*words, "--", "sh", "-c", "sleep 0.3; exit 3"]) == 3
+    assert "node_0.txt: No space left on device; readings are missing" in capsys.readouterr().err
 
 
 def test_a_source_that_hangs_is_left_alone():
@@ -311,7 +332,9 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
         (b"17\n", "not a whole power file"),
         (b"{}\n{}\n", "not a whole power file"),
         (b"no line", "not a whole power file"),
-        (None, "scope, efficiency and current are ('node', 1.0, 'AC') there, but ('node', 0.9, 'AC') now"),
+        (b":::MLLOG " + b"[" * 100_000 + b"\n", "not a whole power file"),
+        (b'{"key": "", "value": 1, "metadata": {}, "time_ms": Infinity}\n' * 3, "not a whole power file"),
+        (None, "has readings of: node, efficiency 1.0, AC; now: node, efficiency 0.9, AC; keep these, or move"),
     ],
 )
 def test_a_file_of_something_else_is_not_continued(content, message, tmp_path, capsys):
@@ -374,11 +397,23 @@ def test_readings_that_do_not_cover_a_time_give_no_energy_of_it(window_s, tmp_pa
     assert energy_j(tmp_path, 1, BEGIN_S * 1000, (BEGIN_S + 40) * 1000) == (pytest.approx(10_000), "node")
 
 
-@pytest.mark.parametrize("content", [b"", b"{}\n", b":::MLLOG {\n", b"\xff\n", b":::MLLOG []\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}\n", b":::MLLOG {\n", b"\xff\n", b":::MLLOG []\n", b":::MLLOG " + b"[" * 100_000 + b"\n"]
+)
 def test_a_file_without_readings_leaves_the_energy_unknown(content, tmp_path):
     power_file(tmp_path / "node_0.txt")
     (tmp_path / "node_1.txt").write_bytes(content)
     assert energy_j(tmp_path, 2, *WINDOW) is None
+
+
+def test_files_of_other_times_are_left_out(tmp_path):
+    later = tuple(time_ms + 1_000_000 for time_ms in WINDOW)
+    power_file(tmp_path / "node_0.txt")
+    power_file(tmp_path / "node_1.txt")
+    assert energy_j(tmp_path, 1, *later) is None
+    time = Time(BEGIN_S + 1000)
+    record(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)
+    assert energy_j(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
 
 
 def test_a_renamed_estimate_is_no_node(tmp_path):

@@ -15,7 +15,6 @@ from common.config import ConfigError, rebuild
 from common.files import whole_file
 from common.measure.power.keys import NODE
 from common.tree import ANYWHERE, RefusedFileError
-from common.values import is_number
 
 NAME: Final = "fom.json"
 FORMAT: Final = 1
@@ -167,7 +166,7 @@ def read_measurement(path: Path) -> Measurement:
 def _check(name: str, value: float) -> None:
     """Raise ValueError unless the number of a field can be right."""
     low = LOWEST.get(name, 0.0)
-    if not is_number(value) or not low <= value <= MOST:
+    if not low <= value <= MOST:  # also for NaN
         raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {value!r:.20}")
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from common.distributed.dist import alone
 from common.measure.power.energy import energy_j
+from common.measure.power.recorder import Measurement, record
+from common.measure.power.sources import Clock, open_source
 from common.training import power
 from common.training.power import PowerConfig, recorded
 from compliance.logs.power import read_power
@@ -138,7 +140,7 @@ def processes(monkeypatch):
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, capsys):
     ranks = alone()
-    ranks.node_rank, ranks.rank = node, node
+    ranks.node_rank, ranks.is_main = node, node == 0
     with recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks):
         assert os.getsid(processes[0].pid) == processes[0].pid, "Ctrl-C would reach it"
         processes[0].kill()
@@ -146,6 +148,19 @@ def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, caps
     error = capsys.readouterr().err
     assert "power: the recorder ended before the run did (exit status -9)" in error
     assert f"node_{node}.txt lacks readings" in error
+
+
+def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monkeypatch):
+    monkeypatch.setattr(power, "FIRST_READING_S", 1.0)
+    ahead = Clock(wall=lambda: time.time() + 10_000)
+    (tmp_path / "power").mkdir()
+    source = open_source("command:echo 1", ahead)[1]
+    record(tmp_path / "power/node_0.txt", Measurement("command", source), lambda seconds: seconds > 0.5, ahead, print)
+    with (
+        pytest.raises(ValueError, match="the clock was set"),
+        recorded(PowerConfig(source="command:echo 1"), tmp_path, alone()),
+    ):
+        pytest.fail("the run began")
 
 
 def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, monkeypatch):

@@ -311,7 +311,7 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
     _, log, _ = recorded(tmp_path / "power" / "node_0.txt", constant(kind, tmp_path, time), time)
     assert log.joules == pytest.approx(25_000, rel=1e-3)
     scope = "node" if kind == "file" else PARTS
-    assert energy_j(tmp_path / "power", 1, *WINDOW) == (pytest.approx(25_000, rel=0.006), scope)
+    assert energy_j(tmp_path / "power", 1, *WINDOW) == (pytest.approx(25_000, rel=1e-3), scope)
     package = SamplePackage("deepcam").power(nodes=1)
     for name in [name for name in package.files if name.endswith("/node_0.txt")]:
         lines = package.files[name].splitlines()

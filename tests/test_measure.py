@@ -53,10 +53,22 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert line["batch"] == "5" and found["data"] == data and "generating" not in out
     assert found["energy_j"] == pytest.approx(0.25 * sum(found["step_ms"]), rel=0.3) and found["energy_scope"] == "node"
     assert found["samples_per_j"] == pytest.approx(15 / found["energy_j"]) and line["joules"]
-    assert Path("power/node_0.txt").exists()
+    first = Path("power/node_0.txt").read_bytes()
+    assert measure(["mini", *options, *metered, "power.efficiency=0.9"]) == 0
+    assert json.loads(Path("here.json").read_text())["energy_j"] < found["energy_j"] * 1.2
+    assert Path("power.interrupted-1/node_0.txt").read_bytes() == first
     assert len(found["step_ms"]) == 3  # at least
     assert Path("profile/summary.txt").read_text().startswith("2 step(s) of rank 0 of 1, after 3 others\n")
     assert "read profile/summary.txt, and open profile/trace.json.gz" in out
+
+
+def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("result_0.txt", "fom.json"):
+        Path(name).write_text("of a training")
+    assert import_module("cosmoflow.measure").main(["mini", "-o", "fom.json"]) == 2
+    assert "is the folder of a training" in capsys.readouterr().err
+    assert Path("fom.json").read_text() == "of a training" and len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.slow

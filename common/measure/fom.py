@@ -60,10 +60,13 @@ class FigureOfMerit:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, str) and not value.isprintable():
+            if isinstance(value, str) and not (value and value.isprintable()):
                 raise ValueError(f"{name}: expected text that can be printed; got {value!r}")
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                _check(name, value)
+            if value == ():
+                raise ValueError(f"{name}: expected numbers; got none")
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int | float) and not isinstance(number, bool):
+                    _check(name, number)
 
     @property
     def line(self) -> str:

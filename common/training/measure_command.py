@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from common import mllog
 from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_stoppable
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
-from common.files import POWER
+from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.memory import bytes_touched
 from common.measure.meter import Meter, Use, median_ms
@@ -81,10 +82,8 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
     benchmark = measured.benchmark
     file = find_config(benchmark.name, given.config)
     first = load(benchmark.config, file, given.override)
-    if first.instances.count > 1 or first.train.eval_ranks:
-        raise UsageError("a measurement has one instance, whose ranks all train: leave instances and eval_ranks out")
-    if any(override.startswith("data.data_dir=") for override in given.override):
-        raise UsageError("a measurement reads its samples from --data DIR: give it instead of data.data_dir")
+    output = given.output or Path("runs") / f"{benchmark.name}-measure" / NAME
+    _check(first, given.override, output)
     folder = given.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
     with connect(first.dist, TRAINING_ERRORS) as dist:
         if dist.device.type == "cpu":
@@ -105,9 +104,11 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
         flops = measured.flops(problem) if dist.is_main else None
         precision = Precision(config.precision, dist.device)
         optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
-        meter, output = Meter(dist), given.output or Path("runs") / f"{benchmark.name}-measure" / NAME
+        meter = Meter(dist)
         if dist.is_main:
             output.parent.mkdir(parents=True, exist_ok=True)
+            if config.power.source:
+                mllog.set_aside(output.parent / POWER)
         profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
         with recorded(config.power, output.parent, dist):
             steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
@@ -117,6 +118,16 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
                 found = _metered(found, output.parent / POWER, steps.clock)
             _tell(found, output)
     return 0
+
+
+def _check(config: Any, overrides: Sequence[str], output: Path) -> None:
+    """Raise UsageError for what cannot be measured, or would take the place of a training's files."""
+    if config.instances.count > 1 or config.train.eval_ranks:
+        raise UsageError("a measurement has one instance, whose ranks all train: leave instances and eval_ranks out")
+    if any(override.startswith("data.data_dir=") for override in overrides):
+        raise UsageError("a measurement reads its samples from --data DIR: give it instead of data.data_dir")
+    if (output.parent / LOG_NAME).exists():
+        raise UsageError(f"{output.parent} is the folder of a training, with its own {NAME}: name another with -o")
 
 
 # -- the steps -----------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ def recorded(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[None]:
     finally:
         if recorder is not None:
             recorder.end(quiet=fault is not None, brief=not ranks.is_main)
+    ranks.barrier()  # all files are whole
 
 
 class NodeRecorder:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from common.command import UsageError
 from common.config import to_yaml
 from common.files import LOG_NAME
-from common.measure.power.keys import OF_PARTS
+from common.measure.power.keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.logs.power import read_power
@@ -37,8 +37,6 @@ from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, 
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
-ESTIMATE: Final = re.compile(rf"({'|'.join(OF_PARTS)})_[0-9]+\.txt")
-"""Name of a power file that the training writes for parts of a node."""
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
 
@@ -207,7 +205,7 @@ class Packing:
         """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
         place = power_files(_power_folder(log))
         read = read_power(place.nodes, place.switches, None, None)
-        named = [path for path in place.others if ESTIMATE.fullmatch(os.path.basename(path))]
+        named = [path for path in place.others if PARTS_FILE.fullmatch(os.path.basename(path))]
         unknown = [path for path in place.others if path not in named and os.path.isfile(path)]
         if unknown:
             self.warnings.append(

@@ -46,12 +46,20 @@ class Child:
     def over(self) -> bool:
         """Tell whether it has ended, or was given enough time to."""
         if self._process is None:
-            self._process = subprocess.Popen(self._words)
+            try:
+                self._process = subprocess.Popen(self._words)
+            except OSError as error:
+                raise UsageError(f"{self._words[0]}: cannot be run: {error.strerror}") from error
         ended = self._process.poll() is not None
         if STOP.number and self._stopped_s is None and not ended:
             self._stopped_s = time.monotonic()
             self._process.send_signal(STOP.number)
         return ended or (self._stopped_s is not None and time.monotonic() - self._stopped_s > GRACE_S)
+
+    @property
+    def started(self) -> bool:
+        """Tell whether it was started."""
+        return self._process is not None
 
     def wait(self) -> int:
         """Wait until it has ended; return its exit status, 0 if it was never started."""
@@ -85,6 +93,7 @@ def run(given: argparse.Namespace) -> int:
     parts = source.scope == PARTS
     _check_output(given.output, name if parts else None, given.append)
     measurement = Measurement(name, source, given.interval, given.efficiency, "DC" if given.dc or parts else "AC")
+    new = not given.output.exists()
     with STOP.listening():
         child = Child(given.words) if given.words else None
 
@@ -98,9 +107,13 @@ def run(given: argparse.Namespace) -> int:
         try:
             summary = record(given.output, measurement, finished, clock, _say)
         except OSError as error:  # such as a full disk, which the command may survive
-            _say(f"{given.output}: {error.strerror or error}; readings are missing")
+            unrun = child is not None and not child.started
+            missing = f"readings are missing{', and the command was not run' if unrun else ''}"
+            _say(f"{given.output}: {error.strerror or error}; {missing}")
         finally:
             status = child.wait() if child is not None else 0
+            if new and child is not None and not child.started:
+                given.output.unlink(missing_ok=True)
     if summary is not None:
         _say(f"{given.output}: {summary}{' (estimate of parts)' if parts else ''}")
     return status or int(summary is None or not summary.readings)

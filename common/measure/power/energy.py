@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START
+from common.measure.power.keys import EFFICIENCY, NODE, NODE_FILE, PARTS, PARTS_FILE, READING, START
 from common.measure.power.recorder import GAP_S, records
-from common.measure.power.sources import MOST_WATTS
+from common.measure.power.sources import is_watts
 from common.values import is_number
 
 COVERED: Final = 0.99
 """The part of the time that readings must cover."""
-UNKNOWN: Final = "no energy: expected readings of every node, without a gap"
+UNKNOWN: Final = "no energy: expected a whole power file of every node, with readings of all the time"
 
 
 def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[float, str] | None:
@@ -28,7 +27,7 @@ def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[
     found: dict[str, list[tuple[float, float]]] = {NODE: [], PARTS: []}
     try:
         for path in sorted(folder.glob("*.txt")):
-            if not path.name.startswith("sw_"):
+            if NODE_FILE.fullmatch(path.name) or PARTS_FILE.fullmatch(path.name):
                 scope, joules, covered_ms = _read(path, begin_ms, end_ms)
                 if covered_ms:
                     found[scope].append((joules, covered_ms))
@@ -41,7 +40,7 @@ def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[
 
 def _read(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float]:
     """Return the scope of a file, its joules in that time and the milliseconds of it that readings cover."""
-    scope = NODE if re.fullmatch(r"node_\d+\.txt", path.name) else PARTS
+    scope = NODE if NODE_FILE.fullmatch(path.name) else PARTS
     joules, covered_ms, efficiency = 0.0, 0.0, 1.0
     until_ms: float | None = None
     for record in records(path.read_bytes()):
@@ -50,17 +49,15 @@ def _read(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float
             scope = PARTS if record["metadata"].get("scope") == PARTS else scope
             until_ms = time_ms
         elif key == EFFICIENCY:
-            efficiency = _checked(value, most=1)
+            if not is_number(value) or not 0 < value <= 1:
+                raise ValueError(f"expected a share, not {value!r}")
+            efficiency = value
         elif key == READING and until_ms is not None:
+            if not is_watts(value):
+                raise ValueError(f"expected watts, not {value!r}")
             if time_ms - until_ms <= GAP_S * 1000:
                 part_ms = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0)
-                joules += _checked(value, most=MOST_WATTS) * part_ms / 1000
+                joules += value * part_ms / 1000
                 covered_ms += part_ms
             until_ms = time_ms
     return scope, joules * efficiency, covered_ms
-
-
-def _checked(value: Any, most: float) -> float:
-    if not is_number(value) or not 0 <= value <= most:
-        raise ValueError(f"expected a number from 0 to {most:g}, not {value!r}")
-    return float(value)

@@ -1,5 +1,6 @@
 """What the records of a power file are called: those of mlperf-logging, and the scope that this suite adds."""
 
+import re
 from typing import Final
 
 START: Final = "power_measurement_start"
@@ -12,3 +13,6 @@ PARTS: Final = "estimate of parts"
 """The scope of readings of some parts of a node, such as its processors."""
 OF_PARTS: Final = ("rapl", "nvml")
 """Sources with this scope, by which their files are called; a test compares them with what the sources say."""
+NODE_FILE: Final = re.compile(r"node_\d+\.txt")
+PARTS_FILE: Final = re.compile(rf"({'|'.join(OF_PARTS)})_\d+\.txt")
+"""Names of the power files that a training or a measurement writes, by their scope."""

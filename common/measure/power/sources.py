@@ -6,11 +6,11 @@ import base64
 import json
 import os
 import re
+import selectors
 import shlex
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,8 +35,8 @@ PACKAGE_WATTS: Final = 1000
 """More than a processor package can draw: decides how often its counter may have wrapped."""
 POWERCAP: Final = "/sys/class/powercap"
 LARGEST_REPLY: Final = 1 << 20
-MOST_SAID: Final = 4096
-"""Bytes of a program's complaints."""
+MOST_SHOWN: Final = 200
+"""Characters of a program's complaint."""
 FILE_TAIL: Final = 4096
 IPMI_WATTS: Final = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts")
 
@@ -91,30 +91,45 @@ class Program:
             )
         except OSError as error:
             raise ReadingError(f"{self.words[0]}: {error.strerror}") from error
-        assert process.stdout is not None and process.stderr is not None
-        late = threading.Timer(PROGRAM_TIMEOUT_S, _kill, (process,))
-        late.start()
         with process:
-            output = process.stdout.read(LARGEST_REPLY)
-            if len(output) == LARGEST_REPLY:
-                _kill(process)
-            errors = process.stderr.read(MOST_SAID).decode(errors="replace").strip()
-            status = process.wait()
-            late.cancel()
-        if len(output) == LARGEST_REPLY:
-            raise ReadingError(f"{self.words[0]}: printed {LARGEST_REPLY:,} bytes and more; expected watts")
-        if status == -signal.SIGKILL:
-            raise ReadingError(f"{self.words[0]}: no answer within {PROGRAM_TIMEOUT_S:g} s")
-        if status:
-            last = errors.rpartition("\n")[2]
-            raise ReadingError(f"{self.words[0]}: exit status {status}" + (f": {last}" if last else ""))
-        return self.parse(output.decode(errors="replace"))
+            try:
+                output, errors = _said(process)
+            except ReadingError as error:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise ReadingError(f"{self.words[0]}: {error}") from None
+        if process.returncode:
+            last = "".join(filter(str.isprintable, errors.strip().rpartition("\n")[2]))[:MOST_SHOWN]
+            raise ReadingError(f"{self.words[0]}: exit status {process.returncode}" + (f": {last}" if last else ""))
+        return self.parse(output)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and its children."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _said(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+    """Return what a program prints, and the end of its complaints; ReadingError if it takes long or prints much."""
+    end_s = time.monotonic() + PROGRAM_TIMEOUT_S
+    late = ReadingError(f"no answer within {PROGRAM_TIMEOUT_S:g} s")
+    output, errors = bytearray(), bytearray()
+    assert process.stdout is not None and process.stderr is not None
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(process.stdout, selectors.EVENT_READ, output)
+        pipes.register(process.stderr, selectors.EVENT_READ, errors)
+        while pipes.get_map():
+            ready = pipes.select(end_s - time.monotonic())
+            if not ready or time.monotonic() > end_s:
+                raise late
+            for pipe, _ in ready:
+                part = os.read(pipe.fd, FILE_TAIL)
+                if not part:
+                    pipes.unregister(pipe.fileobj)
+                pipe.data.extend(part)
+            if len(output) > LARGEST_REPLY:
+                raise ReadingError(f"printed more than {LARGEST_REPLY:,} bytes; expected watts")
+            del errors[:-FILE_TAIL]
+    try:
+        process.wait(max(end_s - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        raise late from None
+    return output.decode(errors="replace"), errors.decode(errors="replace")
 
 
 def watts(text: str) -> float:

@@ -181,6 +181,8 @@ def _seconds(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float
 
 def files_in(folder: Path) -> list[Path]:
     """Return the files of a folder and those below, links left out; UsageError if there are none."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; expected the one from which the samples were read")
     found = sorted(
         path
         for parent, _, names in os.walk(folder)

@@ -118,7 +118,10 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
         ({"median_step_ms": float("nan")}, "not JSON"),
         ({"nosuch": 1}, "nosuch"),
         ({"units": 4}, "measured with 4 rank(s) on 1 node(s) on cpu, this command runs with 1 rank(s)"),
-        ({"units": 1, "data": "nowhere"}, "nowhere: no files"),
+        ({"units": 1, "data": "nowhere"}, "nowhere: no such folder"),
+        ({"data": ""}, "data: expected text that can be printed"),
+        ({"step_ms": []}, "step_ms: expected numbers; got none"),
+        ({"step_ms": [1.0, -1.0]}, "step_ms: expected a number from 0"),
         ({"units": 1, "dtype": "fp99"}, "dtype"),
     ],
 )

@@ -114,7 +114,9 @@ def test_what_is_no_power_is_not_written(value, tmp_path):
     assert (summary.missed, log.readings, log.invalid.count) == (3, 17, 0)
 
 
-@pytest.mark.parametrize(("script", "told"), [("sleep 300", "no answer within 1.8 s"), ("yes", "printed 1,048,576")])
+@pytest.mark.parametrize(
+    ("script", "told"), [("sleep 300", "no answer within 1.8 s"), ("yes", "printed more than 1,048,576")]
+)
 def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told, tmp_path, capsys):
     program = tmp_path / "meter"
     program.write_text(f"#!/bin/sh\n{script} & echo $! > {tmp_path}/child\nwait\n")
@@ -124,6 +126,45 @@ def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    ("script", "watts", "told"),
+    [
+        ("yes warn | head -c 200000 >&2; echo 250", 250, None),
+        ("yes warn | head -c 200000 >&2; echo last >&2; exit 3", None, "exit status 3: last$"),
+        ("exit 3", None, "exit status 3$"),
+        ("printf 'a\\033[31mb' >&2; exit 3", None, r"exit status 3: a\[31mb$"),
+        ("setsid sleep 3 & echo 250", None, "no answer within 1.8 s"),  # it cannot be killed with the others
+    ],
+)
+def test_what_a_program_prints(script, watts, told, tmp_path):
+    program = Program(("sh", "-c", script), sources.watts)
+    if told is None:
+        assert program.read() == watts
+    else:
+        with pytest.raises(ReadingError, match=told):
+            program.read()
+
+
+@pytest.mark.parametrize("start", ["#!/nowhere\n", "garbage"])
+def test_a_command_that_cannot_be_run_leaves_no_file(start, tmp_path, capsys):
+    command, output = tmp_path / "bad", tmp_path / "node_0.txt"
+    command.write_text(start)
+    command.chmod(0o755)
+    assert main(["power", "--source", "command:echo 1", "-o", str(output), "--", str(command)]) == 2
+    assert f"{command}: cannot be run: " in capsys.readouterr().err and not output.exists()
+
+
+def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypatch, capsys):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recorder, "start", full)
+    output, ran = tmp_path / "node_0.txt", tmp_path / "ran"
+    assert main(["power", "--source", "command:echo 1", "-o", str(output), "--", "touch", str(ran)]) == 1
+    assert "readings are missing, and the command was not run" in capsys.readouterr().err
+    assert not output.exists() and not ran.exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -410,6 +451,7 @@ def test_files_of_other_times_are_left_out(tmp_path):
     later = tuple(time_ms + 1_000_000 for time_ms in WINDOW)
     power_file(tmp_path / "node_0.txt")
     power_file(tmp_path / "node_1.txt")
+    (tmp_path / "notes.txt").write_text("of somebody else")
     assert energy_j(tmp_path, 1, *later) is None
     time = Time(BEGIN_S + 1000)
     record(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)

@@ -90,7 +90,8 @@ def moments(values: np.ndarray) -> np.ndarray:
     """Return the mean, the logarithm of the deviation, the skewness and the kurtosis of values."""
     mean, deviation = values.mean(), values.std()
     scaled = (values - mean) / deviation
-    found: np.ndarray = np.array([mean, np.log(deviation), (scaled**3).mean(), (scaled**4).mean()])
+    squares = scaled * scaled  # a power costs ten times as much
+    found: np.ndarray = np.array([mean, np.log(deviation), (squares * scaled).mean(), (squares * squares).mean()])
     return found
 
 
@@ -106,12 +107,14 @@ def mirror_odd(counts: Counts) -> np.ndarray:
     """Return statistics that change their sign in a mirror: means of (∂n)³ and n²∂n of log counts, along each axis."""
     logs = np.log1p(counts.astype(np.float64))
     logs -= logs.mean((0, 1, 2))
+    squares = (logs * logs).reshape(-1, logs.shape[3])
     parts = []
     for axis in range(3):
         for step in STEPS:
             slope = np.roll(logs, -step, axis) - np.roll(logs, step, axis)
-            parts.append((slope**3).mean((0, 1, 2)))
-            parts.append(np.einsum("xyzi,xyzj->ij", logs**2, slope).ravel() / logs[..., 0].size)
+            slope = slope.reshape(squares.shape)
+            parts.append((slope * slope * slope).mean(0))
+            parts.append((squares.T @ slope).ravel() / len(slope))
     odd: np.ndarray = np.concatenate(parts)
     return odd
 

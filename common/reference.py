@@ -253,6 +253,7 @@ CLOSED_RUN: Final = (
         "power_measurement.adoc#measure-all-nodes", "power.source", "power.interval_s", "power.efficiency", "power.dc"
     ),
     *free(_RESULTS, "profile.steps", "profile.skip"),
+    *free(_RESULTS, "track.to", "track.project", "track.name", "track.every_steps"),
     *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation"),
     *free(_HYPERPARAMETERS, "train.eval_ranks", "train.eval_batch_size"),
 )

@@ -64,6 +64,9 @@ class Position:
     step: int = 0
 
 
+START: Final = Position()
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """The content of a checkpoint for this rank. generators: states of its random number generators by device type."""

@@ -131,6 +131,7 @@ def fit(run: Fit) -> Outcome:
         contextlib.closing(run.evaluator),
         _quiet_collector(run.dist),
     ):
+        _keep_best(run)  # the process may have been killed before it could
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
@@ -140,10 +141,11 @@ def fit(run: Fit) -> Outcome:
             _take_quality(run, wait=last or bool(stopped_by))
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
-            if stopped_by or (run.position.step == 0 and run.checkpoints.due(run.position.epoch, ends)):
+            if stopped_by or (run.position.step == 0 and _due(run, ends)):
                 average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
                 run.callbacks.saving()
                 path = run.checkpoints.save(run.position, run.state())
+                _keep_best(run)
             if stopped_by:
                 run.progress.say(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Outcome(False, run.history, stopped_by)
@@ -215,6 +217,26 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
     run.progress.epoch_done(run.history[-1])
     run.callbacks.epoch(run.history[-1])
+    _keep_best(run)
+
+
+def _due(run: Fit, ends: bool) -> bool:
+    """Tell whether a checkpoint is due after the epoch: by number, or as the best one, which may not be known yet."""
+    if run.checkpoints.config.best and (run._evaluating or _is_best(run)):
+        return True
+    return run.checkpoints.due(run.position.epoch, ends)
+
+
+def _is_best(run: Fit) -> bool:
+    """Tell whether the latest evaluation is the best one; of equal ones the first is."""
+    *others, latest = [epoch.quality for epoch in run.evaluated] or [math.nan]
+    return not math.isnan(latest) and not any(other == latest or run.target.better(other, latest) for other in others)
+
+
+def _keep_best(run: Fit) -> None:
+    """Keep the checkpoint of the latest evaluation if that is the best one, once both are there."""
+    if _is_best(run):
+        run.checkpoints.keep_best(run.evaluated[-1].epoch)
 
 
 def _train(run: Fit) -> tuple[int, float, str]:

@@ -39,18 +39,21 @@ class MlflowRun(Callback):
         self._client = MlflowClient()
         self._thread = ThreadPoolExecutor(1)
         known = known_id(run, self.name)
+        self._id = known or self._create(run)
+        print(f"mlflow: run {self._id}", flush=True)
         if known:
-            self._id = known
-            self._client.set_terminated(known, "RUNNING")
-            return
+            self._client.update_run(known, "RUNNING")
+        else:
+            keep_id(run, self.name, self._id)
+            self._describe(run)
+
+    def _create(self, run: RunStart) -> str:
+        """Make a run in the experiment, which is made, too, if there is none; return its id."""
         title = self._experiment or run.benchmark
         found = self._client.get_experiment_by_name(title)
         experiment = found.experiment_id if found else self._client.create_experiment(title)
         made = self._client.create_run(experiment, run_name=self._run_name or run_name(run.folder))
-        self._id = made.info.run_id
-        keep_id(run, self.name, self._id)
-        print(f"mlflow: run {self._id} of experiment {title}", flush=True)
-        self._describe(run)
+        return str(made.info.run_id)
 
     def _describe(self, run: RunStart) -> None:
         """Send the configuration, which MLflow takes once."""

@@ -38,7 +38,8 @@ class WandbRun(Callback):
             settings=settings,
         )
         keep_id(run, self.name, id_)
-        print(f"wandb: {self._run.url or f'offline, in {run.folder}/wandb; send it by `wandb sync`'}", flush=True)
+        offline = f"offline, in {run.folder}/wandb; `wandb sync --append` sends it"
+        print(f"wandb: {offline if self._run.offline else self._run.url}", flush=True)
         # Steps after a checkpoint come again, and wandb's own counter never goes back.
         self._run.define_metric("step/global_step", hidden=True)
         self._run.define_metric("step/*", step_metric="step/global_step")

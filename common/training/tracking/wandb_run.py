@@ -38,7 +38,7 @@ class WandbRun(Callback):
             settings=settings,
         )
         keep_id(run, self.name, id_)
-        offline = f"offline, in {run.folder}/wandb; `wandb sync --append` sends it"
+        offline = f"offline, in {run.folder}/wandb: `wandb sync` sends it"
         print(f"wandb: {offline if self._run.offline else self._run.url}", flush=True)
         # Steps after a checkpoint come again, and wandb's own counter never goes back.
         self._run.define_metric("step/global_step", hidden=True)

@@ -163,6 +163,18 @@ def environment():
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
+def test_the_callback_of_the_guide_works_as_printed(run, capsys):
+    guide = (Path(__file__).parents[1] / "docs/guide/train.md").read_text()
+    (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", guide, re.DOTALL)
+    (option,) = re.findall(r"mini (--callback .*)", guide)
+    Path("mine.py").write_text(code.replace("> 100", "> 3"))
+    assert run("train.epochs=1", *option.split()) == 4
+    norms = [one["gradient_norm"] for one in lines("run") if one["kind"] == "step"]
+    said = [f"step {number}: gradient norm {norm:.3g}" for number, norm in enumerate(norms, 1) if norm > 3]
+    said.append("the run ended: target not met")
+    assert len(said) > 1 and [one for one in capsys.readouterr().out.splitlines() if one in said] == said
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -189,7 +189,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
     whole = run_of(tmp_path / "whole", target=1e-9, epochs=7, kept={"keep": 9})
     whole.evaluator = Judge(whole, late)
     fit(whole)
-    config = {"best": True, "keep": 2, "every_epochs": every_epochs}
+    config = {"best": True, "keep": 1, "every_epochs": every_epochs}
     first = run_of(tmp_path / "run", target=1e-9, epochs=7, at_step=stop, kept=config)
     first.evaluator = Judge(first, late)
     assert fit(first).stopped_by
@@ -199,7 +199,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
     second.evaluator = Judge(second, late)
     second.load(second.checkpoints.load())
     fit(second)
-    assert len(second.checkpoints.files()) == 2 and not list(folder.glob("*.tmp"))
+    assert len(second.checkpoints.files()) == 1 and not list(folder.glob("*.tmp"))
     content = checkpoint.load(folder / "best.pt").content
     expected = checkpoint.load(tmp_path / "whole/checkpoints/epoch-0005-step-0000000.pt").content
     assert content["position"] == [5, 0]

@@ -14,6 +14,7 @@ import pytest
 
 from common import export
 from common.training.callbacks import load_callback
+from common.training.checkpoint import load
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
 from tests.test_train import SAME, curve, one_thread  # noqa: F401  (a fixture)
@@ -203,6 +204,9 @@ def test_only_rank_0_of_several_tells(run):
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
     assert "NOT reached after 4 epochs" in done.stdout, done.stderr
     assert [path.name for path in Path().glob("told-*")] == ["told-0.txt"]
+    qualities = [quality for _, quality in curve("three")]
+    kept = load(Path("three/checkpoints/best.pt")).content
+    assert kept["position"] == [1 + qualities.index(min(qualities)), 0]
     by_kind = {
         folder: {kind: [one for one in lines(folder) if one["kind"] == kind] for kind in ("step", "epoch")}
         for folder in ("one", "three")

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from common.command import CommandParser, place, run_command
 from common.files import whole_file
-from common.training.checkpoint import CheckpointError, load
+from common.training.checkpoint import CheckpointError, best_of, load
 
 DESCRIPTION = """\
 Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.
@@ -49,12 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "checkpoint", type=place, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
     )
     parser.add_argument("weights", type=place, help="the file to write, such as cosmoflow.safetensors")
+    parser.add_argument(
+        "--best", action="store_true", help="the checkpoint of the best evaluation of the run: see checkpoint.best"
+    )
     given = parser.parse_args(argv)
-    return run_command(lambda: _export(given.checkpoint, given.weights), (CheckpointError, OSError))
+    return run_command(lambda: _export(given.checkpoint, given.weights, given.best), (CheckpointError, OSError))
 
 
-def _export(checkpoint: Path, weights: Path) -> int:
-    print(f"{weights}: {export(checkpoint, weights):,} parameters")
+def _export(checkpoint: Path, weights: Path, best: bool) -> int:
+    print(f"{weights}: {export(best_of(checkpoint) if best else checkpoint, weights):,} parameters")
     return 0
 
 

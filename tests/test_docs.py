@@ -267,7 +267,7 @@ def finished(tmp_path_factory):
     for name, sizes in SMALL.items():
         made = run([f"{name}.synthesize", f"data/{name}-mini", *sizes], folder)
         assert made.returncode == 0, made.stderr
-        trained = run([f"{name}.train", "mini", "train.epochs=1"], folder)
+        trained = run([f"{name}.train", "mini", "train.epochs=1", "checkpoint.best=true"], folder)
         assert trained.returncode == 4 and "NOT reached" in trained.stdout, trained.stderr
     return folder
 

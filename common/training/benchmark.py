@@ -39,6 +39,7 @@ from common.training.power import PowerConfig
 from common.training.precision import DTYPES, PrecisionConfig, resolved
 from common.training.profile import ProfileConfig
 from common.training.schedule import Schedule
+from common.training.tracking.choice import TrackConfig
 
 # -- the configuration ---------------------------------------------------------------------------------------
 
@@ -133,6 +134,7 @@ class RunConfig:
     dist: DistConfig = field(default_factory=DistConfig)
     power: PowerConfig = field(default_factory=PowerConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
 
 
 # -- the problem ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from common.files import instance_folders, whole_file
 from common.reference import Target
 from common.training import ensemble
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.checkpoint import load
+from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.precision import Precision
 from common.training.run import TRAINING_ERRORS, check_seed
@@ -25,12 +25,13 @@ NO_RESULT: Final = "An ensemble is not an MLPerf result."
 
 
 class _Asked(NamedTuple):
-    """The arguments. runs: checkpoints, folders of runs or of jobs."""
+    """The arguments. runs: checkpoints, folders of runs or of jobs. best: take the best checkpoint of each run."""
 
     runs: list[Path]
     overrides: list[str]
     out_of_bag: bool
     output: Path | None
+    best: bool
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
@@ -42,7 +43,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
 def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
     members, warnings = [], []
     for run in instances_in(asked.runs):
-        loaded = load(run, benchmark.name)
+        loaded = load(best_of(run) if asked.best else run, benchmark.name)
         state, source = loaded.content["state"], f"the configuration in {loaded.path}"
         config = rebuild(benchmark.config, state["config"], source, asked.overrides)
         check_seed(config, state["seed"])
@@ -182,12 +183,13 @@ def _write(path: Path | None, content: dict[str, Any]) -> None:
 def _arguments(name: str, argv: Sequence[str] | None) -> _Asked:
     parser = CommandParser(
         prog=f"python -m {name}.evaluate",
-        usage=f"python -m {name}.evaluate [-h] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]",
+        usage=f"python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN ... [section.key=value ...]",
         description=f"""\
 Evaluate a checkpoint on the whole validation set, with the configuration that it contains. torchrun, mpirun and srun
 share the work among ranks, as in training.
 
   python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
+  python -m {name}.evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
   python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
   python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
   python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
@@ -202,6 +204,9 @@ predictions are summed batch by batch, so that memory does not grow with the dat
         "words", nargs="+", type=_word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
     )
     parser.add_argument(
+        "--best", action="store_true", help="of each run the checkpoint of its best evaluation: see checkpoint.best"
+    )
+    parser.add_argument(
         "--out-of-bag",
         action="store_true",
         help="for runs with bagging: on the training samples, each predicted by the members that did not draw it",
@@ -212,7 +217,7 @@ predictions are summed batch by batch, so that memory does not grow with the dat
     runs = [Path(word) for word in given.words if word not in overrides]
     if not runs:
         parser.error("no run is named")
-    return _Asked(runs, overrides, given.out_of_bag, given.output)
+    return _Asked(runs, overrides, given.out_of_bag, given.output, given.best)
 
 
 def _word(text: str) -> str:

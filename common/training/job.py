@@ -291,7 +291,7 @@ class InstancesJob:
     def _ended(self, parts: Parts[Dist], plan: Plan, instance: Instance) -> Ending:
         """Train an instance on this part's ranks; return how it ended."""
         config = config_of(self.config, instance.number, plan.base)
-        given = argparse.Namespace(resume=None, auto_resume=True, wait=self.given.wait)
+        given = argparse.Namespace(**vars(self.given) | {"resume": None, "auto_resume": True})
         try:
             with parts.together(f"instance {instance.number}") as dist:
                 return Training(self.benchmark, config, dist, given, instance).train()

@@ -28,13 +28,14 @@ from common.ending import TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.power.energy import UNKNOWN
-from common.mllog import ResultLog
+from common.mllog import ResultLog, RunRecord
 from common.provenance import provenance, shown_path
 from common.reference import FULL, Target
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.training.callbacks import Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
@@ -45,6 +46,7 @@ from common.training.power import recorded
 from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
+from common.training.tracking.choice import callbacks_of
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
@@ -223,8 +225,9 @@ class Training:
         with contextlib.ExitStack() as after_the_run:
             if not staging_timed and self.shared is None:
                 self._stage(log, problem, after_the_run)
-            begin = time.perf_counter()
-            with log.run() as record, self.all_ranks.first_failure():
+            record = log.run()
+            with self._told(run, record), record, self.all_ranks.first_failure():
+                begin = time.perf_counter()
                 if staging_timed and self.shared is None:
                     self._stage(log, problem, after_the_run)
                 outcome = fit(run)
@@ -233,6 +236,33 @@ class Training:
         if not outcome.stopped_by:
             self._conclude(outcome, run.target, problem.reference.variant != FULL, time.perf_counter() - begin)
         return outcome, run
+
+    @contextlib.contextmanager
+    def _told(self, run: Fit, record: RunRecord) -> Iterator[None]:
+        """Tell the callbacks that the run begins, and when the `with` ends how it ended: both while no clock runs."""
+        position = run.position
+        start = RunStart(
+            benchmark=self.benchmark.name,
+            folder=self.folder,
+            config=self.resolved,
+            seed=run.constants["seed"],
+            target=run.target,
+            position=position,
+            global_step=run.steps_before(position.epoch) + position.step,
+            history=tuple(run.evaluated),
+        )
+        with STOP.interrupting():
+            run.callbacks.begin(start)
+        try:
+            yield
+        finally:
+            run.callbacks.end(record.ending)
+
+    def _callbacks(self) -> Callbacks:
+        """Return all that are told of the training; none on ranks other than 0."""
+        track, guard = self.config.track, self.owned.lease.check
+        others = (made() for made in getattr(self.given, "callback", None) or ())
+        return Callbacks(callbacks_of(track, guard, others) if self.dist.is_main else (), track.every_steps)
 
     def _prepared(self, log: ResultLog, saved: Saved | None) -> Fit:
         """Return the run, with the start of its log written."""
@@ -311,7 +341,7 @@ class Training:
         evaluator = Evaluator(problem, precision)
         if config.train.eval_ranks:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
-        progress = Progress(self.folder, target, config.train.epochs, quiet=not dist.is_main, label=self.label)
+        progress = Progress(target, config.train.epochs, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
             config=config.train,
@@ -324,6 +354,7 @@ class Training:
             log=log,
             checkpoints=self.checkpoints,
             progress=progress,
+            callbacks=self._callbacks(),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.say),
             constants={"seed": seed, "config": self.resolved},
         )

@@ -20,9 +20,11 @@ from common.distributed.dist import connect
 from common.named_configs import described_configs, find_config
 from common.stop import STOP
 from common.training.benchmark import Benchmark
+from common.training.callbacks import Callback, load_callback
 from common.training.division import check_division
 from common.training.job import InstancesJob, check_instances
 from common.training.run import TRAINING_ERRORS, Instance, Training
+from common.training.tracking.choice import check_installed
 
 RESUME: Final = "--resume"
 OUTPUT_DIR: Final = ""
@@ -42,6 +44,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
         if given.print_config:
             print(to_yaml(config), end="")
             return 0
+        check_installed(config.track)
         with contextlib.ExitStack() as connected:
             with STOP.interrupting():
                 dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
@@ -75,9 +78,10 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   mpirun -n 2 {module} mini
   srun -n 512 {module} config           the full problem, on a cluster""",
         epilog="""\
-In output_dir: result_0.txt (the log), history.csv, checkpoints/, ended.json (how the run ended), fom.json (its figure
-of merit), profile/ with profile.steps=N, and tensorboard/ if TensorBoard is installed; of several instances, each in
-its instance_N/. While a run is active, output_dir has one owner: a second training in it ends at once.
+In output_dir: result_0.txt (the log), history.csv (a row per epoch), metrics.jsonl (a line per step and epoch),
+checkpoints/, ended.json (how the run ended), fom.json (its figure of merit), profile/ with profile.steps=N, and
+tensorboard/ if TensorBoard is installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow]
+sends the metrics there, too. While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
 Exit status: 0 target met, 1 an error, 2 wrong use, 3 to be continued (a signal stopped the run, or output_dir is in
 use), 4 all epochs done without meeting the target. Of several instances: 3 if one is to be continued, else 1 if one
@@ -102,6 +106,14 @@ failed, else 4 if one missed the target.""",
         action="store_true",
         help="begin the run in output_dir, or continue it, or say how it ended",
     )
+    parser.add_argument(
+        "--callback",
+        action="append",
+        type=_callback,
+        metavar="MODULE:CLASS",
+        help="tell an object of this class of each step and epoch: your own, derived from "
+        "common.training.callbacks.Callback; its module is imported, from the current folder or $PYTHONPATH",
+    )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
     given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
     if given.config is None and not given.list_configs:
@@ -109,6 +121,14 @@ failed, else 4 if one missed the target.""",
     if given.auto_resume and given.resume is not None:
         parser.error("--resume and --auto-resume are given; expected one of them")
     return given
+
+
+def _callback(text: str) -> type[Callback]:
+    """Return the class that an argument names; an `argparse` type."""
+    try:
+        return load_callback(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _apart(argv: Sequence[str]) -> list[str]:

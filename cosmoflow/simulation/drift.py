@@ -21,7 +21,7 @@ import numpy as np
 from cosmoflow.simulation.universe import REDSHIFTS, Box, Modes, Prior, count, growth, growth_2lpt
 
 DRIFT = Prior({"sigma_8": (0.5, 1.2)} | dict.fromkeys(("drift_x", "drift_y", "drift_z"), (-24.0, 24.0)))
-"""The drift is how far matter of a density one deviation above the mean goes until z = 0, along the axes of the counts."""
+"""The drift, along the axes of the counts, is how far matter one deviation denser than the mean has gone at z = 0."""
 SMOOTHING_MPC_H = 8.0
 """Standard deviation of the Gaussian that smooths the density by which tracers are chosen and drift."""
 THRESHOLD = 0.5

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from common.data.prefetch import TensorBatch, read_batches
@@ -22,12 +21,14 @@ from common.distributed.dist import Dist
 from common.reference import MINI
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import DataConfig, Dataset
 from newbenchmark.model import ModelConfig
 from newbenchmark.reference import MINI as MINI_REFERENCE
 from newbenchmark.reference import REFERENCE
+from newbenchmark.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
 
     def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of the samples, and their number."""
-        total = self.errors(predictions, batch).abs().sum(dtype=torch.float64)
-        return torch.stack((total, torch.full_like(total, predictions.numel())))
+        return absolute_errors(predictions, batch.y)
 
 
 BENCHMARK = Benchmark(
@@ -100,6 +100,7 @@ BENCHMARK = Benchmark(
     config=Config,
     problem=NewBenchmark,
     make_mini=synthesize.SYNTHESIS.provide,
+    report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
 

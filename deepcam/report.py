@@ -30,6 +30,8 @@ class Report(PredictionReport):
         Column("targets", "u1", (None, None), "the same, from the data", truth=True, classes=len(CLASSES)),
     )
 
+    ending = ".h5"
+
     def __init__(self) -> None:
         super().__init__()
         self.confusion_KK: np.ndarray = np.zeros((len(CLASSES), len(CLASSES)), np.int64)

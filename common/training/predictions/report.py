@@ -26,10 +26,12 @@ def arrays(columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
 class PredictionReport(ABC):
     """The report on the predictions of a benchmark.
 
-    columns: of its files, besides index and names; the first has one row for each sample.
+    columns: of its files, besides index and names; the first has one row for each sample. ending: of the files that
+    are suggested: .h5 where the full-size problem is too large for npz.
     """
 
     columns: ClassVar[tuple[Column, ...]]
+    ending: ClassVar[str] = ".npz"
 
     def __init__(self) -> None:
         self.samples = 0

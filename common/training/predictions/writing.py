@@ -131,6 +131,12 @@ def _append(file: Any, name: str, rows: np.ndarray) -> None:
 
 
 def _fixed(names: np.ndarray) -> np.ndarray:
-    """Return names as bytes of a fixed length: of longer ones, the end."""
-    encoded: np.ndarray = np.array([name.encode()[-NAME_BYTES:] for name in names.tolist()], f"S{NAME_BYTES}")
-    return encoded
+    """Return names as bytes of a fixed length; PredictionsError for a longer one."""
+    encoded = [name.encode() for name in names.tolist()]
+    if longer := [name for name in encoded if len(name) > NAME_BYTES]:
+        raise PredictionsError(
+            f"a sample's name has {len(longer[0])} bytes, and HDF5 files have names of at most {NAME_BYTES}: write "
+            f"{NPZ}, or rename the sample {longer[0].decode()!r}"
+        )
+    fixed: np.ndarray = np.array(encoded, f"S{NAME_BYTES}")
+    return fixed

@@ -67,7 +67,7 @@ class Report(PredictionReport):
         spread = max(0.0, square - bias**2) ** 0.5
         yield (
             f"  energy: mean |error| {error:.5g} eV; mean error {bias:.5g} eV, and {spread:.5g} eV rms about it (the "
-            "reference's loss has forces alone, so energies are free by a constant)"
+            "reference's loss has forces alone, so the energies of each system are free by a constant)"
         )
         yield f"  {'element':<9}{'free atoms':>12}{'mean |force error|':>21}{'mean |force|':>15}  eV/Å, by component"
         for number in np.flatnonzero(self._forces[:, 0]).tolist():

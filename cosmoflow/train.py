@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from common.data.prefetch import TensorBatch
@@ -24,6 +23,7 @@ from common.reference import variant_of
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
+from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
@@ -31,6 +31,7 @@ from cosmoflow.data.augment import augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset
 from cosmoflow.model import ModelConfig
 from cosmoflow.reference import MINIS, REFERENCE
+from cosmoflow.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +116,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of all parameters of all samples, and their number."""
-        wrong_BP = self.errors(predictions, batch)
-        total = wrong_BP.abs().sum(dtype=torch.float64)
-        return torch.stack((total, torch.full_like(total, wrong_BP.numel())))
+        return absolute_errors(predictions, batch.y)
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
@@ -134,6 +133,7 @@ BENCHMARK = Benchmark(
     config=Config,
     problem=CosmoFlow,
     make_mini=synthesize.SYNTHESIS.provide,
+    report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
 

@@ -40,5 +40,9 @@ class Case:
         return import_module(f"{self.name}.evaluate")
 
     @property
+    def predict(self):
+        return import_module(f"{self.name}.predict")
+
+    @property
     def synthesize(self):
         return import_module(f"{self.name}.synthesize")

@@ -275,8 +275,14 @@ def finished(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
 def test_commands_work_after_a_finished_run(words, finished):
-    done = run(words, finished)
     module = words[0]
+    if "--predictions" in words:  # `predict` comes before it on the page
+        made = [module.replace("evaluate", "predict"), words[-1], "-o", words[words.index("--predictions") + 1]]
+        (finished / made[-1]).unlink(missing_ok=True)
+        assert run(made, finished).returncode == 0
+    for option in {"-o", "--plot"} & set(words):
+        (finished / words[words.index(option) + 1]).unlink(missing_ok=True)
+    done = run(words, finished)
     if module.endswith(".train"):
         # The folder has a run: it is resumed, or refused with what to do.
         assert done.returncode in (0, 1, 4) and done.stdout + done.stderr

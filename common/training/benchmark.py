@@ -3,7 +3,8 @@
 A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A
 benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `predictions`,
 `loss`, `judge`, `describe` and the settings for the log; samples in one file each are a `common.data.split.Split`. The
-loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free.
+loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free;
+`predict` needs a `PredictionReport`, too.
 
 Ranks are processes with one device each. Epochs and steps count from 0. All ranks that train make a collective call,
 at the same place; any other call may be made by one rank alone.
@@ -37,6 +38,7 @@ from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
 from common.training.power import PowerConfig
 from common.training.precision import DTYPES, PrecisionConfig, resolved
+from common.training.predictions.report import PredictionReport
 from common.training.profile import ProfileConfig
 from common.training.schedule import Schedule
 from common.training.tracking.choice import TrackConfig
@@ -294,6 +296,26 @@ class SampleProblem(ABC, Generic[B]):
         """
         return None
 
+    def predicted(self, batch: Any) -> dict[str, Tensor]:
+        """Return what the network predicts for a prepared batch, as the columns of a predictions file.
+
+        For `Benchmark.report`, which judges it as `judge` does; without what pads a batch.
+        """
+        return {"predictions": self.predictions(self.model, batch)}
+
+    def truth(self, batch: Any) -> dict[str, Tensor]:
+        """Return the truth of a batch, as read or prepared: the other columns of a predictions file."""
+        return {"targets": batch.y}
+
+    def shown(self, batch: Any) -> dict[str, Tensor]:
+        """Return what a picture of a prepared batch needs besides, such as the fields that the network sees."""
+        return {}
+
+    def sample_names(self, split: str, batch: Any) -> list[str]:
+        """Return the names of the samples of a batch, for people."""
+        names = self.sets[split].names
+        return [names[index] for index in batch.indices.tolist()]
+
     def score(self, batch: B) -> Tensor:
         """Return the sum of the qualities of the network on a batch and their number."""
         return self.judge(self.predictions(self.model, batch), batch)
@@ -450,7 +472,7 @@ class SampleProblem(ABC, Generic[B]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """What a benchmark gives to the commands `train` and `evaluate`.
+    """What a benchmark gives to the commands `train`, `evaluate` and `predict`.
 
     name: the name of its package, and its name in the log.
     reference: its facts; runs of the closed division must have the configuration that it asks for.
@@ -460,6 +482,7 @@ class Benchmark:
     make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist. Called on rank 0
         alone, before the log is opened, unless `variant` is full;
         `common.datasets.synthesize_command.Synthesis.provide` can serve.
+    report: judges, summarises and draws predictions; None: the benchmark has no command `predict`.
     """
 
     name: str
@@ -467,3 +490,4 @@ class Benchmark:
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
     make_mini: Callable[[Path, str], None]
+    report: type[PredictionReport] | None = None

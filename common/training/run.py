@@ -374,6 +374,9 @@ class Training:
         yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
         if self.checkpoints.files():
             yield f"evaluate it: {evaluate_command(name, self.config, [self.folder])}"
+            if self.benchmark.report:
+                output = f"-o {run}/predictions{self.benchmark.report.ending}"
+                yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
         system = shlex.quote(f"{'_'.join(self.config.submission.platform.split())}.json")
         fields = shlex.join(self._system_fields())
@@ -408,12 +411,12 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
     return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
 
 
-def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path]) -> str:
-    """Return the command that evaluates runs of a configuration."""
+def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], command: str = "evaluate") -> str:
+    """Return the command that evaluates runs of a configuration, or another one that takes runs."""
     data = config.data.data_dir
     # A checkpoint has only the last part of an absolute path.
     where = [f"data.data_dir={data}"] if shown_path(data) != str(data) else []
-    return f"python -m {benchmark}.evaluate {shlex.join([*map(str, runs), *where])}"
+    return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
 
 
 def has_result(ended: Ending, config: RunConfig) -> bool:

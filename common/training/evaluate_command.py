@@ -115,6 +115,7 @@ def _evaluate_file(benchmark: Benchmark, asked: _Asked) -> int:
     if asked.runs:
         return _judged_by_data(benchmark, asked, report)
     with _opened(benchmark, asked) as file:
+        report.variant = file.about.variant
         judge_alone(file, report)
         on = f"{report.samples:,} {samples_of(file.about.split)}, by the truth in the file"
         _say(asked, report, f"{benchmark.reference.target.key} {report.quality:.6g} on {on}")
@@ -125,6 +126,7 @@ def _evaluate_file(benchmark: Benchmark, asked: _Asked) -> int:
 def _judged_by_data(benchmark: Benchmark, asked: _Asked, report: PredictionReport) -> int:
     """Judge a file by data; return 0 if it meets the target, or is of the training samples, which have none; else 1."""
     config, seed = _config_of(benchmark, asked.runs[0], asked.overrides)
+    report.variant = config.variant
     with connect(config.dist, TRAINING_ERRORS) as dist:
         problem = benchmark.problem(config, dist, seed)
         if not isinstance(problem, SampleProblem):

@@ -64,12 +64,13 @@ def _predict(benchmark: Benchmark, asked: _Asked) -> int:
         problem.model.load_state_dict(member.weights)
         problem.model.eval()
         report = benchmark.report()
+        report.variant = member.config.variant
         batches = _batches(problem, asked.split, asked.plot is not None)
         if not dist.is_main:
             for _ in batches:
                 pass
             return 0
-        about = About(benchmark.name, asked.split, problem.eval_size)
+        about = About(benchmark.name, asked.split, problem.eval_size, member.config.variant)
         with writing(asked.output, Output(about, report.columns, len(problem.sets[asked.split]))) as add:
             for batch in batches:
                 add(batch.rows)

@@ -39,6 +39,11 @@ class NumberReport(PredictionReport):
         self._points = Thinned()
         self._sums: np.ndarray = np.zeros((5, len(self.labels)))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the numbers in this variant of the problem."""
+        return self.labels
+
     def judge(self, columns: Mapping[str, Tensor]) -> Tensor:
         return absolute_errors(columns["predictions"], columns["targets"])
 
@@ -54,9 +59,9 @@ class NumberReport(PredictionReport):
         """Yield a row for each number: its errors, and the share of its variance that the predictions explain."""
         error, bias, square, t, t_t = self._sums / self.samples
         variance = np.maximum(t_t - t**2, 1e-30)
-        width = max(8, *map(len, self.labels))
+        width = max(8, *map(len, self.names))
         yield f"  {'':<{width}}{'mean |error|':>14}{'mean error':>12}{'rms error':>12}{'R²':>9}"
-        for place, label in enumerate(self.labels):
+        for place, label in enumerate(self.names):
             explained = 1 - square[place] / variance[place]
             yield (
                 f"  {label:<{width}}{error[place]:>14.5f}{bias[place]:>12.5f}{square[place] ** 0.5:>12.5f}"
@@ -71,7 +76,7 @@ class NumberReport(PredictionReport):
             2, len(self.labels), squeeze=False, sharex="col", gridspec_kw={"height_ratios": (2.2, 1)}
         )
         dots: dict[str, Any] = {"marker": ".", "linestyle": "", "markersize": 3, "alpha": 0.5}
-        for place, label in enumerate(self.labels):
+        for place, label in enumerate(self.names):
             truth, predicted = points[:, 0, place], points[:, 1, place]
             upper, lower = axes[:, place]
             ends = (min(truth.min(), predicted.min()), max(truth.max(), predicted.max()))

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from common.reference import FULL, VARIANTS
 from common.training.predictions.columns import INDEX, NAMES, Column, PredictionsError, Rows
 from common.training.predictions.stored import MOST_ROW_BYTES, Array, Hdf5, Npz, naming
 from common.training.predictions.writing import HDF5, NPZ, About
@@ -174,7 +175,7 @@ def _check_shapes(path: Path, arrays: Mapping[str, Array], columns: Sequence[Col
 
 def _about(path: Path, found: Npz | Hdf5, benchmark: str, sample_bytes: int) -> About:
     """Return what the file says of all samples, with the usual where it says nothing."""
-    named, split, size = (found.fact(name) for name in About._fields)
+    named, split, size, variant = (found.fact(name) for name in About._fields)
     if named not in (None, benchmark):
         raise PredictionsError(f"{path}: `benchmark` is {named!r}; expected predictions of {benchmark!r}")
     if split not in (None, *SPLITS):
@@ -183,7 +184,10 @@ def _about(path: Path, found: Npz | Hdf5, benchmark: str, sample_bytes: int) -> 
         size = BATCH
     if not isinstance(size, int) or not 1 <= size <= MOST_BATCH:
         raise PredictionsError(f"{path}: `batch_size` is {size!r}; expected 1 to {MOST_BATCH:,}")
-    return About(benchmark, str(split or SPLITS[-1]), max(1, min(size, MOST_BATCH_BYTES // max(1, sample_bytes))))
+    if variant not in (None, *VARIANTS):
+        raise PredictionsError(f"{path}: `variant` is {variant!r}; expected one of {', '.join(VARIANTS)}")
+    size = max(1, min(size, MOST_BATCH_BYTES // max(1, sample_bytes)))
+    return About(benchmark, str(split or SPLITS[-1]), size, str(variant or FULL))
 
 
 def _row_bytes(array: Array) -> int:

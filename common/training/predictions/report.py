@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.reference import FULL
 from common.training.predictions.columns import Column, Rows
 
 
@@ -27,14 +28,14 @@ class PredictionReport(ABC):
     """The report on the predictions of a benchmark.
 
     columns: of its files, besides index and names; the first has one row for each sample. ending: of the files that
-    are suggested: .h5 where the full-size problem is too large for npz.
+    are suggested: .h5 where the full-size problem is too large for npz. variant: of the problem that they are about.
     """
 
     columns: ClassVar[tuple[Column, ...]]
     ending: ClassVar[str] = ".npz"
 
     def __init__(self) -> None:
-        self.samples = 0
+        self.samples, self.variant = 0, FULL
         self._scores = torch.zeros(2, dtype=torch.float64)
 
     @abstractmethod

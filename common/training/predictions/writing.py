@@ -11,6 +11,7 @@ import numpy as np
 
 from common.command import UsageError
 from common.files import whole_file
+from common.reference import FULL
 from common.training.predictions.columns import INDEX, NAMES, Column, PredictionsError, Rows, check_new
 
 HDF5: Final = (".h5", ".hdf5")
@@ -25,12 +26,13 @@ CHUNK_BYTES: Final = 2**18
 class About(NamedTuple):
     """What a file says of all its samples, in HDF5 as attributes.
 
-    batch_size: samples that were predicted at a time, and by which the quality is summed up.
+    batch_size: samples that were predicted at a time, and by which the quality is summed up. variant: of the problem.
     """
 
     benchmark: str
     split: str
     batch_size: int
+    variant: str = FULL
 
 
 def check_output(path: Path) -> None:

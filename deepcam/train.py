@@ -37,6 +37,7 @@ from deepcam.data.snapshot import CLASSES
 from deepcam.losses import cross_entropy
 from deepcam.metrics import iou
 from deepcam.model import ModelConfig
+from deepcam.predictor import Predictor
 from deepcam.reference import CLASS_WEIGHTS, REFERENCE
 from deepcam.reference import MINI as MINI_REFERENCE
 
@@ -221,6 +222,7 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=DeepCam,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
 )
 main = partial(train_command.main, BENCHMARK)

@@ -32,6 +32,7 @@ from oc20.data.dataset import DataConfig, Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
 from oc20.graphs import linked
 from oc20.model import ModelConfig
+from oc20.predictor import Predictor
 from oc20.reference import MINI as MINI_REFERENCE
 from oc20.reference import REFERENCE
 
@@ -178,7 +179,14 @@ def make_mini(folder: Path) -> None:
     synthesize.SYNTHESIS.provide(folder)
 
 
-BENCHMARK = Benchmark(name="oc20", reference=REFERENCE, config=Config, problem=Oc20, make_mini=make_mini)
+BENCHMARK = Benchmark(
+    name="oc20",
+    reference=REFERENCE,
+    config=Config,
+    problem=Oc20,
+    predictor=Predictor,
+    make_mini=make_mini,
+)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

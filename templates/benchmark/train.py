@@ -26,6 +26,7 @@ from common.training.schedule import EpochSchedule
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import DataConfig, Dataset
 from newbenchmark.model import ModelConfig
+from newbenchmark.predictor import Predictor
 from newbenchmark.reference import MINI as MINI_REFERENCE
 from newbenchmark.reference import REFERENCE
 
@@ -99,6 +100,7 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=NewBenchmark,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
 )
 main = partial(train_command.main, BENCHMARK)

@@ -1,6 +1,7 @@
 """Weights leave a run and start another one: the exported network alone gives the run's own quality."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from importlib import import_module
@@ -163,3 +164,15 @@ def test_a_resumed_run_does_not_need_the_file(case, here):
     assert qualities("resumed") == qualities("whole")
     text = Path("resumed/result_0.txt").read_text()
     assert text.count("init_weights_sha256") == 1
+
+
+def test_the_documented_lines_load_the_export(case, here):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = [block for block in blocks if f"from {case.name}.train " in block]
+    if not found and case.name not in ("cosmoflow", "deepcam", "oc20"):
+        pytest.skip("the page is about the benchmarks of MLPerf HPC")
+    (block,) = found
+    names: dict = {}
+    exec(block, names)
+    results = [names[name] for name in ("labels", "classes", "energies", "forces") if name in names]
+    assert results and all(torch.isfinite(result).all() for result in results)

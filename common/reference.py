@@ -240,6 +240,7 @@ SAMPLES: Final = "training_rules.adoc#training-and-test-sets"
 _RESULTS: Final = "hpc_training_rules.adoc#results"
 _DATA: Final = "hpc_training_rules.adoc#data-state-at-start-of-run"
 _HYPERPARAMETERS: Final = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+_WEIGHTS: Final = "training_rules.adoc#weight-and-bias-initialization"
 CLOSED_RUN: Final = (
     *fixed("training_rules.adoc#divisions", {"variant": FULL, "submission.division": "closed"}),
     *free(_RESULTS, "output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.best"),
@@ -254,6 +255,7 @@ CLOSED_RUN: Final = (
     *free("training_rules.adoc#random-numbers", "train.seed"),
     *free("hpc_training_rules.adoc#throughput", "instances.count", "instances.ranks", "instances.first"),
     *fixed(SAMPLES, {"instances.bagging": "none"}),
+    Closed("train.init_from", Check("null", lambda value: value is None), _WEIGHTS),
     *free(
         "power_measurement.adoc#measure-all-nodes", "power.source", "power.interval_s", "power.efficiency", "power.dc"
     ),

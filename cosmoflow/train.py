@@ -30,6 +30,7 @@ from cosmoflow.data import dataset, pipeline
 from cosmoflow.data.augment import augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset
 from cosmoflow.model import ModelConfig
+from cosmoflow.predictor import Predictor
 from cosmoflow.reference import MINIS, REFERENCE
 from cosmoflow.report import Report
 
@@ -90,11 +91,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""
-        data = self.config.data
-        if (data.shift, data.scale) == (0.0, 1.0):
-            return replace(batch, x=dataset.to_input(batch.x, data.apply_log, self.input_dtype))
-        x_BDHWC = dataset.to_input(batch.x, data.apply_log).sub_(data.shift).div_(data.scale)
-        return replace(batch, x=x_BDHWC.to(self.input_dtype))
+        return replace(batch, x=dataset.scaled_input(batch.x, self.config.data, self.input_dtype))
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the four parameters of each sample."""
@@ -132,6 +129,7 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=CosmoFlow,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
     report=Report,
 )

@@ -38,6 +38,7 @@ from deepcam.data.snapshot import CHANNELS, CLASSES
 from deepcam.losses import cross_entropy
 from deepcam.metrics import scored
 from deepcam.model import ModelConfig
+from deepcam.predictor import Predictor
 from deepcam.reference import CLASS_WEIGHTS, MINIS, REFERENCE
 from deepcam.report import FIELD, Report
 
@@ -231,6 +232,7 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=DeepCam,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
     report=Report,
 )

@@ -33,6 +33,7 @@ from oc20.data.sampler import BalancedBatching, partition
 from oc20.graphs import linked
 from oc20.metrics import absolute_errors, force_errors
 from oc20.model import ModelConfig
+from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
 from oc20.report import Report
 
@@ -203,7 +204,15 @@ def make_mini(folder: Path, variant: str) -> None:
     synthesize.SYNTHESIS.provide(folder, variant)
 
 
-BENCHMARK = Benchmark(name="oc20", reference=REFERENCE, config=Config, problem=Oc20, make_mini=make_mini, report=Report)
+BENCHMARK = Benchmark(
+    name="oc20",
+    reference=REFERENCE,
+    config=Config,
+    problem=Oc20,
+    predictor=Predictor,
+    make_mini=make_mini,
+    report=Report,
+)
 main = partial(train_command.main, BENCHMARK)
 
 if __name__ == "__main__":

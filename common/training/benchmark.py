@@ -79,6 +79,12 @@ class TrainConfig:
         "replay them; where that is not possible, and with off, each operation is launched by itself",
         PLACE,
     )
+    init_from: Path | None = key(
+        None,
+        "the weights from which training starts: an export, a checkpoint, or the folder of a run; null: random ones. "
+        "With given weights a run is not an MLPerf result",
+        PROBLEM,
+    )
     tail: Literal["keep", "drop"] = key(
         "keep",
         "the samples left at the end of an epoch, too few for a global batch: keep makes a smaller last step of them, "
@@ -467,6 +473,43 @@ class SampleProblem(ABC, Generic[B]):
         return Replay(add, self.recorder, self.dist)
 
 
+# -- the trained network -------------------------------------------------------------------------------------
+
+
+class Predictor(nn.Module, ABC):
+    """A trained network for use outside of training: arrays as in the data files in, predictions in their units out.
+
+    A subclass has the benchmark's own of three things: the bare network, the description of what is around it, which
+    goes into checkpoints and exports as JSON, and `forward`, which does what the description says.
+    config: a RunConfig. interface: of the same configuration, made by `describe`, perhaps on another machine.
+    """
+
+    def __init__(self, config: Any, interface: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config, self.interface = config, interface
+        self.model = self.network(config)
+
+    @staticmethod
+    @abstractmethod
+    def network(config: Any) -> nn.Module:
+        """Return the network of a configuration, with any weights, on torch's current default device."""
+
+    @staticmethod
+    @abstractmethod
+    def describe(config: Any) -> dict[str, Any]:
+        """Return what is around the network: `input`, `preprocessing` and `output`, plain values for JSON.
+
+        input, output: shapes (with names for lengths that vary), types, units, and names of classes or numbers.
+        preprocessing: all that is done to an input before the network, with its numbers, and to its output after it.
+        Raises ValueError or OSError if statistics that it needs are not in the data's folder.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.model.parameters()).device
+
+
 # -- the benchmark -------------------------------------------------------------------------------------------
 
 
@@ -479,6 +522,7 @@ class Benchmark:
     config: the class of its configuration.
     problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
         OSError that names the key or file at fault.
+    predictor: its trained network with all that is around it.
     make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist. Called on rank 0
         alone, before the log is opened, unless `variant` is full;
         `common.datasets.synthesize_command.Synthesis.provide` can serve.
@@ -489,5 +533,6 @@ class Benchmark:
     reference: Reference
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
+    predictor: type[Predictor]
     make_mini: Callable[[Path, str], None]
     report: type[PredictionReport] | None = None

@@ -33,7 +33,7 @@ from common.provenance import provenance, shown_path
 from common.reference import FULL, Target
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
-from common.training import optim
+from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem, RunConfig
 from common.training.callbacks import Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
@@ -47,9 +47,12 @@ from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
 from common.training.tracking.choice import callbacks_of
+from common.training.weights import Weights
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
+INIT_WEIGHTS: Final = "init_weights_sha256"
+"""The key of a log with the digest of the weights that `train.init_from` names; see `Weights.digest`."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 """Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
 
@@ -158,6 +161,7 @@ class Training:
                 if self.dist.is_main and self.config.variant != FULL:
                     self.benchmark.make_mini(self.config.data.data_dir, self.config.variant)
             self.all_ranks.barrier()
+        initial = self._initial_weights() if saved is None else None
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
@@ -166,7 +170,7 @@ class Training:
                 if saved is None:
                     mllog.set_aside(self.folder / POWER)
             with recorded(self.config.power, self.folder, self.all_ranks):
-                outcome, run = self._train(log, saved)
+                outcome, run = self._train(log, saved, initial)
         finally:
             log.close()
         if self.dist.is_main and not outcome.stopped_by:
@@ -214,9 +218,19 @@ class Training:
             names = " and ".join(path.name for path in found)
             self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
 
-    def _train(self, log: ResultLog, saved: Saved | None) -> tuple[Outcome, Fit]:
+    def _initial_weights(self) -> Weights | None:
+        """Return the weights from which a new run starts, only on rank 0; None: random ones."""
+        place = self.config.train.init_from
+        if place is None or not self.dist.is_main:
+            return None
+        found = weights.read(place, self.benchmark.name)
+        with torch.device("meta"):
+            found.check_fit(self.benchmark.predictor.network(self.config))
+        return found
+
+    def _train(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Outcome, Fit]:
         with STOP.interrupting():
-            run = self._prepared(log, saved)
+            run = self._prepared(log, saved, initial)
         self.owned.go_on()
         problem = run.problem
         if self.shared:
@@ -264,8 +278,8 @@ class Training:
         others = (made() for made in getattr(self.given, "callback", None) or ())
         return Callbacks(callbacks_of(track, guard, others) if self.dist.is_main else (), track.every_steps)
 
-    def _prepared(self, log: ResultLog, saved: Saved | None) -> Fit:
-        """Return the run, with the start of its log written."""
+    def _prepared(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> Fit:
+        """Return the run, with the start of its log written. initial: see `_initial_weights`."""
         if saved is None:
             self._begin(log)
         seed = self._seed(saved)
@@ -279,11 +293,30 @@ class Training:
             run.load(saved)
         else:
             sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
-            stated = {**problem.settings, **sizes, "precision": run.precision.name}
+            stated = {
+                **problem.settings,
+                **sizes,
+                **self._start_from(initial, problem),
+                "precision": run.precision.name,
+            }
             mllog.describe(log, self._facts(problem, seed), stated)
             log.end("init_stop")
             torch.manual_seed(seed + 1 + self.dist.rank)  # other dropout masks on each rank
         return run
+
+    def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
+        """Give all ranks the initial weights, if there are any; return what the log states of them."""
+        if self.config.train.init_from is None:
+            return {}
+        if initial is not None:
+            initial.load_into(problem.model)
+        for tensor in problem.model.state_dict().values():
+            self.dist.broadcast(tensor)
+        if initial is None:
+            return {}
+        epochs = "" if initial.epochs is None else f", after {initial.epochs} epochs"
+        self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
+        return {INIT_WEIGHTS: initial.digest}
 
     def _begin(self, log: ResultLog) -> None:
         """Write the start of the log: what the job did before, and what is known before the data are read."""
@@ -356,8 +389,12 @@ class Training:
             progress=progress,
             callbacks=self._callbacks(),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.say),
-            constants={"seed": seed, "config": self.resolved},
+            constants={"seed": seed, "config": self.resolved, **self._interface()},
         )
+
+    def _interface(self) -> dict[str, Any]:
+        """Return what checkpoints say of the network's input and output; rank 0 writes them."""
+        return {"interface": self.benchmark.predictor.describe(self.config)} if self.dist.is_main else {}
 
     def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> None:
         """Print how the run ended and what to do next."""

@@ -26,6 +26,7 @@ from common.training.schedule import EpochSchedule
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import DataConfig, Dataset
 from newbenchmark.model import ModelConfig
+from newbenchmark.predictor import Predictor
 from newbenchmark.reference import MINIS, REFERENCE
 from newbenchmark.report import Report
 
@@ -98,6 +99,7 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=NewBenchmark,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
     report=Report,
 )

@@ -22,12 +22,12 @@ import tempfile
 from pathlib import Path
 
 from machine import about
-from parity.rows import Compared, page
+from parity.rows import Compared, page, told
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
-BEYOND, USAGE, NOT_RUN = 1, 2, 3
+USAGE = 2
 
 
 def commit_of(clone: Path) -> str:
@@ -48,35 +48,16 @@ def commit_of(clone: Path) -> str:
 
 def compared(benchmark: str, clone: Path, environment: Path) -> Compared | None:
     """Compare one benchmark in a process of its own; None if that failed."""
-    variables = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    usual = {"OMP_NUM_THREADS": "1"}
+    # From the root: the folder of this file has modules with names of packages.
+    needed = {"PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        script = HERE / "parity" / f"{benchmark}.py"
-        command = [sys.executable, str(script), str(clone), str(result), str(environment)]
-        done = subprocess.run(command, env=variables | os.environ, check=False)
+        command = [sys.executable, "-m", f"parity.{benchmark}", str(clone), str(result), str(environment)]
+        done = subprocess.run(command, cwd=ROOT, env=usual | os.environ | needed, check=False)
         if done.returncode or not result.exists():
             return None
         return Compared.read(result)
-
-
-def told(results: dict[str, Compared | None]) -> int:
-    """Tell what is beyond its tolerance, failed or was not run; return the exit status."""
-    status = 0
-    for name, result in results.items():
-        if result and result.missing:
-            print(f"not run: {name}: {result.missing}", file=sys.stderr)
-            status = status or NOT_RUN
-    for name, result in results.items():
-        failed = ["the comparison failed; see above"] if result is None else []
-        failed += (
-            [f"{row.point}: {row.difference:.2e}, tolerance {row.tolerance:.0e}" for row in result.failed]
-            if result
-            else []
-        )
-        for line in failed:
-            print(f"error: {name}: {line}", file=sys.stderr)
-            status = BEYOND
-    return status
 
 
 def main() -> int:

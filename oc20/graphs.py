@@ -209,7 +209,8 @@ def nearest(centre: np.ndarray, distance: np.ndarray, source: np.ndarray, offset
     order: np.ndarray = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
     degree = np.bincount(centre)
     first = np.cumsum(degree) - degree
-    return order[np.arange(len(order)) - first[centre[order]] < most]
+    kept: np.ndarray = order[np.arange(len(order)) - first[centre[order]] < most]
+    return kept
 
 
 def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:

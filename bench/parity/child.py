@@ -6,16 +6,15 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-# This tree, and not the folder above, whose modules have names of packages.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import torch
-from rows import Compared, MissingError, Row
+
+from parity.rows import Compared, MissingError, Row
 
 Comparison = Callable[[Path, Path], tuple[list[Row], dict[str, str]]]
 
@@ -23,6 +22,7 @@ Comparison = Callable[[Path, Path], tuple[list[Row], dict[str, str]]]
 def main(benchmark: str, compare: Comparison) -> int:
     """Run a comparison on the arguments CLONE RESULT.json ENVIRONMENT, and write its result."""
     clone, result, environment = map(Path, sys.argv[1:])
+    warnings.simplefilter("ignore")  # of the official code, which is older than torch
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     try:
         rows, versions = compare(clone, environment)

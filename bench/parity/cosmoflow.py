@@ -1,6 +1,6 @@
 """CosmoFlow: the official Keras model, schedule and data pipeline beside ours.
 
-    PYTHON bench/parity/cosmoflow.py CLONE RESULT.json ENVIRONMENT
+    PYTHONPATH=bench python -m parity.cosmoflow CLONE RESULT.json ENVIRONMENT
 
 The official side is `cosmoflow_official.py`, run by ENVIRONMENT/tensorflow/bin/python, which `make parity-env` makes.
 """
@@ -17,10 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import child
 import numpy as np
 import torch
-from rows import MissingError, Row, largest_relative, relative, spread_ratios
 from torch.nn.functional import mse_loss
 
 from common.training import optim
@@ -31,6 +29,8 @@ from cosmoflow.data.dataset import to_input
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.simulation.universe import ORIGINAL
+from parity import child
+from parity.rows import MissingError, Row, largest_relative, relative, spread_ratios
 
 HERE = Path(__file__).resolve().parent
 GRID, SIDE = 32, 16

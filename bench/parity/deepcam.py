@@ -1,6 +1,6 @@
 """DeepCAM: the official PyTorch model, loss, metric, schedules and files beside ours.
 
-    PYTHON bench/parity/deepcam.py CLONE RESULT.json ENVIRONMENT
+    PYTHONPATH=bench python -m parity.deepcam CLONE RESULT.json ENVIRONMENT
 
 Replaced, since torch and the size of the snapshots have changed: the `verbose` argument of torch's schedulers, and the
 tiles of the pooled features, (48, 72) only for 768 x 1152. `summarize_data.py` finds one process in place of MPI, and
@@ -18,11 +18,9 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-import child
 import h5py
 import numpy as np
 import torch
-from rows import Row, largest_relative, relative, spread_ratios
 from torch import Tensor, nn
 
 from common.distributed.dist import alone
@@ -31,6 +29,8 @@ from common.training.schedule import StepSchedule
 from deepcam import losses, metrics, model, summarize
 from deepcam.data import dataset, snapshot, stats
 from deepcam.reference import CLASS_WEIGHTS
+from parity import child
+from parity.rows import Row, largest_relative, relative, spread_ratios
 
 HEIGHT, WIDTH, CHANNELS = 96, 144, 16
 NAMES = (

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from rows import MissingError
 from torch import Tensor
+
+from parity.rows import MissingError
 
 UNUSED = ("demjson", "matplotlib.backends.backend_agg", "matplotlib.figure")
 

@@ -1,9 +1,9 @@
 """OC20: the official DimeNet++ with the layers of torch-geometric 1.7.2, loss, schedule and graphs beside ours.
 
-    PYTHON bench/parity/oc20.py CLONE RESULT.json ENVIRONMENT
+    PYTHONPATH=bench python -m parity.oc20 CLONE RESULT.json ENVIRONMENT
 
 ENVIRONMENT/geometric has the sources of torch-geometric 1.7.2, ENVIRONMENT/pymatgen an installation of pymatgen, both
-made by `make parity-env`; without pymatgen, edges are not compared. Replaced: torch_scatter and torch_sparse by
+made by `make parity-env`. Replaced: torch_scatter and torch_sparse by
 `geometric.py`, other optional packages by empty modules; in float64 the conversion to float32 in `get_pbc_distances`.
 torch-geometric finds the roots of its Bessel functions in float32: hence 1e-7.
 """
@@ -13,16 +13,14 @@ from __future__ import annotations
 import pickle
 import re
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import child
-import geometric
 import numpy as np
 import torch
 import yaml
@@ -30,14 +28,15 @@ from ase import Atoms
 from ase.build import add_adsorbate, fcc111
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
-from rows import MissingError, Row, largest_relative, relative, spread_ratios
 from torch import nn
 
 from common.training.schedule import BoundarySchedule
 from oc20 import model
 from oc20.data import records, reference_edges
 from oc20.graphs import Frame, collate, count_triplets, neighbours
-from oc20.train import FORCE_COEFFICIENT
+from oc20.train import Oc20
+from parity import child, geometric
+from parity.rows import MissingError, Row, largest_relative, relative, spread_ratios
 
 SLABS = (("Cu", "O", (2, 2, 3)), ("Pt", "C", (3, 3, 4)), ("Ni", "H", (1, 1, 4)))
 STD = 2.887317180633545
@@ -168,9 +167,7 @@ def frames() -> list[Frame]:
 
 def batch_of(official: Official, some: list[Frame], dtype: torch.dtype) -> Any:
     """Return the official batch of frames: our records, unpickled by torch-geometric's own class."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data = [pickle.loads(records.encode(frame)) for frame in some]  # our own bytes
+    data = [pickle.loads(records.encode(frame)) for frame in some]  # our own bytes
     batch = official.batch.from_data_list(data)
     batch.neighbors = torch.tensor([len(frame.edges) for frame in some])
     for key in ("pos", "cell", "force"):
@@ -224,21 +221,27 @@ def outputs(official: Official, ours: nn.Module, theirs: nn.Module, some: list[F
     coefficient = official.config["optim"]["force_coefficient"]
     with alone(official):
         their_loss = coefficient * criterion(their_forces[free], batch.force[free] / STD)
-    wrong = (forces - graph.forces / STD) * graph.free[:, None]
-    loss = FORCE_COEFFICIENT * wrong.abs().sum() / graph.free.sum()
+    problem, own_batch = Oc20.__new__(Oc20), SimpleNamespace(graph=graph)
+    problem.config = SimpleNamespace(data=SimpleNamespace(energy_std=STD))
+    loss = problem.loss(lambda _: (energy, forces), own_batch) / graph.free.sum()
     yield Row(f"loss, {what}", "relative", relative(loss.item(), their_loss.item()), close)
     for network, value in ((ours, loss), (theirs, their_loss)):
         network.zero_grad()
         value.backward()
     own = dict(ours.named_parameters())
-    pairs = [(own[ours_of(name)].grad, p.grad) for name, p in theirs.named_parameters() if p.grad is not None]
+    pairs = [tuple(map(slope, (own[ours_of(name)], p))) for name, p in theirs.named_parameters()]
     yield Row(
         f"gradients through forces, {what}, {len(pairs)} tensors", "relative", largest_relative(pairs), 10 * close
     )
     judged = [{"forces": found[free].detach() * scale} for found, scale in ((their_forces, STD), (batch.force, 1))]
     mae = official.evaluator.forces_mae(*judged)["metric"]
-    own_mae = (wrong.detach().double().abs().sum() * STD / (3 * graph.free.sum())).item()
-    yield Row(f"mean absolute error of forces on free atoms, {what}", "relative", relative(own_mae, mae), close)
+    total, count = problem.judge(forces, own_batch).tolist()
+    yield Row(f"mean absolute error of forces on free atoms, {what}", "relative", relative(total / count, mae), close)
+
+
+def slope(parameter: nn.Parameter) -> torch.Tensor:
+    """Return a parameter's gradient; zeros where the loss does not depend on it."""
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
 def vectors(some: list[Frame]) -> torch.Tensor:
@@ -286,9 +289,7 @@ def data(official: Official) -> Iterator[Row]:
     """Yield the row about records that torch-geometric's own class pickles, with each protocol."""
     some, unlike = frames(), 0
     for frame in some:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            theirs = pickle.loads(records.encode(frame))  # our own bytes
+        theirs = pickle.loads(records.encode(frame))  # our own bytes
         for protocol in (2, 3, 4, 5):
             found = records.decode(pickle.dumps(theirs, protocol))
             unlike += not all(
@@ -298,21 +299,15 @@ def data(official: Official) -> Iterator[Row]:
 
 
 def graphs(official: Official, environment: Path) -> Iterator[Row]:
-    """Yield the rows about edges; none without pymatgen."""
+    """Yield the rows about edges."""
     sys.path.append(str(environment / "pymatgen"))
-    try:
-        import_module("pymatgen.io.ase")
-    except ImportError:
-        return
     maker = import_module("ocpmodels.preprocessing.atoms_to_graphs").AtomsToGraphs(
         max_neigh=50, radius=6, r_energy=False, r_forces=False, r_fixed=True, r_distances=False, r_edges=True
     )
     unlike = fewer = 0
     for number in range(len(SLABS)):
         atoms = atoms_of(number)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = maker.convert(atoms)
+        found = maker.convert(atoms)
         theirs = {*map(tuple, torch.cat([found.edge_index.T, found.cell_offsets], 1).tolist())}
         pos, cell = atoms.positions, np.asarray(atoms.cell.array)
         ours = {*map(tuple, np.hstack(reference_edges.neighbours(pos, cell)).tolist())}
@@ -324,19 +319,13 @@ def graphs(official: Official, environment: Path) -> Iterator[Row]:
 
 def compare(clone: Path, environment: Path) -> tuple[list[Row], dict[str, str]]:
     """Return the rows, and the versions of what was used."""
-    if not (environment / "geometric").is_dir():
-        raise MissingError(
-            f"{environment / 'geometric'} is missing: the sources of torch-geometric 1.7.2; `make parity-env` fetches them"
-        )
+    for name, what in (("geometric", "the sources of torch-geometric 1.7.2"), ("pymatgen", "pymatgen")):
+        if not (environment / name).is_dir():
+            raise MissingError(f"{environment / name} is missing: {what}; `make parity-env` makes it")
     official = Official(clone, environment)
     rows = [row for part in (networks, triplets, rates, data) for row in part(official)]
     rows += graphs(official, environment)
-    versions = {"torch": torch.__version__, "torch-geometric": "1.7.2"}
-    if "pymatgen" in sys.modules:
-        from importlib.metadata import version
-
-        versions["pymatgen"] = version("pymatgen")
-    return rows, versions
+    return rows, {"torch": torch.__version__, "torch-geometric": "1.7.2", "pymatgen": version("pymatgen")}
 
 
 if __name__ == "__main__":

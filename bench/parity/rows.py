@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+BEYOND, NOT_RUN = 1, 3
+"""Exit statuses."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,23 @@ def spread_ratios(pairs: Iterable[tuple[Any, Any]]) -> float:
     return max(abs(ratio - 1) for ratio in ratios)
 
 
+def told(results: dict[str, Compared | None]) -> int:
+    """Tell what is beyond its tolerance, failed or was not run; return the exit status."""
+    found = set()
+    for name, result in results.items():
+        if result is None:
+            print(f"error: {name}: the comparison failed; see above", file=sys.stderr)
+            found.add(BEYOND)
+            continue
+        if result.missing:
+            print(f"not run: {name}: {result.missing}", file=sys.stderr)
+            found.add(NOT_RUN)
+        for row in result.failed:
+            print(f"error: {name}: {row.point}: {row.difference:.2e}, at most {row.tolerance:.0e}", file=sys.stderr)
+            found.add(BEYOND)
+    return min(found, default=0)
+
+
 def page(results: list[Compared], machine: dict[str, Any], commit: str) -> Iterator[str]:
     """Yield the lines of the Markdown page."""
     yield "# Parity with the official code"
@@ -99,7 +120,8 @@ def page(results: list[Compared], machine: dict[str, Any], commit: str) -> Itera
         "The official models, schedules, losses, metrics and preprocessing are run, not re-written; what had to be "
         "replaced is told by each file of `bench/parity/`. Differences are relative to the largest official value of a "
         "tensor, and the worst of all tensors counts, unless the row says otherwise. Where official code computes in "
-        "float64, some of its constants stay float32: hence 1e-8 and not 1e-15."
+        "float64, some of its constants stay float32: hence 1e-8 and not 1e-15. Not compared here: LAMB, whose official "
+        "form is NVIDIA's apex and needs a GPU; bf16, our default where the device computes it; several ranks."
     )
     for result in results:
         yield from ["", *section(result)]

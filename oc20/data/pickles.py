@@ -2,8 +2,8 @@
 
 A pickle is a program for a stack machine. The machine here has no instruction that imports or calls: if a pickle asks
 for a call, it records (`Made`) the function and its arguments. It knows the opcodes that Python writes for data with
-protocols 2 to 5, and accepts only listed names. Protocol 2 has no opcode for bytes: Python writes a text and a call that
-encodes it, which becomes bytes here.
+protocols 2 to 5, and accepts only listed names. Protocol 2 has no opcode for bytes: Python writes a text and a call
+that encodes it, which becomes bytes here.
 
 Source: the opcodes' documentation in Python's pickletools.
 """

@@ -28,7 +28,7 @@ def neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarra
     reach = np.array(images_within(pos, cell, CUTOFF_ANGSTROM))
     places = _product(_product(pos, _eliminated(cell)), cell)
     fractions = _product(places, _cofactors(cell))
-    within = fractions % 1
+    within: np.ndarray = fractions % 1
     cells = np.round(fractions - within).astype(np.int64)
     wrapped = _product(within, cell)
     ranges = zip(cells.min(0) - reach - 1, cells.max(0) + reach + 2, strict=True)

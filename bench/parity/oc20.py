@@ -3,9 +3,9 @@
     PYTHONPATH=bench python -m parity.oc20 CLONE RESULT.json ENVIRONMENT
 
 ENVIRONMENT/geometric has the sources of torch-geometric 1.7.2, ENVIRONMENT/pymatgen an installation of pymatgen, both
-made by `make parity-env`. Replaced: torch_scatter and torch_sparse by
-`geometric.py`, other optional packages by empty modules; in float64 the conversion to float32 in `get_pbc_distances`.
-torch-geometric finds the roots of its Bessel functions in float32: hence 1e-7.
+made by `make parity-env`. Replaced: torch_scatter and torch_sparse by `geometric.py`, other optional packages by empty
+modules; in float64 the conversion to float32 in `get_pbc_distances`. torch-geometric finds the roots of its Bessel
+functions in float32: hence 1e-7.
 """
 
 from __future__ import annotations
@@ -92,9 +92,12 @@ class Official:
         self.data = import_module("torch_geometric.data.data").Data
         self.batch = import_module("torch_geometric.data.batch").Batch
 
-    @torch.no_grad()  # torch-geometric changes a parameter in place, which torch now allows only so
+    @torch.no_grad()  # torch-geometric sets a parameter by `torch.arange(out=)`, which torch now allows only so
     def model(self) -> nn.Module:
-        """Return the official network of the official configuration."""
+        """Return the official network of the official configuration.
+
+        Then as now, `arange` takes that parameter out of training: else the `mul_` that follows it had failed.
+        """
         network: nn.Module = self.wrapped()
         return network
 
@@ -191,6 +194,9 @@ def networks(official: Official) -> Iterator[Row]:
     constants = [name for name, p in state.items() if not p.any()]
     unlike = {name for name, p in own.items() if not p.any()} ^ set(constants)
     yield Row(f"initial weights, {len(constants)} tensors of zeros", "number of others", len(unlike), 0)
+    untrained = [name for name, p in theirs.named_parameters() if not p.requires_grad]
+    yield Row(f"tensors that only ours trains: {', '.join(untrained)}", "number", len(untrained), None)
+    theirs.requires_grad_()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # the last maps are 0 at the start
         for name, parameter in own.items():

@@ -120,7 +120,7 @@ def page(results: list[Compared], machine: dict[str, Any], commit: str) -> Itera
         "The official models, schedules, losses, metrics and preprocessing are run, not re-written; what had to be "
         "replaced is told by each file of `bench/parity/`. Differences are relative to the largest official value of a "
         "tensor, and the worst of all tensors counts, unless the row says otherwise. Where official code computes in "
-        "float64, some of its constants stay float32: hence 1e-8 and not 1e-15. Not compared here: LAMB, whose official "
+        "float64, some of its constants stay float32: hence 1e-8 and not 1e-15. Not compared: LAMB, whose official "
         "form is NVIDIA's apex and needs a GPU; bf16, our default where the device computes it; several ranks."
     )
     for result in results:
@@ -142,5 +142,5 @@ def section(result: Compared) -> Iterator[str]:
     for row in result.rows:
         limit = "" if row.tolerance is None else f"{row.tolerance:.0e}" if row.tolerance else "0"
         verdict = "" if row.tolerance is None else "within" if row.passed else "**beyond**"
-        found = f"{row.difference:.1e}" if row.difference else "0"
+        found = f"{row.difference:.0f}" if float(row.difference).is_integer() else f"{row.difference:.1e}"
         yield f"| {row.point} | {row.measure} | {found} | {limit} | {verdict} |"

@@ -208,7 +208,7 @@ def hostile(mark):
             "os.system",
         ),
         "an encoding that runs code": (graph("y", encoded("x", "hex")), "it calls _codecs.encode"),
-        "a text that is no bytes": (graph("y", encoded("\u20ac", "latin1")), "does not stand for bytes"),
+        "a text beyond bytes": (graph("y", encoded("\u20ac", "latin1")), "does not stand for bytes"),
         "a call of text": (text("os.system") + text(command) + b"\x85R.", "calls an object without a name"),
         "a call in torch_geometric": (
             name("torch_geometric.data.makedirs", "os.system") + text(command) + b"\x85R.",

@@ -25,6 +25,7 @@ from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.schedule import EpochSchedule
+from common.training.trainer import Trainer
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
 from cosmoflow.data.augment import augment
@@ -136,6 +137,8 @@ BENCHMARK = Benchmark(
     make_mini=synthesize.SYNTHESIS.provide,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

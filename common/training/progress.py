@@ -18,6 +18,8 @@ from common.files import naming, whole_file
 from common.reference import Target
 
 BOARD: Final = "tensorboard"
+HISTORY: Final = "history.csv"
+"""The table of epochs of a run, in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,19 @@ class Epoch:
     train_s: float
     wait_s: float
     eval_s: float
+
+
+def read_history(folder: Path) -> list[Epoch]:
+    """Return the epochs of a run, by the table in its folder; none if it has no table yet."""
+    path = folder / HISTORY
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        Epoch(int(row.pop("epoch")), **{one.name: float(row[one.name]) for one in fields(Epoch) if one.name in row})
+        for row in rows
+    ]
 
 
 def duration(seconds: float) -> str:
@@ -119,7 +134,7 @@ class Progress:
             self._bar.close()
 
     def _write_table(self, history: list[Epoch]) -> None:
-        with whole_file(self.folder / "history.csv") as part, part.open("w", newline="") as file:
+        with whole_file(self.folder / HISTORY) as part, part.open("w", newline="") as file:
             table = csv.DictWriter(file, [field.name for field in fields(Epoch)])
             table.writeheader()
             table.writerows(asdict(epoch) for epoch in history)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shlex
 import sys
@@ -53,6 +52,20 @@ STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """How a training starts.
+
+    resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
+    auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
+    no other owner.
+    """
+
+    resume: str | None = None
+    auto_resume: bool = False
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Shared:
     """What a job did once for all its instances: it made and staged the data, and dropped the page caches.
 
@@ -75,14 +88,14 @@ class Instance:
 
 
 class Training:
-    """A training on one rank. given: the arguments of the command. instance: which of several it is."""
+    """A training on one rank. instance: which of several it is."""
 
     def __init__(
         self,
         benchmark: Benchmark,
         config: RunConfig,
         all_ranks: Dist,
-        given: argparse.Namespace,
+        given: Start,
         instance: Instance | None = None,
     ) -> None:
         self.benchmark, self.config, self.all_ranks, self.given = benchmark, config, all_ranks, given

@@ -72,7 +72,7 @@ class Sweep:
             if resolved.instances.count > 1 or resolved.instances.first is not None:
                 raise ConfigError("a sweep trains single networks: leave instances.count and instances.first out")
             self.folder = resolved.output_dir
-            folder = self.folder / "_".join(f"{names[key]}-{value_text(value)}" for key, value in point.items())
+            folder = self.folder / "_".join(f"{names[key]}-{_name(value)}" for key, value in point.items())
             self.points.append(Point(point, replace(resolved, output_dir=folder)))
         self._check_folders()
 
@@ -116,7 +116,7 @@ class Sweep:
             qualities = [epoch.quality for epoch in history]
             yield {
                 "folder": point.folder.name,
-                **{key: value_text(value) for key, value in point.values.items()},
+                **{key: _text(value) for key, value in point.values.items()},
                 "epochs": len(history),
                 "best": (min if self.lower_is_better else max)(qualities) if qualities else None,
                 "last": qualities[-1] if qualities else None,
@@ -166,9 +166,13 @@ def axes(given: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
-def value_text(value: Any) -> str:
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _name(value: Any) -> str:
     """Return a value as it is in the name of a folder."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = _text(value)
     return FORBIDDEN.sub("-", text).strip("-") if FORBIDDEN.search(text) else text
 
 

@@ -98,17 +98,17 @@ def test_predictions_are_those_of_the_evaluation(small):
 def test_errors_are_exceptions_and_leave_nothing_behind(small):
     with pytest.raises(ConfigError, match=r"override optim.momentum=2: optim: momentum has 2"):
         train.run(small, {"optim.momentum": 2})
-    with pytest.raises(ConfigError, match="unknown key optim.momentun"):
+    with pytest.raises(ConfigError, match=r"unknown key optim.momentun"):
         train.run(small, "optim.momentun=0.5")
     with pytest.raises(ConfigError, match="`run` trains one network"):
         train.run(small, "instances.count=2")
-    with pytest.raises(ValueError, match="has 24 .*asks for 1,000"):
+    with pytest.raises(ValueError, match=r"has 24 .*asks for 1,000"):
         train.run(small, "data.train_samples=1000")
     assert sorted(path.name for path in Path().iterdir()) == ["data", "small.yaml"]
     train.run(small, "train.epochs=1")
     with pytest.raises(LogError, match="a log already exists"):
         train.run(small, "train.epochs=1")
-    with pytest.raises(FloatingPointError, match="lower schedule.base_lr"):
+    with pytest.raises(FloatingPointError, match=r"lower schedule.base_lr"):
         train.run(small, "schedule.base_lr=1e30", output_dir="diverged")
     assert train.run(small, "train.epochs=2", output_dir="next").history[-1].epoch == 2
 

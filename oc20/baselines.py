@@ -41,7 +41,7 @@ LEAST_DENSITY: Final = 1e-3
 RIDGES: Final = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """Penalties relative to a coefficient's own square sum, of which the best is chosen."""
 HELD_OUT: Final = 6
-"""One of so many training trajectories is left out to choose the penalty."""
+"""One training trajectory of N is left out to choose the penalty."""
 
 
 class Rows(NamedTuple):

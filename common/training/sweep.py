@@ -158,7 +158,7 @@ def axes(given: Sequence[str]) -> dict[str, list[Any]]:
         if not listed or not key:
             raise UsageError(
                 f"--sweep {text}: expected section.key=VALUE,VALUE with values in YAML, such as train.seed=1,2 or "
-                "'schedule.boundaries=[600, 900],[300, 600]'"
+                "'optim.betas=[0.9, 0.99],[0.9, 0.999]'"
             )
         if key in found or key == "output_dir":
             raise UsageError(f"--sweep {text}: {key} {'is named twice' if key in found else 'is made by the sweep'}")

@@ -103,7 +103,7 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
         action="append",
         metavar="KEY=VALUE,VALUE",
         help="train with each of these values, one after another, each in its own folder in output_dir; given again, "
-        "with each combination. Values are YAML: quote a list, --sweep 'schedule.boundaries=[600, 900],[300, 600]'",
+        "with each combination. Values are YAML: quote a list, --sweep 'optim.betas=[0.9, 0.99],[0.9, 0.999]'",
     )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
     given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))

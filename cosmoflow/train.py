@@ -25,6 +25,7 @@ from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
+from common.training.trainer import Trainer
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
 from cosmoflow.data.augment import augment, turned
@@ -134,6 +135,8 @@ BENCHMARK = Benchmark(
     report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

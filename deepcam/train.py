@@ -29,6 +29,7 @@ from common.training.graph import Recorder, say_why_not
 from common.training.precision import Precision
 from common.training.predictions.picture import SAMPLES
 from common.training.schedule import StepSchedule
+from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network
 from deepcam.data import dataset, pipeline, stats
@@ -237,6 +238,8 @@ BENCHMARK = Benchmark(
     report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -25,6 +25,7 @@ from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.schedule import BoundarySchedule
+from common.training.trainer import Trainer
 from oc20 import model
 from oc20.data import dataset
 from oc20.data.buckets import Bucket, buckets
@@ -214,6 +215,8 @@ BENCHMARK = Benchmark(
     report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem, RunConfig
-from common.training.callbacks import Callbacks, RunStart
+from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
@@ -55,6 +54,21 @@ INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights that `train.init_from` names; see `Weights.digest`."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 """Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a training starts.
+
+    resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
+    auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
+    no other owner. callbacks: classes of which an object is told of each step and epoch.
+    """
+
+    resume: str | None = None
+    auto_resume: bool = False
+    wait: bool = False
+    callbacks: tuple[Callable[[], Callback], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +94,14 @@ class Instance:
 
 
 class Training:
-    """A training on one rank. given: the arguments of the command. instance: which of several it is."""
+    """A training on one rank. instance: which of several it is."""
 
     def __init__(
         self,
         benchmark: Benchmark,
         config: RunConfig,
         all_ranks: Dist,
-        given: argparse.Namespace,
+        given: Start,
         instance: Instance | None = None,
     ) -> None:
         self.benchmark, self.config, self.all_ranks, self.given = benchmark, config, all_ranks, given
@@ -275,7 +289,7 @@ class Training:
     def _callbacks(self) -> Callbacks:
         """Return all that are told of the training; none on ranks other than 0."""
         track, guard = self.config.track, self.owned.lease.check
-        others = (made() for made in getattr(self.given, "callback", None) or ())
+        others = (made() for made in self.given.callbacks)
         return Callbacks(callbacks_of(track, guard, others) if self.dist.is_main else (), track.every_steps)
 
     def _prepared(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> Fit:

@@ -23,6 +23,7 @@ from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
+from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import DataConfig, Dataset
 from newbenchmark.model import ModelConfig
@@ -104,6 +105,8 @@ BENCHMARK = Benchmark(
     report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -106,3 +106,16 @@ def _is_before(line: str, position: Position, epochs: int) -> bool:
         return bool((record["epoch"] - 1, record["step"]) <= (position.epoch, position.step))
     except (ValueError, TypeError, LookupError):
         return False
+
+
+def read_history(folder: Path) -> list[Epoch]:
+    """Return the epochs of a run, by the table in its folder; none if it has no table yet."""
+    path = folder / HISTORY
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        Epoch(int(row.pop("epoch")), **{one.name: float(row[one.name]) for one in fields(Epoch) if one.name in row})
+        for row in rows
+    ]

@@ -254,7 +254,7 @@ def test_a_number_of_files_is_a_part(snapshots, folder, capsys):
 def test_a_list_without_all_files_is_not_the_dataset(snapshots, folder, capsys):
     snapshots.files["/train/files.txt"] = next(iter(SNAPSHOT)).encode()
     assert deepcam(snapshots.url).main([str(folder)]) == 1
-    assert "/train lists 1 files of the dataset, not 3" in capsys.readouterr().err
+    assert "/train lists 1 files of the dataset, expected 3" in capsys.readouterr().err
 
 
 def test_single_files_go_on_where_they_stopped(snapshots, folder, capsys):

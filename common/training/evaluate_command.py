@@ -18,6 +18,7 @@ from common.training import ensemble
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.checkpoint import load
 from common.training.ensemble import Judged, Member
+from common.training.memory import memory_told
 from common.training.precision import Precision
 from common.training.run import TRAINING_ERRORS, check_seed
 
@@ -54,9 +55,10 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
         if dist.is_main:
             for warn in warnings:
                 warn()
-        if len(members) == 1 and not asked.out_of_bag:
-            return _alone(benchmark, members[0], dist, asked.output)
-        return _together(benchmark, members, dist, asked)
+        with memory_told(members[0].config, dist):
+            if len(members) == 1 and not asked.out_of_bag:
+                return _alone(benchmark, members[0], dist, asked.output)
+            return _together(benchmark, members, dist, asked)
 
 
 def instances_in(runs: Sequence[Path]) -> list[Path]:

@@ -36,10 +36,12 @@ from common.stop import STOP
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem, RunConfig
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
+from common.training.combinations import about_schedule, check_length, keys_of
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, Outcome, fit
+from common.training.memory import memory_told
 from common.training.merit import figure_of
 from common.training.power import recorded
 from common.training.precision import Precision
@@ -48,8 +50,6 @@ from common.training.progress import Progress, duration
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
-STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
-"""Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,10 @@ class Training:
         if ended and self._is_over(ended):
             return 0
         self.all_ranks.barrier()  # rank 0 has made the data
-        problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
-        with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
-            serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
+        with memory_told(self.config, self.dist):
+            problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
+            with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
+                serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
         return 0
 
     def train(self) -> Ending:
@@ -213,18 +214,18 @@ class Training:
             self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
 
     def _train(self, log: ResultLog, saved: Saved | None) -> tuple[Outcome, Fit]:
-        with STOP.interrupting():
+        with STOP.interrupting(), memory_told(self.config, self.dist):
             run = self._prepared(log, saved)
         self.owned.go_on()
         problem = run.problem
         if self.shared:
             problem.read_from(self.shared.staged)
-        staging_timed = self.config.submission.round in STAGING_TIMED
+        staging_timed = self.config.submission.staging_timed
         with contextlib.ExitStack() as after_the_run:
             if not staging_timed and self.shared is None:
                 self._stage(log, problem, after_the_run)
             begin = time.perf_counter()
-            with log.run() as record, self.all_ranks.first_failure():
+            with log.run() as record, self.all_ranks.first_failure(), memory_told(self.config, self.dist):
                 if staging_timed and self.shared is None:
                     self._stage(log, problem, after_the_run)
                 outcome = fit(run)
@@ -242,6 +243,8 @@ class Training:
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         check_samples(self.benchmark, self.config, problem)
+        if about_schedule(keys_of(getattr(self.given, "override", ()))):
+            check_length(self.config, problem.steps(0))
         if self.shared is None:
             self._say(problem.describe())
         run = self._fit(log, problem, seed)
@@ -260,7 +263,7 @@ class Training:
         cleared = self.config.drop_page_cache
         if self.shared is None:
             cleared = mllog.clear_cache(cleared and self.dist.local_rank == 0)
-        elif self.config.submission.round not in STAGING_TIMED:
+        elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
         which = {"instance": self.instance.number} if self.instance else {}
         mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._provenance(), **which)

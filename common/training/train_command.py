@@ -10,18 +10,20 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, run_stoppable
-from common.config import load, to_yaml
+from common.config import load, sources, to_yaml
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import connect
 from common.named_configs import described_configs, find_config
 from common.stop import STOP
 from common.training.benchmark import Benchmark
+from common.training.combinations import check_combinations
 from common.training.division import check_division
-from common.training.job import InstancesJob, check_instances
+from common.training.job import InstancesJob, check_ranks
 from common.training.run import TRAINING_ERRORS, Instance, Training
 
 RESUME: Final = "--resume"
@@ -37,8 +39,9 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
         if given.list_configs:
             print(described_configs(benchmark.name))
             return 0
-        config = load(benchmark.config, find_config(benchmark.name, given.config), given.override)
-        check_division(benchmark, config)
+        file = find_config(benchmark.name, given.config)
+        config = load(benchmark.config, file, given.override, partial(check_combinations, overrides=given.override))
+        check_division(benchmark, config, sources(file, given.override))
         if given.print_config:
             print(to_yaml(config), end="")
             return 0
@@ -47,7 +50,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
                 dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
             if dist.device.type == "cpu":
                 keep_freed_memory()
-            check_instances(config, dist.world_size, given.resume)
+            check_ranks(config, dist.world_size, given.resume)
             if config.instances.count > 1:
                 return InstancesJob(benchmark, config, dist, given).run()
             number = config.instances.first

@@ -173,8 +173,9 @@ def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples of a folder: those of their data files without the ending."""
     found_there = list_folder(
         folder,
-        "data.data_dir must contain train/ and validation/; `python -m deepcam.fetch` downloads "
-        "the published data (docs/guide/data.md), `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` generates data",
+        "data.data_dir must contain train/ and validation/; `python -m deepcam.fetch` downloads the published data "
+        "(docs/guide/data.md), `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` "
+        "generates data",
     )
     files = found_there.names
     names = {

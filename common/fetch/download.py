@@ -354,7 +354,7 @@ class Download:
                 first += len(block)
 
     def _expect_same(self, response: Any, first: int, end: int) -> None:
-        """Raise DownloadError unless an answer is the part that was asked for, of the file that was begun."""
+        """Raise DownloadError unless an answer is the part that was asked for, of the same version of the file."""
         headers, remote = response.headers, self.remote
         if response.status == 206:
             same = _content_range(headers, remote.url) == (first, end - 1, remote.bytes)

@@ -178,7 +178,7 @@ class _Fetch:
     # -- archives
 
     def _archive(self, archive: Archive) -> Download | None:
-        """Return the download of an archive; None if it is there already."""
+        """Return the download of an archive; None if it exists."""
         path = self.downloads / archive.name
         if path.exists():
             return None

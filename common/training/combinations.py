@@ -43,7 +43,10 @@ def check_instances(config: RunConfig) -> None:
 
 
 def check_length(config: RunConfig, steps: int | None) -> None:
-    """Raise ConfigError if a run ends before the full rate or the first decay of its schedule. steps: of an epoch, None if they are unknown."""
+    """Raise ConfigError if a run ends before its schedule's full rate or first decay.
+
+    steps: of an epoch, None if they are unknown.
+    """
     epochs = config.train.epochs
     for name, (what, end) in config.schedule.begins(steps).items():
         if end > epochs:

@@ -20,6 +20,12 @@ PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
 CONTINUED: Final = "finished work is kept; --help says how to continue"
 NOTHING_WRITTEN: Final = "nothing is written"
+WRONG_PLACES: Final = {
+    errno.EEXIST: "a file or a broken link has this name; remove it, or choose another place",
+    errno.ENOTDIR: "this is a file, or below a file, where a folder is needed; choose another place",
+    errno.EISDIR: "this is a folder; expected a file",
+}
+"""What the system means by some errors, and what to do."""
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
 
@@ -125,8 +131,9 @@ def file_place(text: str) -> Path:
 def folder_place(text: str) -> Path:
     """Return the path of a folder to write into, which may not exist yet; an `argparse` type."""
     path = place(text)
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise argparse.ArgumentTypeError(f"{text} is a file; expected a folder")
+    if os.path.lexists(path) and not os.path.isdir(path):
+        what = "a link to nothing" if os.path.islink(path) else "a file"
+        raise argparse.ArgumentTypeError(f"{text} is {what}; expected a folder")
     return path
 
 
@@ -145,8 +152,16 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print(f"error: {as_called(str(error))}{HELP_HINT}", file=sys.stderr)
         return 2
     except expected as error:
-        print(f"error: {as_called(str(error))}", file=sys.stderr)
+        print(f"error: {as_called(told(error))}", file=sys.stderr)
         return 1
+
+
+def told(error: Exception) -> str:
+    """Return an error in words; one of the system without its number, as file and what is wrong with it."""
+    if not isinstance(error, OSError) or error.errno is None or error.filename is None:
+        return str(error)
+    reason = WRONG_PLACES.get(error.errno, error.strerror)
+    return f"{os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename}: {reason}"
 
 
 def run_stoppable(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:

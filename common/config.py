@@ -27,6 +27,7 @@ import msgspec
 import yaml
 
 from common.command import UsageError
+from common.tree import NAMED
 
 T = TypeVar("T")
 Override = str | Mapping[str, Any]
@@ -137,11 +138,10 @@ def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
 
 
 class _Layer(NamedTuple):
-    """What one source (a file or an override) says of a section or key; later layers win. key: of an override."""
+    """What one source (a file or an override) says of a section or key; later layers win."""
 
     source: str
     value: Any
-    key: str = ""
 
 
 class Loader(yaml.SafeLoader):
@@ -169,12 +169,27 @@ for _name, _pattern in CORE_SCHEMA.items():
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), None)
 
 
-def load(cls: type[T], path: Path, overrides: Sequence[Override] = ()) -> T:
+def load(cls: type[T], path: Path, overrides: Sequence[Override] = (), check: Callable[[T], None] | None = None) -> T:
     """Return the configuration in a YAML file, with overrides applied, the last ones last.
 
-    Raises ConfigError for a file that cannot be read, bad YAML, unknown or missing keys and values that do not fit.
+    check: raises ValueError for what cannot work together; its message names the keys. Raises ConfigError, which names
+    where the value at fault comes from, for a file that cannot be read, bad YAML, unknown or missing keys and values
+    that do not fit.
     """
-    return _build(cls, [*_read(path), *_layers(overrides)], str(path))
+    layers = [*_read(path), *_layers(overrides)]
+    config = _build(cls, layers, str(path))
+    try:
+        if check is not None:
+            check(config)
+    except ValueError as error:
+        raise ConfigError(f"{_blamed(str(error), layers) or path}: {error}") from error
+    return config
+
+
+def sources(path: Path, overrides: Sequence[Override]) -> dict[str, str]:
+    """Return where the value of each key comes from that a file, its bases or overrides name; ConfigError as `load`."""
+    layers = [*_read(path), *_layers(overrides)]
+    return {name: layer.source for layer in layers for name in _named(layer.value)}
 
 
 def section_of(path: Path, overrides: Sequence[Override], name: str) -> dict[str, Any]:
@@ -209,7 +224,8 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     if path.resolve() in [file.resolve() for file in named_by]:
         raise ConfigError(f"{source}: the files name each other as base in a circle; remove one `base:`")
     try:
-        text = path.read_text(encoding="utf-8")
+        with NAMED.open(path) as file:
+            text = file.read().decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror}; expected a YAML file") from error
     except UnicodeDecodeError as error:
@@ -258,7 +274,7 @@ def _layer(key: str, value: Any, source: str) -> _Layer:
     tree = value
     for name in reversed(names):
         tree = {name: tree}
-    return _Layer(source, tree, ".".join(names))
+    return _Layer(source, tree)
 
 
 def _parse(text: str, source: str) -> Any:
@@ -296,17 +312,25 @@ def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str) -> T
     try:
         return cls(**values)
     except ValueError as error:
-        source = _blamed(str(error), layers, place) or file
+        source = _blamed(str(error), layers) or file
         raise ConfigError(f"{source}: {place}: {error}" if place else f"{source}: {error}") from error
 
 
-def _blamed(message: str, layers: Sequence[_Layer], place: str) -> str | None:
-    """Return the last override of a section whose key an error names, None if there is none."""
+def _blamed(message: str, layers: Sequence[_Layer]) -> str | None:
+    """Return the last source of a key that an error names, None if there is none."""
     for layer in reversed(layers):
-        name = layer.key.removeprefix(f"{place}.")
-        if name and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", message):
-            return str(layer.source)
+        for name in _named(layer.value):
+            if re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", message):
+                return str(layer.source)
     return None
+
+
+def _named(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of sections and keys."""
+    for name, value in tree.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _named(value, f"{prefix}{name}.")
 
 
 def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:

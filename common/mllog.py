@@ -38,6 +38,9 @@ CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
 folder, since a log must not name the folders of a machine."""
 
 
+STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
+
+
 class LogError(ValueError):
     """A log cannot be started or continued; the message says how to fix it."""
 
@@ -55,6 +58,11 @@ class SubmissionConfig:
     def __post_init__(self) -> None:
         if self.round not in ROUNDS:
             raise ValueError(f"round is {self.round!r}; expected one of {', '.join(ROUNDS)}")
+
+    @property
+    def staging_timed(self) -> bool:
+        """Whether a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
+        return self.round in STAGING_TIMED
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,14 @@ that the user names on the command line is the user's own: it may be a link, a p
 from __future__ import annotations
 
 import os
+import select
 import stat
 from dataclasses import dataclass
 from io import BufferedReader
 from typing import Final
+
+WRITER_S: Final = 10
+"""How long the first byte of a pipe may take."""
 
 
 class RefusedFileError(OSError):
@@ -84,13 +88,25 @@ class Tree:
 @dataclass(frozen=True, slots=True)
 class _Named(Tree):
     def open(self, path: str | os.PathLike[str]) -> BufferedReader:
-        return open(path, "rb")
+        return _open_pipe(os.fspath(path)) if stat.S_ISFIFO(os.stat(path).st_mode) else open(path, "rb")
 
 
 ANYWHERE: Final = Tree()
 """For folders outside any package: regular files, wherever links lead."""
 NAMED: Final = _Named()
-"""For a file that the user names: also a pipe, a process substitution or a device; waits for what writes to it."""
+"""For a file that the user names: also a device, and a pipe or process substitution into which something is written."""
+
+
+def _open_pipe(name: str) -> BufferedReader:
+    """Open a pipe once there is something in it, or its writer has ended; RefusedFileError if neither happens."""
+    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    if not poll.poll(1000 * WRITER_S):
+        os.close(handle)
+        raise RefusedFileError(name, f"is a pipe, and nothing was written to it for {WRITER_S} s")
+    os.set_blocking(handle, True)
+    return open(handle, "rb")
 
 
 def size_text(size: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, count, positive, run_command
+from common.command import CommandParser, count, folder_place, positive, run_command
 from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item, build_dataset, report
 from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from cosmoflow.data.raw import UniverseError, open_universe
@@ -238,7 +238,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_output(command: argparse.ArgumentParser, format: str) -> None:
     """Add the options about the samples to be written."""
     command.add_argument(
-        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+        "output_dir",
+        type=folder_place,
+        metavar="OUTPUT_DIR",
+        help="where to write: new, or interrupted before",
     )
     command.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
     command.add_argument("--format", choices=FORMATS, default=format, help=f"of the new files (default {format})")

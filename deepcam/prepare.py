@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import CommandParser, run_command
+from common.command import CommandParser, folder_place, run_command
 from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item, Workers, build_dataset, report
 from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from common.files import whole_file
@@ -162,7 +162,10 @@ def _parser() -> argparse.ArgumentParser:
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train, validation, stats.h5")
     made.add_argument(
-        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+        "output_dir",
+        type=folder_place,
+        metavar="OUTPUT_DIR",
+        help="where to write: new, or interrupted before",
     )
     made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     made.add_argument(

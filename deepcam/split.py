@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from tqdm import tqdm
 
-from common.command import CommandParser, run_command
+from common.command import CommandParser, folder_place, run_command
 from common.datasets.build import BuildError
 
 SPLITS: Final = ("train", "validation", "test")
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=EXAMPLES,
     )
     parser.add_argument("source_dir", type=Path, metavar="SOURCE_DIR", help="all snapshots in one folder")
-    parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="where to make train, validation and test")
+    parser.add_argument("output_dir", type=folder_place, metavar="OUTPUT_DIR", help="for train, validation and test")
     args = parser.parse_args(argv)
 
     def run() -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import CommandParser, positive, run_command
+from common.command import CommandParser, folder_place, positive, run_command
 from common.datasets.build import (
     DATASET_ERRORS,
     BadItemError,
@@ -173,7 +173,10 @@ def _parser() -> argparse.ArgumentParser:
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train and validation")
     made.add_argument(
-        "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
+        "output_dir",
+        type=folder_place,
+        metavar="OUTPUT_DIR",
+        help="where to write: new, or interrupted before",
     )
     made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     made.add_argument(

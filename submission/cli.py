@@ -30,6 +30,7 @@ COMMANDS: Final = {
             "BENCHMARK.synthesize",
             "generate data from physics: the mini problem, or full-size samples",
         ),
+        "fetch": ("BENCHMARK.fetch", "download published data, verify and unpack them"),
         "split": ("BENCHMARK.split", "split published files into training and validation (deepcam)"),
         "summarize": ("BENCHMARK.summarize", "compute statistics of the training data (deepcam)"),
         "prepare": ("BENCHMARK.prepare", "convert published data; list and verify checksums"),

@@ -21,7 +21,7 @@ from common.config import ConfigError, load
 from common.ending import Ending, read_ending
 from common.training.benchmark import TrainConfig
 from common.training.instances import InstancesConfig
-from common.training.job import check_instances, config_of, job_ending, order_text, ranks_of_each, throughput_text
+from common.training.job import check_ranks, config_of, job_ending, order_text, ranks_of_each, throughput_text
 from submission.round.throughput import best_count
 from tests.cosmoflow.case import CASE
 
@@ -282,7 +282,7 @@ def test_the_ranks_of_an_instance(config):
         (2, 2, "so that 4 of 8 ranks are never used; start 4 ranks"),
     ):
         with pytest.raises(ConfigError) as error:
-            check_instances(asked(config, count, ranks), 8, None)
+            check_ranks(asked(config, count, ranks), 8, None)
         assert message in str(error.value)
     assert order_text(5, 2, 8) == "5 instances of 2 rank(s) each, 4 at a time; the last 1 of them leave 6 rank(s) idle"
     assert order_text(8, 2, 8) == "8 instances of 2 rank(s) each, 4 at a time"

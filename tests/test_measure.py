@@ -120,3 +120,13 @@ def test_wrong_use(words, status, told, tmp_path, monkeypatch, capsys):
     except SystemExit as error:
         found = error.code
     assert found == status and told in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_configuration_whose_data_are_not_read_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    mini = Path(__file__).parents[1] / "cosmoflow" / "mini.yaml"
+    (tmp_path / "mine.yaml").write_text(
+        f"base: {mini}\ndata: {{data_dir: /data/mine}}\ntrain: {{global_batch_size: 2}}\n"
+    )
+    assert import_module("cosmoflow.measure").main(["mine.yaml", "--steps", "3", "--warmup", "1"]) == 0
+    assert "data.data_dir of mine.yaml is not read; --data /data/mine measures with" in capsys.readouterr().out

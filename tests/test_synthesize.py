@@ -49,6 +49,21 @@ def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, ca
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
+def test_data_that_cannot_be_made_for_a_training_are_one_line(case, tmp_path, capsys):
+    (tmp_path / "broken").symlink_to(tmp_path / "none")
+    with pytest.raises(
+        ValueError, match=r"the mini dataset cannot be generated in .*broken.*: a file or a broken link"
+    ):
+        case.train.BENCHMARK.make_mini(tmp_path / "broken" / "data")
+    assert not capsys.readouterr().err
+
+
+def test_a_picture_is_named_as_it_is_written(synthesize, small, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert synthesize.main([*small, "--plot", str(tmp_path / "picture")]) == 0
+    assert os.listdir(tmp_path) == ["picture.png"] and f"drew {tmp_path / 'picture.png'}" in capsys.readouterr().out
+
+
 def test_arguments_that_do_not_fit_are_wrong_use(case, synthesize, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = [(["out", *options.split()], message) for options, message in (*case.wrong_options, *ANYWHERE)]

@@ -9,7 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.command import CommandParser, UsageError, as_called, count, positive, run_command
+from common.command import (
+    CommandParser,
+    UsageError,
+    as_called,
+    count,
+    file_place,
+    folder_place,
+    positive,
+    run_command,
+    told,
+)
 from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
 from common.datasets.manifest import NAME as MANIFEST
@@ -92,7 +102,11 @@ class Synthesis(ABC):
         print(f"no data in {folder}; generating {what}", flush=True)
         args = self.parser().parse_args([str(folder), *options.split()])
         recipe = self._recipe(args)
-        if run_command(lambda: self._generate(self.plan(recipe, args), recipe, args), DATASET_ERRORS):
+        try:
+            failed = self._generate(self.plan(recipe, args), recipe, args)
+        except DATASET_ERRORS as error:
+            raise DatasetError(f"{what} cannot be generated in {folder}: {told(error)}") from error
+        if failed:
             raise DatasetError(f"{folder}: {what} could not be generated; the errors are above")
 
     def main(self, argv: Sequence[str] | None = None) -> int:
@@ -107,8 +121,9 @@ class Synthesis(ABC):
             raise UsageError("nothing to do: give OUTPUT_DIR, --plot, or both")
         plan = self.plan(recipe, args) if args.output_dir else None
         if args.plot is not None:
-            self.draw(recipe, args.seed, args.plot)
-            print(f"drew {args.plot}")
+            picture = args.plot if args.plot.suffix else args.plot.with_suffix(".png")  # as the library does
+            self.draw(recipe, args.seed, picture)
+            print(f"drew {picture}")
         if plan is None:
             return 0
         code = self._generate(plan, recipe, args)
@@ -135,7 +150,9 @@ class Synthesis(ABC):
             description=self.description,
             epilog=self.examples,
         )
-        parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before")
+        parser.add_argument(
+            "output_dir", type=folder_place, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before"
+        )
         parser.add_argument(
             "--preset", choices=self.presets, default=self.mini, help=f"recipe to start from (default {self.mini})"
         )
@@ -144,7 +161,8 @@ class Synthesis(ABC):
         files = parser.add_argument_group("files")
         self.add_options(made, files)
         files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
-        files.add_argument("--plot", type=Path, nargs="?", const=Path(self.picture), help="draw the first samples")
+        picture = Path(self.picture)
+        files.add_argument("--plot", type=file_place, nargs="?", const=picture, help="draw the first samples")
         parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
         return parser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from common.closed import compare
@@ -9,18 +10,26 @@ from common.config import ConfigError, shown, to_dict
 from common.provenance import shown_path
 from common.training.benchmark import Benchmark, Problem, RunConfig
 
+NOWHERE: Final[Mapping[str, str]] = {}
 OPEN: Final = "or train in the open division: submission.division=open"
 
 
-def check_division(benchmark: Benchmark, config: RunConfig) -> None:
-    """Raise ConfigError, with all keys at fault, if a closed run departs from what the closed division asks for."""
+def check_division(benchmark: Benchmark, config: RunConfig, sources: Mapping[str, str] = NOWHERE) -> None:
+    """Raise ConfigError, with all keys at fault, if a closed run departs from what the closed division asks for.
+
+    sources: where the values of keys come from, for the message.
+    """
     if config.submission.division != "closed":
         return
     round_ = config.submission.round
     refused = compare(to_dict(config, shown_path), benchmark.reference, round_).refused
     if not refused:
         return
-    lines = [f"  {row.key} is {shown(value)}; closed: {row.allowed.text} ({row.cite})" for row, value in refused]
+    places = [f" ({sources[row.key]})" if row.key in sources else "" for row, _ in refused]
+    lines = [
+        f"  {row.key} is {shown(value)}{place}; closed: {row.allowed.text} ({row.cite})"
+        for (row, value), place in zip(refused, places, strict=True)
+    ]
     raise ConfigError(
         "\n".join(
             (

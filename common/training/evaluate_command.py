@@ -21,6 +21,7 @@ from common.training import ensemble
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
+from common.training.memory import memory_told
 from common.training.precision import Precision
 from common.training.predictions.judging import judge_alone, judge_by_data
 from common.training.predictions.reading import Predictions, reading
@@ -64,9 +65,10 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
         if dist.is_main:
             for warn in warnings:
                 warn()
-        if len(members) == 1 and not asked.out_of_bag:
-            return _alone(benchmark, members[0], dist, asked.output)
-        return _together(benchmark, members, dist, asked)
+        with memory_told(members[0].config, dist):
+            if len(members) == 1 and not asked.out_of_bag:
+                return _alone(benchmark, members[0], dist, asked.output)
+            return _together(benchmark, members, dist, asked)
 
 
 def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tuple[Member, Callable[[], None]]:

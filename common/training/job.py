@@ -43,7 +43,6 @@ from common.training.checkpoint import NoCheckpointError, complete
 from common.training.division import check_samples
 from common.training.folder import OwnedFolder, check_kind
 from common.training.run import (
-    STAGING_TIMED,
     TRAINING_ERRORS,
     Instance,
     Shared,
@@ -87,27 +86,10 @@ def ranks_of_each(config: RunConfig, ranks: int) -> int:
     return size
 
 
-def check_instances(config: RunConfig, ranks: int, resume: str | None) -> None:
+def check_ranks(config: RunConfig, ranks: int, resume: str | None) -> None:
     """Raise ConfigError if instances are asked for that a job of this many ranks cannot train."""
     ranks_of_each(config, ranks)
-    if config.instances.count == 1:
-        return
-    if config.train.eval_ranks:
-        raise ConfigError(
-            f"train.eval_ranks is {config.train.eval_ranks} and instances.count {config.instances.count}; expected 0, "
-            "so that the ranks of each instance evaluate it"
-        )
-    if config.power.source:
-        raise ConfigError(
-            f"power.source is {config.power.source!r} and instances.count {config.instances.count}, but the meter of a "
-            "node cannot tell its instances apart; leave it out, and measure the job with `common.measure power`"
-        )
-    if config.staging.mode != "none" and config.submission.round in STAGING_TIMED:
-        raise ConfigError(
-            f"submission.round is {config.submission.round!r}, in which staging is part of each run's time, but the "
-            "instances of a job share it before their runs start; set a later submission.round, or staging.mode=none"
-        )
-    if resume:
+    if resume and config.instances.count > 1:
         raise ConfigError(
             f"--resume {resume} names one run, but instances.count is {config.instances.count}; expected --resume "
             "without a path, for those in output_dir"

@@ -28,11 +28,12 @@ from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.memory import bytes_touched
 from common.measure.meter import Meter, Use, median_ms
 from common.measure.power.energy import UNKNOWN, energy_j
-from common.named_configs import CLOSED, find_config
+from common.named_configs import CLOSED, find_config, is_name
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.flops import StepFlops
+from common.training.memory import memory_told
 from common.training.power import recorded
 from common.training.precision import Precision, resolved
 from common.training.profile import FOLDER, Profiler
@@ -93,31 +94,39 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
         batch = [f"train.global_batch_size={dist.world_size}"] if first.variant == FULL else []
         config = load(benchmark.config, file, [*batch, *kept, *data, *given.override])
         if dist.is_main and not given.data:
+            if not is_name(given.config):
+                print(f"data.data_dir of {file} is not read; --data {first.data.data_dir} measures with these files")
             measured.provide(folder, first.variant)
         dist.barrier()
-        torch.manual_seed(0)
-        problem = benchmark.problem(config, dist, 0)
-        if not isinstance(problem, SampleProblem):
-            raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem), and so no measurement")
-        if dist.is_main:
-            print(f"{benchmark.name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
-        flops = measured.flops(problem) if dist.is_main else None
-        precision = Precision(config.precision, dist.device)
-        optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
-        meter = Meter(dist)
-        if dist.is_main:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            if config.power.source:
-                mllog.set_aside(output.parent / POWER)
-        profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
-        with recorded(config.power, output.parent, dist):
-            steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
-        if flops is not None:
-            found = _figure(benchmark.name, problem, steps, flops, str(given.data or SYNTHETIC))
-            if config.power.source:
-                found = _metered(found, output.parent / POWER, steps.clock)
-            _tell(found, output)
+        with memory_told(config, dist):
+            _made(measured, config, dist, given, output)
     return 0
+
+
+def _made(measured: Measurable, config: Any, dist: Dist, given: argparse.Namespace, output: Path) -> None:
+    """Measure the steps of a configuration, and write the figure of merit. A collective call."""
+    torch.manual_seed(0)
+    name, problem = measured.benchmark.name, measured.benchmark.problem(config, dist, 0)
+    if not isinstance(problem, SampleProblem):
+        raise UsageError(f"{name} has no independent samples (SampleProblem), and so no measurement")
+    if dist.is_main:
+        print(f"{name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
+    flops = measured.flops(problem) if dist.is_main else None
+    precision = Precision(config.precision, dist.device)
+    optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
+    meter = Meter(dist)
+    if dist.is_main:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if config.power.source:
+            mllog.set_aside(output.parent / POWER)
+    profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
+    with recorded(config.power, output.parent, dist):
+        steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
+    if flops is not None:
+        found = _figure(name, problem, steps, flops, str(given.data or SYNTHETIC))
+        if config.power.source:
+            found = _metered(found, output.parent / POWER, steps.clock)
+        _tell(found, output)
 
 
 def _check(config: Any, overrides: Sequence[str], output: Path) -> None:

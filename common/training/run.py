@@ -19,7 +19,7 @@ import torch
 
 from common import mllog
 from common.command import as_called
-from common.config import ConfigError, leaves, to_dict
+from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.prepare_command import variant_and_digest
 from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
@@ -36,10 +36,12 @@ from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem, RunConfig
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
+from common.training.combinations import about_schedule, check_length, keys_of
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, Outcome, fit
+from common.training.memory import memory_told
 from common.training.merit import figure_of
 from common.training.power import recorded
 from common.training.precision import Precision
@@ -52,8 +54,6 @@ TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, 
 """Errors that the user can fix; any other is a bug and shows a traceback."""
 INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights that `train.init_from` names; see `Weights.digest`."""
-STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
-"""Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,14 @@ class Start:
     resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
     auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
     no other owner. callbacks: classes of which an object is told of each step and epoch.
+    overrides: of the configuration, as given.
     """
 
     resume: str | None = None
     auto_resume: bool = False
     wait: bool = False
     callbacks: tuple[Callable[[], Callback], ...] = ()
+    overrides: tuple[Override, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,10 @@ class Training:
         if ended and self._is_over(ended):
             return 0
         self.all_ranks.barrier()  # rank 0 has made the data
-        problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
-        with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
-            serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
+        with memory_told(self.config, self.dist):
+            problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
+            with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
+                serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
         return 0
 
     def train(self) -> Ending:
@@ -243,18 +246,18 @@ class Training:
         return found
 
     def _train(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Outcome, Fit]:
-        with STOP.interrupting():
+        with STOP.interrupting(), memory_told(self.config, self.dist):
             run = self._prepared(log, saved, initial)
         self.owned.go_on()
         problem = run.problem
         if self.shared:
             problem.read_from(self.shared.staged)
-        staging_timed = self.config.submission.round in STAGING_TIMED
+        staging_timed = self.config.submission.staging_timed
         with contextlib.ExitStack() as after_the_run:
             if not staging_timed and self.shared is None:
                 self._stage(log, problem, after_the_run)
             record = log.run()
-            with self._told(run, record), record, self.all_ranks.first_failure():
+            with self._told(run, record), record, self.all_ranks.first_failure(), memory_told(self.config, self.dist):
                 begin = time.perf_counter()
                 if staging_timed and self.shared is None:
                     self._stage(log, problem, after_the_run)
@@ -300,6 +303,8 @@ class Training:
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         check_samples(self.benchmark, self.config, problem)
+        if about_schedule(keys_of(self.given.overrides)):
+            check_length(self.config, problem.steps(0))
         if self.shared is None:
             self._say(problem.describe())
         run = self._fit(log, problem, seed)
@@ -337,7 +342,7 @@ class Training:
         cleared = self.config.drop_page_cache
         if self.shared is None:
             cleared = mllog.clear_cache(cleared and self.dist.local_rank == 0)
-        elif self.config.submission.round not in STAGING_TIMED:
+        elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
         which = {"instance": self.instance.number} if self.instance else {}
         mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._provenance(), **which)

@@ -11,6 +11,7 @@ from common.config import key
 
 RATE: Final = ("lr", "learning_rate")
 """Other names that users try for base_lr."""
+WARM, DECAYS = "the warm-up ends", "the rate first decays"
 
 
 class Schedule(ABC):
@@ -22,6 +23,10 @@ class Schedule(ABC):
     @abstractmethod
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
         """Return the learning rate of a step of an epoch that has `steps` steps; both count from 0."""
+
+    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
+        """Return, by key, what begins at which epoch: the full rate, the first decay. steps: of an epoch, if known."""
+        return {}
 
     @abstractmethod
     def logged(self, global_batch_size: int) -> dict[str, Any]:
@@ -91,6 +96,11 @@ class EpochSchedule(Schedule):
             return peak * (1 + math.cos(math.pi * min(share, 1))) / 2
         past = [boundary for boundary in self.decay if boundary < epoch]
         return peak * self.decay[max(past)] if past else peak
+
+    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
+        """Return when the full rate and the first decay begin; no number of steps is needed."""
+        decay = {"decay": (DECAYS, float(min(self.decay)))} if self.decay else {}
+        return {"warmup_epochs": (WARM, float(self.warmup_epochs))} | decay
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
         """Return keys and values in the order and with the conventions of the reference.
@@ -169,6 +179,13 @@ class StepSchedule(Schedule):
         since = number - self.warmup_steps - 1
         return full * self.decay_rate ** sum(milestone <= since for milestone in self.milestones)
 
+    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
+        """Return when the full rate and the first decay begin."""
+        if not steps:
+            return {}
+        decay = {"milestones": (DECAYS, (self.warmup_steps + self.milestones[0]) / steps)} if self.milestones else {}
+        return {"warmup_steps": (WARM, self.warmup_steps / steps)} | decay
+
     def logged(self, global_batch_size: int) -> dict[str, Any]:
         """Return the keys of the reference, without those of the other kind of schedule."""
         of_kind: dict[str, Any] = {"milestones": list(self.milestones), "decay_rate": self.decay_rate}
@@ -215,6 +232,13 @@ class BoundarySchedule(Schedule):
             share = number / self.warmup_steps
             return self.base_lr * (self.warmup_factor * (1 - share) + share)
         return self.base_lr * self.decay_factor ** sum(boundary <= number for boundary in self.boundaries)
+
+    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
+        """Return when the full rate and the first decay begin."""
+        if not steps:
+            return {}
+        decay = {"boundaries": (DECAYS, self.boundaries[0] / steps)} if self.boundaries else {}
+        return {"warmup_steps": (WARM, self.warmup_steps / steps)} | decay
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
         """Return the keys of the reference."""

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 
-from common.config import Override, load
+from common.config import Override, load, sources
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import connect
 from common.named_configs import find_config
 from common.stop import STOP
 from common.training.benchmark import Benchmark, RunConfig
+from common.training.combinations import check_combinations
 from common.training.division import check_division
-from common.training.job import InstancesJob, check_instances
+from common.training.job import InstancesJob, check_ranks
 from common.training.run import TRAINING_ERRORS, Instance, Start, Training
 from common.training.tracking.choice import check_installed
 
 
 def configured(benchmark: Benchmark, given: str, overrides: Sequence[Override]) -> RunConfig:
     """Return the configuration of a name or file with overrides; ConfigError if no run can have it."""
-    config = load(benchmark.config, find_config(benchmark.name, given), overrides)
-    check_division(benchmark, config)
+    file = find_config(benchmark.name, given)
+    config = load(benchmark.config, file, overrides, partial(check_combinations, overrides=overrides))
+    check_division(benchmark, config, sources(file, overrides))
     return config
 
 
@@ -32,7 +35,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
             dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
         if dist.device.type == "cpu":
             keep_freed_memory()
-        check_instances(config, dist.world_size, start.resume)
+        check_ranks(config, dist.world_size, start.resume)
         if config.instances.count > 1:
             return InstancesJob(benchmark, config, dist, start).run()
         number = config.instances.first

@@ -41,11 +41,12 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
                 print("---\n".join(to_yaml(point.config) for point in sweep.points), end="")
                 return 0
             return sweep.run(Start(auto_resume=True, wait=given.wait, callbacks=tuple(given.callback or ())))
+        start = Start(given.resume, given.auto_resume, given.wait, tuple(given.callback or ()), tuple(given.override))
         config = configured(benchmark, given.config, given.override)
         if given.print_config:
             print(to_yaml(config), end="")
             return 0
-        return train(benchmark, config, Start(given.resume, given.auto_resume, given.wait, tuple(given.callback or ())))
+        return train(benchmark, config, start)
 
     with STOP.listening():
         return run_stoppable(command, TRAINING_ERRORS)

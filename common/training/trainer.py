@@ -167,7 +167,7 @@ class Trainer:
                 f"several by `sweep`, or by the command `python -m {self.benchmark.name}.train`"
             )
         resumed = None if isinstance(resume, bool) else str(resume)
-        start = Start(resumed, auto_resume=resume is True, callbacks=tuple(callbacks))
+        start = Start(resumed, resume is True, callbacks=tuple(callbacks), overrides=(*overrides, keys))
         with _alone(), _passing_on(), _hushed(quiet):
             train(self.benchmark, resolved, start)
         return self._run(resolved)

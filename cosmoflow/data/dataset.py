@@ -70,9 +70,11 @@ class DataConfig:
         if self.verify_crc and self.format == "npy":
             raise ValueError("verify_crc needs format=tfrecord or narrow: npy files have no checksum")
         if self.pipeline == "dali" and self.format == "narrow":
-            raise ValueError("DALI does not read narrow files; set pipeline=native")
+            raise ValueError("pipeline is dali, which does not read format=narrow; set pipeline=native")
         if self.pipeline == "dali" and (self.verify_crc or self.cache):
-            raise ValueError("DALI neither verifies checksums nor caches samples; unset verify_crc and cache")
+            raise ValueError(
+                "pipeline is dali, which neither verifies checksums nor caches; set verify_crc=false, cache=false"
+            )
 
 
 class Dataset(Split):
@@ -125,8 +127,8 @@ def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples, which are those of their files without the endings."""
     found_there = list_folder(
         folder,
-        "data.data_dir must contain train/ and validation/; cosmoflow/README.md says where to get the data, and "
-        "`python -m cosmoflow.synthesize` generates some",
+        "data.data_dir must contain train/ and validation/; `python -m cosmoflow.fetch` downloads "
+        "the published data (docs/guide/data.md), `python -m cosmoflow.synthesize` generates some",
     )
     files = found_there.names
     names = {

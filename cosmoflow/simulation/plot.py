@@ -79,7 +79,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     lower.suptitle("Measured spectra (points) and linear theory D² P(k) (lines)")
     try:
         figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # such as an unknown format
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 

@@ -86,7 +86,9 @@ class DataConfig:
         if not set(self.channels) <= set(range(len(CHANNELS))):
             raise ValueError(f"channels is {self.channels}; expected numbers from 0 to {len(CHANNELS) - 1}")
         if self.pipeline == "dali" and (self.format != "npy" or self.cache):
-            raise ValueError("DALI reads only npy files and does not cache; set format=npy, cache=false")
+            raise ValueError(
+                "pipeline is dali, which reads only npy files and caches nothing; set format=npy, cache=false"
+            )
 
     @property
     def sample_shape(self) -> tuple[int, int, int]:
@@ -171,8 +173,9 @@ def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples of a folder: those of their data files without the ending."""
     found_there = list_folder(
         folder,
-        "data.data_dir must contain train/ and validation/; deepcam/README.md says where to get the data, "
-        "`python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` generates data",
+        "data.data_dir must contain train/ and validation/; `python -m deepcam.fetch` downloads the published data "
+        "(docs/guide/data.md), `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` "
+        "generates data",
     )
     files = found_there.names
     names = {

@@ -47,7 +47,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     figure.suptitle(f"Synthetic weather, {recipe.height} x {recipe.width} cells, size {recipe.size:g}, seed {seed}")
     try:
         figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # such as an unknown format
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 

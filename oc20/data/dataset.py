@@ -156,8 +156,8 @@ def _find(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the files with frames in a folder."""
     found_there = list_folder(
         folder,
-        "data.data_dir must contain train/ and validation/; oc20/README.md says where to get the data, and "
-        "`python -m oc20.synthesize` generates some",
+        "data.data_dir must contain train/ and validation/; `python -m oc20.fetch` downloads "
+        "the published data (docs/guide/data.md), `python -m oc20.synthesize` generates some",
     )
     files = sorted(file for file in found_there.names if file.startswith("data."))
     names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}

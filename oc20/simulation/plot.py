@@ -53,7 +53,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     figure.suptitle(f"Slabs of {size} atoms with adsorbates, seed {seed}; hatched atoms are fixed")
     try:
         figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # such as an unknown format
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 

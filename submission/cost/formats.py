@@ -57,20 +57,25 @@ def plain_costs(found: Sequence[Operations], width: int | None = None) -> str:
 
 
 def json_costs(found: Sequence[Operations]) -> str:
-    """Return all fields as JSON; units are in their names or in the docstring of Operations."""
-    document = {"schema": SCHEMA, "version": VERSION, "convention": CONVENTION, "runs": [asdict(one) for one in found]}
+    """Return all fields as JSON, with a note; units are in their names or in the docstring of Operations."""
+    runs = [asdict(one) | {"note": _note(one)} for one in found]
+    document = {"schema": SCHEMA, "version": VERSION, "convention": CONVENTION, "runs": runs}
     return json.dumps(finite(document), indent=1) + "\n"
 
 
 def csv_costs(found: Sequence[Operations]) -> str:
-    """Return all fields as CSV, a line for each log."""
+    """Return all fields as CSV with a note, a line for each log."""
     names = [field.name for field in fields(Operations)]
-    return csv_text(names, [[getattr(one, name) for name in names] for one in found])
+    return csv_text([*names, "note"], [[*(getattr(one, name) for name in names), _note(one)] for one in found])
 
 
 def _notes(found: Sequence[Operations]) -> tuple[str, ...]:
-    graphs = any(one.benchmark == "oc20" and one.flops is not None for one in found)
-    return (*NOTES, *([GRAPH_NOTE] if graphs else []))
+    return (*NOTES, *sorted({note for one in found if (note := _note(one))}))
+
+
+def _note(one: Operations) -> str:
+    """Return what must be known to compare the numbers of a run, "" if they need no explanation."""
+    return GRAPH_NOTE if one.benchmark == "oc20" and one.flops is not None else ""
 
 
 def _group(one: Operations) -> str:

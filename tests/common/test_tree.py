@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from common import tree
 from common.tree import ANYWHERE, NAMED, RefusedFileError, Tree
 
 
@@ -89,3 +90,14 @@ def test_links_lead_anywhere_without_a_folder_and_a_named_file_may_be_a_device(f
     (folder / "link").symlink_to("../secret")
     assert ANYWHERE.read(folder / "link", 10) == b"secret"
     assert NAMED.open("/dev/null").read() == b""
+
+
+def test_a_pipe_into_which_nothing_is_written_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree, "WRITER_S", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RefusedFileError, match="pipe is a pipe, and nothing was written to it"):
+        NAMED.open(tmp_path / "pipe")
+    with os.fdopen(os.open(tmp_path / "pipe", os.O_RDWR), "wb") as writer:
+        writer.write(b"text")
+        writer.flush()
+        assert os.read(NAMED.open(tmp_path / "pipe").fileno(), 10) == b"text"

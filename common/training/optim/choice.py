@@ -48,13 +48,16 @@ class OptimConfig:
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
         if self.name == "sgd" and self.weight_decay:
-            raise ValueError("weight_decay is not used by sgd; set CosmoFlow's L2 regularisation by model.l2")
+            raise ValueError(
+                f"weight_decay is {self.weight_decay}, but name is sgd, which has none; set weight_decay=0 "
+                "(CosmoFlow's L2 regularisation is model.l2)"
+            )
         if self.eps <= 0 or self.max_grad_norm <= 0:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
         if self.fused == "mixed_precision" and self.name != "lamb":
-            raise ValueError(f"fused is mixed_precision, which is for lamb; {self.name} has auto, flat and off")
+            raise ValueError(f"fused is mixed_precision, which is for lamb, but name is {self.name}; set fused=auto")
         if self.fused == "flat" and self.name == "muon":
-            raise ValueError("fused is flat, which has no kernels for muon; it has auto and off")
+            raise ValueError("fused is flat, which has no kernels for muon, but name is muon; set fused=auto")
 
     @property
     def log_name(self) -> str:

@@ -30,5 +30,5 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         axes.set_xlabel("x in mm")
     try:
         figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # such as an unknown format
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error

@@ -199,7 +199,9 @@ def test_a_refused_run_makes_nothing_and_names_keys_values_and_ways_out(tmp_path
     first, *keys, last = done.stderr.splitlines()
     assert "submission.division is closed" in first and "submission.division=open" in last
     assert [line.split()[0] for line in keys] == ["data.augment", "model.conv_size"]
-    assert keys[1].strip() == "model.conv_size is 4; closed: 32 (training_rules.adoc#graph-definition)"
+    assert keys[1].strip() == (
+        "model.conv_size is 4 (override 'model.conv_size=4'); closed: 32 (training_rules.adoc#graph-definition)"
+    )
 
 
 def test_fewer_samples_than_the_dataset_has_are_refused():

@@ -112,8 +112,8 @@ def test_damaged_npy_files_are_named(tmp_path):
         ({"sample_shape": (4, 4, 0, 4)}, "sample_shape"),
         ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is not a cube"),
         ({"format": "npy", "verify_crc": True}, "no checksum"),
-        ({"pipeline": "dali", "cache": True}, "unset"),
-        ({"pipeline": "dali", "format": "narrow"}, "DALI does not read narrow files"),
+        ({"pipeline": "dali", "cache": True}, "set verify_crc=false, cache=false"),
+        ({"pipeline": "dali", "format": "narrow"}, "pipeline is dali, which does not read format=narrow"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path, options, message):

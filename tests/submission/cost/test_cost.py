@@ -132,6 +132,9 @@ def test_the_table_says_which_operations_of_graphs_it_counts(tmp_path, capsys):
         (tmp_path / "result_0.txt").write_bytes(log.bytes())
         assert main([str(tmp_path)]) == 0
         assert ("oc20: FLOP of the published algorithm" in capsys.readouterr().out) == told
+        for form in ("json", "csv"):
+            assert main([str(tmp_path), "--format", form]) == 0
+            assert ("oc20: FLOP of the published algorithm" in capsys.readouterr().out) == told
 
 
 def test_without_a_result_log_there_is_nothing_to_show(tmp_path, capsys):

@@ -1,0 +1,388 @@
+"""Download a file by HTTP in pieces, over several connections; an interrupted download resumes where it stopped.
+
+    NAME.part        the file so far, with holes where pieces are missing
+    NAME.part.json   a line about the file at the server, then the number of each piece that is complete
+
+Every request asks for the same version of the file (If-Range), every answer is compared with what was asked for, and
+the file gets its name when all of it is there and its checksum, if one is known, is right. A server that does not
+serve pieces is read from start to end, again from the start after an interruption.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import re
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from common.command import UsageError
+from common.fetch.connections import Stopped, in_threads
+from common.files import naming
+from common.version import DISTRIBUTION, VERSION
+
+PIECE: Final = 64 << 20
+"""Bytes of a piece: the most that a killed process downloads again, for each connection."""
+BLOCK: Final = 1 << 20
+TIMEOUT_S: Final = 30.0
+"""Without any byte; a server that is silent for longer is asked again."""
+ATTEMPTS: Final = 6
+"""In a row that bring no byte, before a download gives up."""
+LONGEST_WAIT_S: Final = 60.0
+HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": f"{DISTRIBUTION}/{VERSION}"}
+GONE: Final = {
+    401: "it asks for a login",
+    403: "access is denied",
+    404: "there is no such file",
+    410: "there is no such file any more",
+}
+TEMPORARY: Final = (408, 425, 429, 500, 502, 503, 504)
+CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+SCHEMES: Final = ("http", "https")
+
+
+class DownloadError(RuntimeError):
+    """A file cannot be downloaded; the message names its address, what was expected, and how to go on."""
+
+
+class _TryAgainError(Exception):
+    """The network or the server fails at the moment; wait_s: what the server asks for."""
+
+    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
+class Remote(NamedTuple):
+    """A file as its server describes it. etag, modified: which version, "" if unknown. pieces: it serves any."""
+
+    url: str
+    bytes: int
+    etag: str
+    modified: str
+    pieces: bool
+
+    @property
+    def version(self) -> str:
+        """What a request for a part names, so that parts of two versions never mix; "" if the server cannot tell."""
+        return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but not from an encrypted connection to one that is not; urllib follows none to files."""
+
+    def redirect_request(self, req: Any, *answer: Any) -> Any:
+        target = answer[-1]
+        if urlsplit(req.full_url).scheme == "https" != urlsplit(target).scheme:
+            raise DownloadError(f"{req.full_url} redirects to {target}, which is not followed: expected https")
+        return super().redirect_request(req, *answer)
+
+
+_OPENER: Final = urllib.request.build_opener(Redirects)
+
+
+def address(text: str) -> str:
+    """Return an address without a slash at its end; UsageError for what is none of a server."""
+    parts = urlsplit(text)
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        raise UsageError(f"--url {text}: expected an address that begins with https:// or http://")
+    if parts.username is not None:
+        raise UsageError("--url has a user name or a password, which would end up in records: name a public address")
+    return text.rstrip("/")
+
+
+def probe(url: str, stop: threading.Event | None = None) -> Remote:
+    """Return what the server says of a file; DownloadError if it is not there, or its size is not told."""
+    with _retried(lambda: _opened(url, {"Range": "bytes=0-0"}), url, stop or threading.Event()) as response:
+        headers: Message = response.headers
+        if response.status == 206:
+            size = _content_range(headers, url)[2]
+        elif (length := headers.get("Content-Length", "")).isdecimal():
+            size = int(length)
+        else:
+            raise DownloadError(f"{url}: the server does not say how large it is, so that nothing shows if all arrived")
+        found = [headers.get(name, "").strip() for name in ("ETag", "Last-Modified")]
+        return Remote(url, size, found[0], found[1], response.status == 206)
+
+
+def read_small(url: str, most_bytes: int) -> bytes | None:
+    """Return the content of a small file, None if there is none; DownloadError as `probe`, or if it is large."""
+
+    def read() -> bytes | None:
+        try:
+            with _opened(url, {}) as response:
+                content: bytes = response.read(most_bytes + 1)
+                return content
+        except _MissingError:
+            return None
+        except (OSError, http.client.HTTPException) as error:
+            raise _TryAgainError(str(error)) from error
+
+    content: bytes | None = _retried(read, url, threading.Event())
+    if content is not None and len(content) > most_bytes:
+        raise DownloadError(f"{url}: more than {most_bytes:,} bytes; expected a short list")
+    return content
+
+
+class _MissingError(DownloadError):
+    """The server has no such file."""
+
+
+def _opened(url: str, headers: Mapping[str, str]) -> Any:
+    """Return an answer with content; _TryAgainError for what may pass, DownloadError for what does not."""
+    try:
+        response = _OPENER.open(urllib.request.Request(url, headers={**HEADERS, **headers}), timeout=TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        with error:
+            _refused(url, error)
+    except (OSError, http.client.HTTPException) as error:  # URLError among them
+        reason = getattr(error, "reason", None) or error
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise DownloadError(
+                f"{url}: the server's certificate is not trusted ({reason.verify_message}); if a proxy of your centre "
+                "replaces it, name its certificates in the environment variable SSL_CERT_FILE"
+            ) from error
+        raise _TryAgainError(str(reason) or type(error).__name__) from error
+    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+        response.close()
+        raise DownloadError(f"{url}: the server compresses what it sends, so that no size fits; try another --url")
+    return response
+
+
+def _refused(url: str, error: urllib.error.HTTPError) -> None:
+    if error.code in (404, 410):
+        raise _MissingError(f"{url}: {GONE[error.code]} ({error.code}); if it has moved, name the new address by --url")
+    if error.code in TEMPORARY:
+        asked = error.headers.get("Retry-After", "")
+        wait_s = min(float(asked), LONGEST_WAIT_S) if asked.isdecimal() else 0.0
+        raise _TryAgainError(f"the server answers {error.code} {error.reason}", wait_s)
+    if error.code == 416:
+        raise DownloadError(f"{url} has become shorter, or is empty; remove its .part files and begin again")
+    what = GONE.get(error.code, error.reason)
+    raise DownloadError(f"{url}: the server answers {error.code}, {what}; look at the address in a browser")
+
+
+def _retried(ask: Any, url: str, stop: threading.Event) -> Any:
+    """Return what a function returns, after some attempts if it has to be."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return ask()
+        except _TryAgainError as error:
+            _wait(url, attempt, error, stop)
+    raise AssertionError("the last attempt raises")
+
+
+def _wait(url: str, attempt: int, error: _TryAgainError, stop: threading.Event) -> None:
+    """Wait longer after each attempt; DownloadError after the last, Stopped at once if that is asked for."""
+    if attempt >= ATTEMPTS:
+        raise DownloadError(
+            f"{url}: {error}, {ATTEMPTS} times in a row; what is there is kept: run the command again later, or try "
+            "another --url"
+        ) from error
+    if stop.wait(max(error.wait_s, min(2.0 ** (attempt - 1), LONGEST_WAIT_S))):
+        raise Stopped
+
+
+def _content_range(headers: Message, url: str) -> tuple[int, int, int]:
+    match = CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+    if not match:
+        raise DownloadError(f"{url}: the server sends a part without saying which; try another --url")
+    first, last, size = map(int, match.groups())
+    return first, last, size
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How to download: progress is told to `bar`, as bytes; `stop` ends all connections within a block."""
+
+    connections: int
+    bar: Any
+    stop: threading.Event
+
+
+class _Part:
+    """The file of a download that is not complete; nothing is written any more once `stop` is set."""
+
+    def __init__(self, path: Path, stop: threading.Event) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        self._stop, self._writing = stop, threading.Lock()
+
+    def __enter__(self) -> _Part:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if any(raised):
+            self._stop.set()
+        with self._writing:  # a thread that is left behind must not write into whatever gets this number next
+            os.close(self._handle)
+
+    def write(self, block: bytes, at: int) -> None:
+        """Write a block."""
+        with self._writing:
+            if self._stop.is_set():
+                raise Stopped
+            os.pwrite(self._handle, block, at)
+
+    def recorded(self, record: IO[str], number: int) -> None:
+        """Record a piece as complete, when it is on the disk."""
+        with self._writing:
+            if self._stop.is_set():
+                raise Stopped
+            os.fdatasync(self._handle)
+            record.write(f"{number}\n")
+            record.flush()
+
+
+class Download:
+    """The download of one file to a path, which is new; `left` bytes are missing."""
+
+    def __init__(self, remote: Remote, path: Path) -> None:
+        self.remote, self.path = remote, path
+        self.part = path.with_name(f"{path.name}.part")
+        self.record = path.with_name(f"{path.name}.part.json")
+        count = -(-remote.bytes // PIECE) if remote.pieces else 1
+        recorded = self._recorded()
+        self.missing = [number for number in range(count) if number not in recorded]
+
+    @property
+    def left(self) -> int:
+        """The bytes that are missing."""
+        return sum(end - first for first, end in map(self._span, self.missing))
+
+    def run(self, transfer: Transfer, md5: str = "") -> None:
+        """Download what is missing, verify, and give the file its name. DownloadError, Stopped, OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked() as record, naming(self.part), _Part(self.part, transfer.stop) as part:
+
+            def fill(number: int) -> None:
+                self._piece(part, number, transfer)
+                part.recorded(record, number)
+
+            in_threads(fill, self.missing, transfer.connections, transfer.stop)
+        self._verify(md5)
+        self.part.replace(self.path)
+        self.record.unlink(missing_ok=True)
+
+    def _recorded(self) -> set[int]:
+        """Return the pieces that an earlier call completed; DownloadError if it was about another file."""
+        try:
+            head, *lines = self.record.read_text(encoding="utf-8").split("\n")
+        except FileNotFoundError:
+            if self.part.exists():
+                raise DownloadError(f"{self.part} is there without {self.record.name}: move it away") from None
+            return set()
+        try:
+            before = Remote(**json.loads(head))
+        except (ValueError, TypeError):
+            before = None
+        if before != self.remote:
+            was = f"{before.bytes:,} bytes of {before.url}" if before else "something else"
+            raise DownloadError(
+                f"{self.part} is a part of {was}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
+                f"another version or address; go on from the same, or remove both files: rm {self.part} {self.record}"
+            )
+        return {int(line) for line in lines[:-1] if line.isdecimal()}  # the last may be half a line
+
+    @contextmanager
+    def _locked(self) -> Iterator[Any]:
+        """Open the record for this process alone."""
+        with self.record.open("a", encoding="utf-8") as record:
+            try:
+                fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DownloadError(f"{self.part} is being downloaded by another process; wait for it") from None
+            except OSError:  # a file system without locks
+                pass
+            if not record.tell():
+                record.write(json.dumps(self.remote._asdict()) + "\n")
+                record.flush()
+            yield record
+
+    def _span(self, number: int) -> tuple[int, int]:
+        """Return the first byte of a piece, and that after its last."""
+        if not self.remote.pieces:
+            return 0, self.remote.bytes
+        return number * PIECE, min((number + 1) * PIECE, self.remote.bytes)
+
+    def _piece(self, part: _Part, number: int, transfer: Transfer) -> None:
+        first, end = self._span(number)
+        at, attempt = first, 0
+        while at < end:
+            try:
+                for block in self._blocks(at, end):
+                    part.write(block, at)
+                    at += len(block)
+                    transfer.bar.update(len(block))
+                    attempt = 0 if self.remote.pieces else attempt
+                if at < end:
+                    raise _TryAgainError(f"the connection ended {end - at:,} bytes too early")
+            except _TryAgainError as error:
+                if not self.remote.pieces:
+                    transfer.bar.update(first - at)
+                    at = first
+                attempt += 1
+                _wait(self.remote.url, attempt, error, transfer.stop)
+
+    def _blocks(self, first: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of the file from `first` on, as they come; may end too early, as connections do."""
+        headers = {"Range": f"bytes={first}-{end - 1}"} if self.remote.pieces else {}
+        if headers and self.remote.version:
+            headers["If-Range"] = self.remote.version
+        with _opened(self.remote.url, headers) as response:
+            self._expect_same(response, first, end)
+            while first < end:
+                try:
+                    block = response.read(min(BLOCK, end - first))
+                except (OSError, http.client.HTTPException) as error:
+                    raise _TryAgainError(str(error) or type(error).__name__) from error
+                if not block:
+                    return
+                yield block
+                first += len(block)
+
+    def _expect_same(self, response: Any, first: int, end: int) -> None:
+        """Raise DownloadError unless an answer is the part that was asked for, of the same version of the file."""
+        headers, remote = response.headers, self.remote
+        if response.status == 206:
+            same = _content_range(headers, remote.url) == (first, end - 1, remote.bytes)
+        else:
+            same = not remote.pieces and headers.get("Content-Length") == str(remote.bytes)
+        if not same or headers.get("ETag", "").strip() != remote.etag:
+            raise DownloadError(
+                f"{remote.url} has changed at the server since this download began; remove what is there of it and "
+                f"begin again: rm {self.part} {self.record}"
+            )
+
+    def _verify(self, md5: str) -> None:
+        """Raise DownloadError if the part is not the whole file, or its checksum is another than the published one."""
+        size = self.part.stat().st_size
+        if size != self.remote.bytes:
+            raise DownloadError(
+                f"{self.part}: {size:,} bytes, expected {self.remote.bytes:,}; remove it, and begin again"
+            )
+        if md5:
+            check_md5(self.part, md5, f"rm {self.part} {self.record}")
+
+
+def check_md5(path: Path, md5: str, remove: str) -> None:
+    """Raise DownloadError unless a file has an MD5; remove: the command that makes place for another download."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+    if found != md5:
+        raise DownloadError(
+            f"{path}: MD5 {found}, but {md5} is published: it is damaged, or another file. Nothing was unpacked; "
+            f"remove it and download it again, from another --url if there is one: {remove}"
+        )

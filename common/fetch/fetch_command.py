@@ -1,0 +1,306 @@
+"""The command behind every benchmark's `fetch.py`: download, verify and unpack a published dataset."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+from tqdm import tqdm
+
+from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
+from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
+from common.datasets.journal import PARTS, Heading, Journal, Part
+from common.datasets.manifest import Manifest, describe_file, verify_files
+from common.fetch.connections import in_threads
+from common.fetch.download import Download, DownloadError, Transfer, address, check_md5, probe, read_small
+from common.fetch.published import Archive, Published, RemoteFolder
+from common.fetch.unpack import UnpackError, unpack
+from common.reference import FULL
+
+DOWNLOADS: Final = "download"
+"""The folder with what is not complete, and with archives, in that of the dataset."""
+MOST_LIST_BYTES: Final = 64 << 20
+UNLIKE: Final = 2.0
+"""A file whose size differs from the published one by this factor is another, such as a page with an error."""
+HREF: Final = re.compile(rb'href="([^"/?]+)"')
+NO_SPACE_LEFT: Final = "Free disk space, or choose another folder"
+QUIET: Final = tqdm(disable=True)
+ERRORS: Final = (*DATASET_ERRORS, DownloadError, UnpackError)
+
+
+class FetchError(DownloadError):
+    """What was fetched is not what was published, or does not fit; the message says how to go on."""
+
+
+@dataclass(frozen=True)
+class FetchCommand:
+    """The command of a benchmark. sets: what is published, the whole dataset first. licence, where: for users.
+
+    next_step: returns the command to run next on a folder. shares: of a part by number of samples, the divisor of each
+    split; {} if there are no such parts.
+    """
+
+    module: str
+    sets: Sequence[Published]
+    licence: str
+    next_step: Callable[[Path], str]
+    shares: Mapping[str, int]
+
+    @property
+    def benchmark(self) -> str:
+        """The name of the benchmark."""
+        return self.module.partition(".")[0]
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run the command line; return the exit code."""
+        args = self.parser().parse_args(argv)
+        return run_command(lambda: self._run(args), ERRORS, "what is there is kept; the same command continues")
+
+    def _run(self, args: argparse.Namespace) -> int:
+        if args.list:
+            print(self._listed())
+            return 0
+        if args.folder is None:
+            raise UsageError("nothing to do: give DIR, or --list")
+        chosen = self._chosen(args.subset)
+        chosen = replace(chosen, address=address(args.url)) if args.url else chosen
+        return _Fetch(self, chosen, args).run()
+
+    def _chosen(self, subset: str | None) -> Published:
+        """Return the whole dataset, or a part of it."""
+        if subset is None:
+            return self.sets[0]
+        by_name = {one.name: one for one in self.sets if one.name != FULL}
+        if subset in by_name:
+            return by_name[subset]
+        if self.shares and subset.isdecimal() and int(subset) > 0:
+            return self.sets[0].first(int(subset), self.shares)
+        known = [*by_name, *(["a number of training samples"] if self.shares else [])]
+        raise UsageError(f"--subset {subset}: expected {' or '.join(known)}")
+
+    def _listed(self) -> str:
+        lines = []
+        for one in self.sets:
+            option = "" if one.name == FULL else f" --subset {one.name}"
+            lines.append(f"python -m {self.module} DIR{option}")
+            lines.append(f"  {one.text}; about {readable_bytes(one.bytes)} to download")
+            names = [archive.name for archive in one.archives] or [f"{folder.name}/" for folder in one.folders]
+            sums = [f" (MD5 {archive.md5})" if archive.md5 else " (no checksum)" for archive in one.archives]
+            files = zip(names, sums or [" (no checksums)"] * len(names), strict=True)
+            lines += [f"  {one.address}/{name}{checksum}" for name, checksum in files]
+            lines += [f"  {note}" for note in one.notes]
+        return as_called("\n".join([*lines, f"licence: {self.licence}"]))
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command line."""
+        module = f"python -m {self.module}"
+        parts = [one.name for one in self.sets[1:]]
+        small = parts[0] if parts else "512"
+        parser = CommandParser(
+            module,
+            description=f"""\
+Download the published data of {self.benchmark}, verify and unpack them, and write their manifest.
+
+  {module} --list                       what is published: sizes, addresses, licence
+  {module} data/{self.benchmark} --dry-run
+                                        ask the server for sizes, compare with the free space, and stop
+  {module} data/{self.benchmark} --subset {small}
+  {module} data/{self.benchmark}""",
+            epilog=f"""\
+An interrupted command continues where it stopped, in the middle of a file if the server allows it. Each byte is asked
+for from one version of a file, and published checksums are compared; where there are none, the manifest has those of
+what arrived. Nothing is overwritten: what is not complete is in DIR/{DOWNLOADS}, a folder with other data is refused.
+The manifest of a part says variant `subset-...`: a part is never the dataset of a closed result.
+Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
+        )
+        parser.add_argument("folder", type=folder_place, nargs="?", metavar="DIR", help="new, or interrupted before")
+        parser.add_argument("--list", action="store_true", help="show what is published, and exit")
+        parser.add_argument("--dry-run", action="store_true", help="ask for sizes, and download nothing")
+        choices = [*parts, *(["a number of training samples"] if self.shares else [])]
+        parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {' or '.join(choices)}")
+        parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
+        few = "connections at the same time (default 4, be kind to public servers)"
+        parser.add_argument("--connections", type=positive, default=4, help=few)
+        parser.add_argument("--keep", action="store_true", help=f"keep the archives in DIR/{DOWNLOADS} after unpacking")
+        return parser
+
+
+class _Fetch:
+    """One call: the dataset `chosen`, into a folder."""
+
+    def __init__(self, command: FetchCommand, chosen: Published, args: argparse.Namespace) -> None:
+        self.command, self.chosen, self.args = command, chosen, args
+        self.folder: Path = args.folder
+        self.downloads = self.folder / DOWNLOADS
+        facts = {"fetched": [archive.name for archive in chosen.archives] or [one.name for one in chosen.folders]}
+        self.heading = Heading(command.benchmark, chosen.variant, facts, 0)
+
+    def run(self) -> int:
+        """Fetch; return the exit code."""
+        try:
+            return self._run()
+        except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
+            raise FetchError(
+                f"{self.folder}: {error.strerror}; what is there is kept: free disk space and run the command again"
+            ) from error
+
+    def _run(self) -> int:
+        journal = Journal(self.folder)
+        journal.admit(self.heading, set(self.chosen.counts))
+        if journal.manifest and not (self.folder / PARTS).exists():
+            return self._report(journal.manifest)
+        archives = [(one, self._archive(one)) for one in self.chosen.archives]
+        files = [file for folder in self.chosen.folders for file in self._listing(folder)]
+        self._check_space(archives, journal, len(files))
+        if self.args.dry_run:
+            return 0
+        for archive, download in archives:
+            if download is not None:
+                self._transfer(download, archive)
+            elif archive.md5:
+                check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
+        with journal.part(self.heading, 0, 1) as record:
+            for archive, _ in archives:
+                self._unpack(archive, journal, record)
+            self._files(files, journal, record)
+        return self._report(self._complete())
+
+    # -- archives
+
+    def _archive(self, archive: Archive) -> Download | None:
+        """Return the download of an archive; None if it exists."""
+        path = self.downloads / archive.name
+        if path.exists():
+            return None
+        remote = probe(f"{self.chosen.address}/{archive.name}")
+        if not archive.bytes / UNLIKE < remote.bytes < archive.bytes * UNLIKE:
+            raise FetchError(
+                f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(archive.bytes)} are "
+                "published: this is another file, or a page that says why it is not there; look at it in a browser"
+            )
+        return Download(remote, path)
+
+    def _transfer(self, download: Download, archive: Archive) -> None:
+        left = download.left
+        print(f"downloading {download.remote.url}: {readable_bytes(left)} to go", flush=True)
+        with tqdm(total=left, unit="B", unit_scale=True, desc=archive.name, disable=None, smoothing=0.05) as bar:
+            download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
+
+    def _unpack(self, archive: Archive, journal: Journal, record: Part) -> None:
+        path = self.downloads / archive.name
+        print(f"unpacking {path}", flush=True)
+        with tqdm(unit="B", unit_scale=True, desc=archive.name, disable=None) as bar:
+            unpack(archive, path, journal, record, bar.update)
+
+    # -- single files
+
+    def _listing(self, folder: RemoteFolder) -> list[str]:
+        """Return the files of a remote folder that belong to the dataset, below its address."""
+        url, count = f"{self.chosen.address}/{folder.name}", self.chosen.counts[folder.name]
+        listed = read_small(f"{url}/files.txt", MOST_LIST_BYTES)
+        page = b"" if listed is not None else read_small(f"{url}/", MOST_LIST_BYTES) or b""
+        found = listed.split() if listed is not None else HREF.findall(page)
+        names = sorted({name for one in found if folder.pattern.fullmatch(name := one.decode("ascii", "replace"))})
+        if len(names) < (count or 1) or (self.chosen.name == FULL and len(names) != count):
+            raise FetchError(
+                f"{url} lists {len(names):,} files of the dataset, expected {count or 1:,}; try another --url"
+            )
+        return [f"{folder.name}/{name}" for name in names[:count]]
+
+    def _files(self, names: Sequence[str], journal: Journal, record: Part) -> None:
+        """Download single files, each into its place when it is complete, and record them; first those beside."""
+        for name in self.chosen.beside:
+            if journal.has((name,)):
+                continue
+            if (content := read_small(f"{self.chosen.address}/{name}", MOST_LIST_BYTES)) is None:
+                print(f"{self.chosen.address}/{name} is not there; going on without it", flush=True)
+            else:
+                path = self.downloads / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                self._place(name, record)
+        missing = [name for name in names if not journal.has((name,))]
+        if not missing:
+            return
+        print(f"downloading {len(missing):,} files from {self.chosen.address}", flush=True)
+        stop = threading.Event()
+        with tqdm(total=len(missing), unit=" files", desc=str(self.folder), disable=None, smoothing=0.05) as bar:
+
+            def done(name: str) -> None:
+                self._place(name, record)
+                bar.update()
+
+            in_threads(lambda name: self._file(name, stop), missing, self.args.connections, stop, done)
+
+    def _file(self, name: str, stop: threading.Event) -> None:
+        """Download a single file, over one connection, unless it is there."""
+        path = self.downloads / name
+        if not path.exists():
+            Download(probe(f"{self.chosen.address}/{name}", stop), path).run(Transfer(1, QUIET, stop))
+
+    def _place(self, name: str, record: Part) -> None:
+        """Move a complete file to its place in the dataset, and record it."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entry = describe_file(self.downloads / name)
+        (self.downloads / name).replace(path)
+        record.add({name: entry})
+
+    # -- space and result
+
+    def _check_space(self, archives: Sequence[tuple[Archive, Download | None]], journal: Journal, files: int) -> None:
+        """Print what is to be downloaded; raise FetchError unless the disk has space for it, packed and unpacked."""
+        done = sum(entry.bytes for entry in journal.finished.values())
+        each = max((folder.bytes for folder in self.chosen.folders), default=0.0)
+        to_load = sum(download.left for _, download in archives if download) + max(0.0, each * files - done)
+        unpacked = max(0.0, sum(archive.unpacked_bytes for archive, _ in archives) - done) if archives else 0.0
+        there = next(place for place in (self.folder.absolute(), *self.folder.absolute().parents) if place.exists())
+        free, needed = shutil.disk_usage(there).free, to_load + unpacked
+        print(
+            f"{self.folder}: {self.chosen.text} ({self.chosen.variant}); to download {readable_bytes(to_load)}, "
+            f"disk space needed about {readable_bytes(needed)}, free {readable_bytes(free)}",
+            flush=True,
+        )
+        if needed > free:
+            raise FetchError(
+                f"{self.folder}: about {readable_bytes(needed)} needed, {readable_bytes(free)} free; nothing was "
+                f"downloaded. {NO_SPACE_LEFT}"
+            )
+
+    def _complete(self) -> Manifest:
+        """Write the manifest if all files are there, remove the archives, and return it."""
+        journal = Journal(self.folder)
+        found = Counter(str(PurePosixPath(name).parent) for name in journal.finished)
+        for split, count in self.chosen.counts.items():
+            if (count is not None and found[split] != count) or not found[split]:
+                raise FetchError(
+                    f"{self.folder}: {found[split]:,} files in {split}, but {count or 'some':,} are published; the "
+                    "archives are kept"
+                )
+        manifest = journal.complete(msgspec.structs.replace(self.heading, files=len(journal.finished)))
+        if not self.args.keep:
+            shutil.rmtree(self.downloads, ignore_errors=True)
+        return manifest
+
+    def _report(self, manifest: Manifest) -> int:
+        problems = verify_files(self.folder, manifest, checksum=False)
+        if problems:
+            raise FetchError(
+                f"{self.folder}: {len(problems):,} files are not as the manifest says, such as {problems[0]}"
+            )
+        counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
+        files = ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items()))
+        print(f"{self.folder} is complete: {files}")
+        print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.digest()}")
+        print(as_called(f"next: {self.command.next_step(self.folder)}"))
+        return 0

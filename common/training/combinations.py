@@ -1,0 +1,74 @@
+"""Refuse combinations of values that cannot work, before anything is made; messages name the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from common.config import ConfigError, Override
+from common.data.sampling import Batching
+from common.training.benchmark import RunConfig
+
+LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
+"""Keys that decide how many steps a run has."""
+
+
+def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
+    """Raise ConfigError for what cannot work on any number of ranks. overrides: as given."""
+    check_instances(config)
+    keys = keys_of(overrides)
+    if LENGTH.isdisjoint(keys) or about_schedule(keys):  # else it is a shorter trial of a recipe
+        check_length(config, _steps(config))
+
+
+def check_instances(config: RunConfig) -> None:
+    """Raise ConfigError if instances are asked for with what a job of several cannot do."""
+    if config.instances.count == 1:
+        return
+    if config.train.eval_ranks:
+        raise ConfigError(
+            f"train.eval_ranks is {config.train.eval_ranks} and instances.count {config.instances.count}; expected 0, "
+            "so that the ranks of each instance evaluate it"
+        )
+    if config.power.source:
+        raise ConfigError(
+            f"power.source is {config.power.source!r} and instances.count {config.instances.count}, but the meter of a "
+            "node cannot tell its instances apart; leave it out, and measure the job with `common.measure power`"
+        )
+    if config.staging.mode != "none" and config.submission.staging_timed:
+        raise ConfigError(
+            f"submission.round is {config.submission.round!r}, in which staging is part of each run's time, but the "
+            "instances of a job share it before their runs start; set a later submission.round, or staging.mode=none"
+        )
+
+
+def check_length(config: RunConfig, steps: int | None) -> None:
+    """Raise ConfigError if a run ends before its schedule's full rate or first decay.
+
+    steps: of an epoch, None if they are unknown.
+    """
+    epochs = config.train.epochs
+    for name, (what, end) in config.schedule.begins(steps).items():
+        if end > epochs:
+            raise ConfigError(
+                f"schedule.{name} is {getattr(config.schedule, name)}, so that {what} after {end:.4g} epochs, but "
+                f"train.epochs is {epochs}; lower the former or raise the latter"
+            )
+
+
+def keys_of(overrides: Sequence[Override]) -> set[str]:
+    """Return the dotted keys of overrides."""
+    names = ([one.partition("=")[0].strip()] if isinstance(one, str) else one for one in overrides)
+    return {key for keys in names for key in keys}
+
+
+def about_schedule(keys: Collection[str]) -> bool:
+    """Tell whether any key is one of the schedule."""
+    return any(key.partition(".")[0] == "schedule" for key in keys)
+
+
+def _steps(config: RunConfig) -> int | None:
+    """Return the steps of an epoch as far as the configuration tells: the data are not looked at."""
+    samples: Any = getattr(config.data, "train_samples", None)
+    train = config.train
+    return samples and Batching(train.global_batch_size, train.tail, train.accumulation).steps(samples)

@@ -1,0 +1,56 @@
+"""What does not fit into memory is told as that, with the keys that change it, and not by the library that noticed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+
+from common.distributed.dist import Dist
+from common.training.benchmark import RunConfig
+
+SIGNS: Final = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
+"""How libraries say it: CUDA and HIP, torch on a CPU, cuBLAS and cuDNN."""
+
+
+class OutOfMemoryError(OSError):
+    """The memory of a device, or of the node, is too small; the message says what to change."""
+
+
+@contextmanager
+def memory_told(config: RunConfig, dist: Dist) -> Iterator[None]:
+    """Raise OutOfMemoryError instead of what torch or numpy raise when they get no memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not SIGNS.search(str(error)):
+            raise
+        raise OutOfMemoryError(f"{_where(error, dist)}: {_how_to_fix(config, dist)}") from error
+
+
+def _where(error: Exception, dist: Dist) -> str:
+    on_device = dist.device.type != "cpu" and not isinstance(error, MemoryError)
+    if not on_device:
+        return "the node has not enough memory for this process"
+    total = torch.get_device_module(dist.device).mem_get_info(dist.device)[1]
+    return f"the memory of {dist.device} ({total / 2**30:.1f} GiB) is too small"
+
+
+def _how_to_fix(config: RunConfig, dist: Dist) -> str:
+    train = config.train
+    share = -(-train.global_batch_size // dist.world_size)
+    part = -(-share // train.accumulation)
+    ways = []
+    if part > 1:
+        ways.append(f"raise train.accumulation (now {train.accumulation}, at most {share}): the same result")
+    if (evaluated := train.eval_batch_size or part) > 1:
+        ways.append(f"set train.eval_batch_size below {evaluated} if it happens in an evaluation")
+    if train.global_batch_size > 1:
+        ways.append(f"lower train.global_batch_size (now {train.global_batch_size})")
+    if getattr(config.data, "cache", False):
+        ways.append("set data.cache=false")
+    ways.append("use more ranks or a smaller network")
+    return f"a rank computes {part} sample(s) at a time; {', or '.join(ways)}"

@@ -1,0 +1,69 @@
+"""A small web server for tests: parts of files, redirects, and the faults that real ones have."""
+
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class FileServer:
+    """Serves `files`, bytes by path.
+
+    ranges: whether parts are served. etag: of all files. faults: what to do instead, one for each request to come, as
+    ("status", 503), ("cut", bytes to send) or ("redirect", address). asked: the Range and path of each request so far.
+    on_request: called before each answer.
+    """
+
+    def __init__(self, files=None):
+        self.files, self.ranges, self.etag, self.faults = files or {}, True, '"1"', []
+        self.asked, self.on_request, self.lock = [], lambda path: None, threading.Lock()
+        self.length = True
+        served = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                served.answer(self)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.http.shutdown()
+        self.http.server_close()
+
+    def answer(self, to):
+        wanted = to.headers.get("Range", "")
+        with self.lock:
+            self.asked.append((to.path, wanted))
+            fault, value = self.faults.pop(0) if self.faults and wanted != "bytes=0-0" else ("", None)
+        self.on_request(to.path)
+        body = self.files.get(to.path)
+        if fault == "status":
+            return to.send_error(value)
+        if fault == "redirect":
+            to.send_response(302)
+            to.send_header("Location", value)
+            return to.end_headers()
+        if body is None:
+            return to.send_error(404)
+        same = to.headers.get("If-Range", self.etag) == self.etag
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted) if self.ranges and same else None
+        first, end = (int(part[1]), min(int(part[2]) + 1, len(body))) if part else (0, len(body))
+        to.send_response(206 if part else 200)
+        if part:
+            to.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(body)}")
+        if self.etag:
+            to.send_header("ETag", self.etag)
+        if self.length:
+            to.send_header("Content-Length", str(end - first))
+        to.end_headers()
+        sent = body[first:end]
+        to.wfile.write(sent[:value] if fault == "cut" else sent)

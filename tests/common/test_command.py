@@ -1,0 +1,35 @@
+"""Errors of the system are told in words, and places for output are looked at before any work."""
+
+import argparse
+import os
+
+import pytest
+
+from common.command import folder_place, run_command, told
+
+
+def test_errors_of_the_system_have_no_number(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to(tmp_path / "none" / "there")
+    for make, words in (
+        (lambda: (tmp_path / "file").mkdir(exist_ok=True), "file: a file or a broken link has this name; remove it"),
+        (lambda: (tmp_path / "broken" / "x").mkdir(parents=True, exist_ok=True), "broken: a file or a broken link"),
+        (lambda: (tmp_path / "file" / "x").mkdir(parents=True), "file/x: this is a file, or below a file"),
+        (tmp_path.read_bytes, f"{tmp_path.name}: this is a folder; expected a file"),
+        ((tmp_path / "no").read_bytes, "no: No such file or directory"),
+        (lambda: os.read(-1, 1), "Bad file descriptor"),
+    ):
+        assert run_command(make, (OSError,)) == 1
+        error = capsys.readouterr().err
+        assert words in error and ("Errno" not in error or "descriptor" in error)
+    assert told(ValueError("x is 3")) == "x is 3"
+
+
+def test_a_file_or_a_broken_link_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to(tmp_path / "none")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert folder_place(str(tmp_path / "link")) and folder_place(str(tmp_path / "new"))
+    for name, what in (("file", "is a file"), ("broken", "is a link to nothing")):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"{name} {what}; expected a folder"):
+            folder_place(str(tmp_path / name))

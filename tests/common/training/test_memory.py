@@ -1,0 +1,49 @@
+"""What does not fit into memory says which keys to change."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from common.distributed.dist import alone  # noqa: E402  (needs torch)
+from common.training.benchmark import TrainConfig  # noqa: E402
+from common.training.memory import OutOfMemoryError, memory_told  # noqa: E402
+
+
+class Config:
+    train = TrainConfig(global_batch_size=64, accumulation=2, eval_batch_size=16)
+    data = None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+        MemoryError("Unable to allocate 7.28 TiB"),
+    ],
+)
+def test_how_libraries_say_that_there_is_no_memory(error):
+    with pytest.raises(OutOfMemoryError) as raised, memory_told(Config, alone()):
+        raise error
+    for part in ("computes 32 sample(s)", "train.accumulation (now 2, at most 64)", "train.eval_batch_size below 16"):
+        assert part in str(raised.value)
+    with pytest.raises(RuntimeError, match="shapes"), memory_told(Config, alone()):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+def test_what_does_not_fit_has_no_traceback(tmp_path, monkeypatch, capsys):
+    from cosmoflow.synthesize import main as synthesize  # here, since only this test needs them
+    from cosmoflow.train import main as train
+
+    monkeypatch.chdir(tmp_path)
+    assert synthesize("data --grid 16 --particles 16 --train 24 --validation 2 --workers 1".split()) == 0
+    words = (
+        "mini data.data_dir=data data.sample_shape=[16,16,16,4] data.augment=none output_dir=run model.conv_layers=2"
+    )
+    assert train([*words.split(), "model.fc1=2_000_000_000"]) == 1  # terabytes
+    error = capsys.readouterr().err
+    assert error.startswith("error: the node has not enough memory for this process: a rank computes 16 sample(s)")
+    assert "a smaller network" in error and not Path("run").exists()

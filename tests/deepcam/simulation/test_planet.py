@@ -89,7 +89,7 @@ def test_values_are_finite_and_those_of_an_earth(snapshots):
     weights = np.broadcast_to(PLANET.cos_lat, fields.shape[:3])
     means = {name: np.average(channel(fields, name), weights=weights) for name in ("TMQ", "PSL", "TREFHT", "PRECT")}
     assert 15 < means["TMQ"] < 30 and 100_500 < means["PSL"] < 101_700 and 278 < means["TREFHT"] < 293
-    assert 1 < means["PRECT"] * 8.64e7 < 6  # mm a day
+    assert 1 < means["PRECT"] * 8.64e7 < 10  # mm a day; storms cover more of a small planet
 
 
 def test_wind_is_geostrophic_where_there_are_no_storms():
@@ -237,13 +237,13 @@ def test_a_river_is_long_and_flows():
         assert river_pixels(resembling.fields()) == 0
 
 
-@pytest.mark.parametrize(("longitude", "found"), [(165.0, False), (150.0, True)])
+@pytest.mark.parametrize(("longitude", "found"), [(165.0, False), (140.0, True)])
 def test_a_storm_beside_a_cold_low_is_a_hybrid_and_no_cyclone(longitude, found):
     stormy = sky()
     stormy.add_storm(storm(20.0))
     stormy.add_storm(storm(35.0, longitude, **COLD))
     labels = detect(PLANET, stormy.fields())
-    assert (1_400 < PLANET.distance_km(35.0, longitude)[at(20.0, 200.0)] < 1_550) != found
+    assert (1_000 < PLANET.distance_km(35.0, longitude)[at(20.0, 200.0)] < 1_500) != found
     assert (labels == CYCLONE)[at(20.0, 200.0)] == found
 
 
@@ -258,7 +258,7 @@ def test_look_alikes_are_as_frequent_and_equal_nearby(snapshots):
             nearby = detect(PLANET, one)
         cyclones, hybrids = cyclones + (expected == CYCLONE).sum(), hybrids + (nearby == CYCLONE).sum()
         rivers, pieces = rivers + (expected == RIVER).sum(), pieces + (nearby == RIVER).sum()
-    assert 1.6 < hybrids / cyclones < 2.6 and 1.5 < pieces / rivers < 2.5
+    assert 1.5 < hybrids / cyclones < 2.5 and 1.3 < pieces / rivers < 2.2
 
 
 def test_a_cyclone_is_no_part_of_a_river():

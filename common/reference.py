@@ -5,7 +5,7 @@ A benchmark's `reference.py` fills them in; the trainer and the checker read the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 
 FULL: Final = "full"
 MINI: Final = "mini"
-VARIANTS: Final = (FULL, MINI)
+MINI_2: Final = "mini2"
+VARIANTS: Final = (FULL, MINI, MINI_2)
 """The values of `dataset_variant` in a log; a log without it is about the full problem."""
 
 
@@ -330,7 +331,7 @@ class Reference:
     logged: keys of the trainer's log, each with how its value follows from the configuration.
     parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
-    variant: "full", or "mini" for the facts of the benchmark's mini problem.
+    variant: "full", or the name of the mini problem that the facts are of.
     """
 
     name: str
@@ -360,11 +361,22 @@ class Reference:
         return tuple({setting.key: setting for setting in active}.values())
 
 
-def mini_of(reference: Reference, target: float, train_samples: int, eval_samples: int, source: str) -> Reference:
-    """Return the mini problem of a benchmark, with its own data and target; settings must be logged, values are free.
+def variant_of(references: Sequence[Reference], variant: str) -> Reference:
+    """Return the facts of a benchmark's variant; ValueError if it has no such variant."""
+    for reference in references:
+        if reference.variant == variant:
+            return reference
+    known = " or ".join(reference.variant for reference in references)
+    raise ValueError(f"variant is {variant}; {references[0].name} has {known}")
 
-    Only what divides the work, such as the global batch size, must still be a whole number.
+
+def mini_of(reference: Reference, variant: str, target: float, samples: tuple[int, int], source: str) -> Reference:
+    """Return a mini problem of a benchmark, with its own data and target; settings must be logged, values are free.
+
+    Only what divides the work, such as the global batch size, must still be a whole number. samples: for training and
+    for evaluation.
     """
+    train_samples, eval_samples = samples
     stated = tuple(
         setting if setting.allowed is COUNT else replace(setting, allowed=ANY, why="") for setting in reference.settings
     )
@@ -381,5 +393,5 @@ def mini_of(reference: Reference, target: float, train_samples: int, eval_sample
         closed=(),
         parameters={},
         cite="docs/reference/profiles.md (the mini round)",
-        variant=MINI,
+        variant=variant,
     )

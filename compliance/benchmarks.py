@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from common.reference import MINI, Reference
+from common.reference import Reference
 from compliance import openfold
 
 PACKAGES: Final = (
@@ -38,8 +38,8 @@ REFERENCES: Final[dict[str, Reference]] = {
     **{name: facts.REFERENCE for name, facts in _FACTS.items()},
     "openfold": openfold.REFERENCE,
 }
-MINIS: Final[dict[str, Reference]] = {name: facts.MINI for name, facts in _FACTS.items()}
-"""The mini problems of the benchmarks that have one."""
+MINIS: Final[dict[str, tuple[Reference, ...]]] = {name: facts.MINIS for name, facts in _FACTS.items()}
+"""The mini problems of the benchmarks that have some, the current one first."""
 
 
 def names_in_words() -> str:
@@ -55,4 +55,5 @@ def benchmarks_of(round_: str) -> tuple[str, ...]:
 
 def reference_of(benchmark: str | None, variant: str) -> Reference | None:
     """Return the facts of a benchmark's variant; None if there is no such benchmark, or no mini problem of it."""
-    return (MINIS if variant == MINI else REFERENCES).get(benchmark or "")
+    known = (reference for reference in (REFERENCES.get(benchmark or ""), *MINIS.get(benchmark or "", ())) if reference)
+    return next((reference for reference in known if reference.variant == variant), None)

@@ -160,10 +160,10 @@ def settings_page() -> str:
     ]
     for name, reference in REFERENCES.items():
         parts += [_about(f"{name}, closed division", reference), table(HEADING, _settings(reference))]
-    for name, mini in MINIS.items():
+    for mini in (mini for minis in MINIS.values() for mini in minis):
         # The official tool, and so the last column, does not know the mini problems.
         rows = [cells[:-1] for cells in _settings(mini)]
-        parts += [_about(f"{name}, mini problem", mini), table(HEADING[:-1], rows)]
+        parts += [_about(f"{mini.name}, mini problem ({mini.variant})", mini), table(HEADING[:-1], rows)]
     parts.append("## Open division\n\nHyperparameters and data are free.\n")
     rows = [(span(r.key), "all", prose(r.needed), prose(r.allowed), prose(r.official)) for r in map(row, OPEN_SETTINGS)]
     parts.append(table(HEADING, rows))

@@ -14,7 +14,7 @@ import numpy as np
 from common.command import UsageError, count, positive
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given
-from common.reference import MINI
+from common.reference import MINI, MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.simulation import universe
@@ -23,7 +23,8 @@ from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
 DESCRIPTION: Final = """\
 Generate universes from physics: the linear spectrum of matter, displaced particles (2LPT), four redshifts, and four
-parameters drawn from a prior. The files have the published formats and names; job and seed in the names are invented.
+parameters drawn from a prior: in the mini problem sigma_8 and a drift along three axes, else Omega_m, sigma_8, n_s and
+H_0. The files have the published formats and names; job and seed in the names are invented.
 Without options, generate the mini dataset: 2,048 + 256 universes of 32 x 32 x 32 x 4.
 
 The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
@@ -34,12 +35,15 @@ examples:
   python -m cosmoflow.synthesize data/cosmoflow-mini            the mini problem, half a minute on two cores
   python -m cosmoflow.synthesize data/cosmoflow-mini --verify   again: reuse everything, compare checksums
   python -m cosmoflow.synthesize data/seed7 --seed 7            the mini problem with other universes
+  python -m cosmoflow.synthesize data/lcdm --preset mini        the mini problem of the first generation (flat LCDM)
   python -m cosmoflow.synthesize data/full --preset full-size   12 samples of 128^3, as large as the published ones
   python -m cosmoflow.synthesize data/raw --preset full-size --grid 64 --subvolumes 2 --format hdf5
                                                                 raw universes, input of cosmoflow.prepare convert
   python -m cosmoflow.synthesize --plot                         no data, only slices and spectra in universes.png
 """
 RAW: Final = "hdf5"
+TRAINED_BY: Final = {MINI_2: "mini", MINI: "mini-lcdm"}
+"""The configurations that train the mini problems."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,11 @@ def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> Datase
             stem = f"{job}/{name}" if samples is None else f"{split}/{job}_{name}"
             files = (f"{stem}.{RAW}",) if samples is None else samples.names_of_universe(stem, recipe.subvolumes)
             items.append(Item(name, files, (code, i, stem)))
-    is_mini = recipe == PRESETS["mini"] and samples is not None
+    variant = SYNTHESIS.variant_of(recipe) if samples else "synthetic"
     size = (samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid)
     generator = Generator(recipe, seed, samples)
     facts = facts_of(recipe, seed, samples)
-    return DatasetPlan("cosmoflow", MINI if is_mini else "synthetic", facts, tuple(items), generator, size, "universes")
+    return DatasetPlan("cosmoflow", variant, facts, tuple(items), generator, size, "universes")
 
 
 def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[st
         "generator": "cosmoflow.synthesize",
         "generator_sha256": hashlib.sha256(source).hexdigest(),
         "seed": seed,
-        "prior": {name: list(ends) for name, ends in asdict(PRIORS[recipe.prior]).items()},
+        "prior": {name: list(ends) for name, ends in PRIORS[recipe.prior].ranges.items()},
         "box": asdict(recipe.box),
         "subvolumes": recipe.subvolumes,
         "sample_shape": [recipe.grid] * 3 + [CHANNELS],
@@ -106,7 +110,10 @@ class Synthesize(Synthesis):
     def add_options(self, made: Any, files: Any) -> None:
         """Add the options of universes."""
         made.add_argument(
-            "--prior", choices=PRIORS, help="original: +-10 %% as published; wide: as in the mini problem"
+            "--prior",
+            choices=PRIORS,
+            help="the labels: drift: those of the mini problem; original: as published, +-10 %% around the mean; wide: "
+            "the same with wider ranges, as in the mini problem of the first generation",
         )
         made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
         made.add_argument(
@@ -142,8 +149,8 @@ class Synthesize(Synthesis):
         shape = plan.facts["sample_shape"]
         if plan.facts["format"] == RAW:
             return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"
-        if plan.variant == MINI:
-            return f"python -m cosmoflow.train mini data.data_dir={folder}"
+        if plan.variant in TRAINED_BY:
+            return f"python -m cosmoflow.train {TRAINED_BY[plan.variant]} data.data_dir={folder}"
         counts = "data.train_samples=null data.eval_samples=null submission.division=open"
         return (
             f"python -m cosmoflow.train config data.data_dir={folder} {counts} "

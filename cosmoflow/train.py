@@ -20,18 +20,17 @@ from torch import Tensor, nn
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
-from common.reference import MINI
+from common.reference import variant_of
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.schedule import EpochSchedule
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
-from cosmoflow.data.augment import augment
+from cosmoflow.data.augment import augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset
 from cosmoflow.model import ModelConfig
-from cosmoflow.reference import MINI as MINI_REFERENCE
-from cosmoflow.reference import REFERENCE
+from cosmoflow.reference import MINIS, REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
@@ -125,7 +124,8 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step))
+        y = turned(batch.y, seeds) if self.config.data.augment == "vector_symmetries" else batch.y
+        return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step), y=y)
 
 
 BENCHMARK = Benchmark(

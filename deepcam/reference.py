@@ -15,6 +15,7 @@ from common.reference import (
     CLOSED_RUN,
     COUNT,
     LOGGED_RUN,
+    MINI,
     NOT_NEGATIVE,
     ROUNDS,
     Check,
@@ -238,5 +239,5 @@ REFERENCE = Reference(
     staging=("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
 )
 
-MINI = mini_of(REFERENCE, REFERENCE.target.value, 512, 64, source="generated snapshots 96 x 144 x 16")
+MINIS = (mini_of(REFERENCE, MINI, REFERENCE.target.value, (512, 64), source="generated snapshots 96 x 144 x 16"),)
 """The official target; a predictor that sees background everywhere has 0.33."""

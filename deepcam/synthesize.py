@@ -61,7 +61,7 @@ def synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
         for i in range(number):
             name = name_of(code, i)
             items.append(Item(name, (name,), (code, i)))
-    variant = MINI if recipe == PRESETS["mini"] else "synthetic"
+    variant = SYNTHESIS.variant_of(recipe)
     size = recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096
     return DatasetPlan(
         "deepcam", variant, facts_of(recipe, seed), tuple(items), Generator(recipe, seed), size, "snapshots"

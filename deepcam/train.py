@@ -22,7 +22,7 @@ from common.config import PLACE, key
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
-from common.reference import MINI
+from common.reference import variant_of
 from common.training import batchnorm, optim, train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.graph import Recorder, say_why_not
@@ -37,8 +37,7 @@ from deepcam.data.snapshot import CLASSES
 from deepcam.losses import cross_entropy
 from deepcam.metrics import iou
 from deepcam.model import ModelConfig
-from deepcam.reference import CLASS_WEIGHTS, REFERENCE
-from deepcam.reference import MINI as MINI_REFERENCE
+from deepcam.reference import CLASS_WEIGHTS, MINIS, REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +87,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         _check_shares(config, self.train_samples, dist)
         shards, shard_seed = config.data.shards(dist), config.staging.shard_seed
         self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, shards, shard_seed)

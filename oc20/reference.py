@@ -12,6 +12,7 @@ from common.reference import (
     CLOSED_RUN,
     COUNT,
     LOGGED_RUN,
+    MINI,
     NOT_NEGATIVE,
     Closed,
     Dataset,
@@ -137,4 +138,4 @@ REFERENCE = Reference(
 
 MINI_TARGET = 0.036
 """Mean absolute error of the forces on free atoms, in eV per angstrom; no force at all has 0.47."""
-MINI = mini_of(REFERENCE, MINI_TARGET, 2_400, 320, source="generated surfaces of 13 or 14 atoms")
+MINIS = (mini_of(REFERENCE, MINI, MINI_TARGET, (2_400, 320), source="generated surfaces of 13 or 14 atoms"),)

@@ -80,7 +80,7 @@ def synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
                 files = names_of(split, number, FORMATS[format])
             stop = min((number + 1) * PER_PAIR, trajectories)
             items.append(Item(f"{split}/{number}", files, (code, number, stop)))
-    variant = MINI if recipe == PRESETS["mini"] else "synthetic"
+    variant = SYNTHESIS.variant_of(recipe)
     size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
     generator = Generator(recipe, seed, format)
     plan = DatasetPlan("oc20", variant, facts_of(recipe, seed, format), tuple(items), generator, size, "pairs of files")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist
-from common.reference import MINI
+from common.reference import variant_of
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
@@ -32,8 +32,7 @@ from oc20.data.dataset import DataConfig, Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
 from oc20.graphs import linked
 from oc20.model import ModelConfig
-from oc20.reference import MINI as MINI_REFERENCE
-from oc20.reference import REFERENCE
+from oc20.reference import MINIS, REFERENCE
 
 FORCE_COEFFICIENT: Final = 50.0
 """Factor of the forces in the reference's loss; that of the energy is 0."""
@@ -56,7 +55,7 @@ class Oc20(SampleProblem[GraphBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
         self.weights_of = lru_cache(maxsize=1)(self._step_weights)
         if config.data.balance == "triplets":
@@ -171,11 +170,11 @@ class Oc20(SampleProblem[GraphBatch]):
         return (forces_A3 - graph.forces / self.config.data.energy_std) * graph.free[:, None]
 
 
-def make_mini(folder: Path) -> None:
-    """Generate the mini dataset in a folder, unless it exists."""
+def make_mini(folder: Path, variant: str) -> None:
+    """Generate the data of a mini problem in a folder, unless they exist."""
     from oc20 import synthesize  # needs ase, which training does not
 
-    synthesize.SYNTHESIS.provide(folder)
+    synthesize.SYNTHESIS.provide(folder, variant)
 
 
 BENCHMARK = Benchmark(name="oc20", reference=REFERENCE, config=Config, problem=Oc20, make_mini=make_mini)

@@ -12,6 +12,7 @@ pytest.importorskip("ase")
 pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
+from common.data.split import DatasetError
 from compliance.benchmarks import PACKAGES
 from cosmoflow.simulation.recipe import PRESETS
 
@@ -73,10 +74,12 @@ def test_help_teaches_and_its_examples_are_understood(synthesize, capsys):
 
 def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypatch, capsys):
     """Training is under way: no command to give next is told."""
-    small = replace(PRESETS["mini"], grid=8, particles=8, train=4, validation=2)
-    monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "presets", {"mini": small})
-    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data")
+    small = {name: replace(PRESETS[name], grid=8, particles=8, train=4, validation=2) for name in ("mini2", "mini")}
+    monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "presets", small)
+    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini")
     said = capsys.readouterr().out
     assert said.startswith(f"no data in {tmp_path / 'data'}; generating the mini dataset") and "next:" not in said
-    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data")
+    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini")
     assert capsys.readouterr().out == ""
+    with pytest.raises(DatasetError, match="has the mini dataset; expected mini2"):
+        cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini2")

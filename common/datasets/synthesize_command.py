@@ -13,16 +13,19 @@ from common.command import CommandParser, UsageError, as_called, count, positive
 from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
 from common.datasets.manifest import NAME as MANIFEST
+from common.datasets.manifest import read_manifest
 from common.processes import usable_cores
-from common.reference import FULL, MINI
+from common.reference import FULL, MINI, VARIANTS
 
 
 class Synthesis(ABC):
     """The command of a benchmark: a subclass defines what it generates, and how.
 
     module: such as cosmoflow.synthesize. description, examples: for --help.
-    presets: recipes, frozen dataclasses, by name; "mini" is the default. picture: the default file of `--plot`.
-    needed: files that exist once the mini dataset is complete. few: arguments for a few samples of a variant.
+    presets: recipes, frozen dataclasses, by name: first the current mini problem, then the others by the names of their
+        variants, and full-size.
+    picture: the default file of `--plot`. needed: files that exist once a mini dataset is complete.
+    few: arguments for a few samples of the full and of a mini problem.
     """
 
     module: str
@@ -56,13 +59,32 @@ class Synthesis(ABC):
     def finish(self, recipe: Any, folder: Path) -> None:  # noqa: B027  (most benchmarks need nothing here)
         """Make what needs the whole dataset, such as its statistics; called after each complete build."""
 
-    def provide(self, folder: Path) -> None:
-        """Generate the mini dataset in a folder unless all needed files exist; DatasetError if that fails."""
-        self._provide(folder, "the mini dataset", "")
+    @property
+    def mini(self) -> str:
+        """The variant of the current mini problem."""
+        return next(iter(self.presets))
+
+    def variant_of(self, recipe: Any) -> str:
+        """Return the name of the mini problem that a recipe makes, else "synthetic"."""
+        return next((name for name, known in self.presets.items() if name in VARIANTS and known == recipe), "synthetic")
+
+    def provide(self, folder: Path, variant: str) -> None:
+        """Generate a mini dataset in a folder unless all needed files exist; DatasetError if that fails.
+
+        Data of another variant are a DatasetError, too.
+        """
+        self._provide(folder, f"the {variant} dataset", f"--preset {variant}")
+        there = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else variant
+        if there in VARIANTS and there != variant:
+            raise DatasetError(
+                f"{folder} has the {there} dataset; expected {variant}: set data.data_dir to another folder, where it "
+                "will be generated, or train the configuration that these data are for"
+            )
 
     def provide_few(self, folder: Path, variant: str) -> None:
-        """Generate a few samples of a variant, full or mini, as `provide` does; to measure, not to train."""
-        self._provide(folder, f"a few samples of the {variant} size", self.few[variant])
+        """Generate a few samples of a variant, as `provide` does; to measure, not to train."""
+        options = self.few[FULL] if variant == FULL else f"--preset {variant} {self.few[MINI]}"
+        self._provide(folder, f"a few samples of the {variant} size", options)
 
     def _provide(self, folder: Path, what: str, options: str) -> None:
         if all((folder / name).exists() for name in self.needed):
@@ -114,7 +136,9 @@ class Synthesis(ABC):
             epilog=self.examples,
         )
         parser.add_argument("output_dir", type=Path, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before")
-        parser.add_argument("--preset", choices=self.presets, default="mini", help="recipe to start from")
+        parser.add_argument(
+            "--preset", choices=self.presets, default=self.mini, help=f"recipe to start from (default {self.mini})"
+        )
         parser.add_argument("--seed", type=count, default=0, help="seed of the dataset (default 0)")
         made = parser.add_argument_group("content (defaults: those of the preset)")
         files = parser.add_argument_group("files")

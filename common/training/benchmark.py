@@ -115,8 +115,10 @@ class RunConfig:
     output_dir: Path = key(REQUIRED, "folder of the run: log, history, checkpoints", PLACE)
     data: Any
     schedule: Schedule
-    variant: Literal["full", "mini"] = key(
-        FULL, "full, or mini: the mini problem, whose data are generated if they are missing", PROBLEM
+    variant: Literal["full", "mini", "mini2"] = key(
+        FULL,
+        "full, or the name of one of the benchmark's mini problems, whose data are generated if they are missing",
+        PROBLEM,
     )
     drop_page_cache: bool = key(
         False, "drop the nodes' page caches before the run (needs root); otherwise the job's prologue must do it", PLACE
@@ -453,12 +455,13 @@ class Benchmark:
     config: the class of its configuration.
     problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
         OSError that names the key or file at fault.
-    make_mini: generates the mini problem's data in a folder unless they exist. Called on rank 0 alone, before the log
-        is opened, if `variant` is mini; `common.datasets.synthesize_command.Synthesis.provide` can serve.
+    make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist. Called on rank 0
+        alone, before the log is opened, unless `variant` is full;
+        `common.datasets.synthesize_command.Synthesis.provide` can serve.
     """
 
     name: str
     reference: Reference
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
-    make_mini: Callable[[Path], None]
+    make_mini: Callable[[Path, str], None]

@@ -37,7 +37,7 @@ from common.ending import (
 )
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
-from common.reference import MINI
+from common.reference import FULL
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark, RunConfig
 from common.training.checkpoint import NoCheckpointError, complete
@@ -262,8 +262,8 @@ class InstancesJob:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
-        if self.dist.is_main and config.variant == MINI:
-            self.benchmark.make_mini(config.data.data_dir)
+        if self.dist.is_main and config.variant != FULL:
+            self.benchmark.make_mini(config.data.data_dir, config.variant)
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)
@@ -330,7 +330,7 @@ class InstancesJob:
         folder = self.config.output_dir
         if not all(ending and ending.final for ending in endings.values()):
             yield "continue those without a result: the same command with --resume, or with --auto-resume"
-        mini = " --allow-mini" if self.config.variant == MINI else ""
+        mini = " --allow-mini" if self.config.variant != FULL else ""
         yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
         found = list(instance_folders(folder).values())
         runs = [path for path in found if complete(path / CHECKPOINTS)]

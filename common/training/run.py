@@ -30,7 +30,7 @@ from common.measure import fom
 from common.measure.power.energy import UNKNOWN
 from common.mllog import ResultLog
 from common.provenance import provenance, shown_path
-from common.reference import MINI, Target
+from common.reference import FULL, Target
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim
@@ -153,8 +153,8 @@ class Training:
             saved = self._saved()
             if self.shared is None:
                 self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
-                if self.dist.is_main and self.config.variant == MINI:
-                    self.benchmark.make_mini(self.config.data.data_dir)
+                if self.dist.is_main and self.config.variant != FULL:
+                    self.benchmark.make_mini(self.config.data.data_dir, self.config.variant)
             self.all_ranks.barrier()
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
@@ -231,7 +231,7 @@ class Training:
                 record.end(outcome.ending)
             self.owned.result = outcome.ending if outcome.ending.final else None
         if not outcome.stopped_by:
-            self._conclude(outcome, run.target, problem.reference.variant == MINI, time.perf_counter() - begin)
+            self._conclude(outcome, run.target, problem.reference.variant != FULL, time.perf_counter() - begin)
         return outcome, run
 
     def _prepared(self, log: ResultLog, saved: Saved | None) -> Fit:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from common.ending import Ending, stated_ending
-from common.reference import FULL, MINI, Reference, Setting, Target
+from common.reference import FULL, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import as_count, is_number
 from common.version import DISTRIBUTION
@@ -119,7 +119,7 @@ class Run:
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
     settings: value of each setting that the division requires, as logged first.
     software: of a log of this suite, the hash of its sources and the versions by name; else empty.
-    variant: "mini" or "full", as the log says (in either profile).
+    variant: "full" or the name of a mini problem, as the log says (in either profile).
     fingerprint: by which copies of the run are found.
     inflated_bytes: what was read of a compressed log and power files.
     detailed: the details, None unless they were asked for. power: what its power files say, None without them.
@@ -192,7 +192,7 @@ class Run:
     @property
     def mini(self) -> bool:
         """Whether it is a run on the mini problem, which is not an MLPerf result."""
-        return self.variant == MINI
+        return self.variant != FULL
 
     @property
     def minutes(self) -> float | None:
@@ -289,8 +289,9 @@ def benchmark_of(log: Log) -> str | None:
 
 
 def variant_of(log: Log) -> str:
-    """Return which problem the log is about: the mini one if any of its records says so."""
-    return MINI if any(record.value == MINI for record in log["dataset_variant"]) else FULL
+    """Return which problem the log is about: a mini one if any of its records says so."""
+    values = [record.value for record in log["dataset_variant"]]
+    return next((variant for variant in VARIANTS if variant != FULL and variant in values), FULL)
 
 
 def names_suite(provenance: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from common.reference import FULL, MINI, Reference
+from common.reference import FULL, Reference
 from common.values import identity, is_stated, plain
 from compliance.logs.run import Run
 from compliance.model.finding import Finding, listed, worst
@@ -32,7 +32,7 @@ class ResultSet:
 
     scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
     benchmark, division: decide which rules apply; from folder and system description, else from the logs.
-    variant: of most of its logs, "mini" or "full".
+    variant: of most of its logs, "full" or the name of a mini problem.
     loose: the folder is not part of a submission; the number of runs and the like are then only notes.
     unchecked: the official tool does not look into the folder.
     power: the power files by result (result_1, …), None if no power was measured.
@@ -86,7 +86,7 @@ class ResultSet:
     @property
     def mini(self) -> bool:
         """Whether it is a result on the mini problem, which is not an MLPerf result."""
-        return self.variant == MINI
+        return self.variant != FULL
 
     @property
     def judged_as(self) -> str | None:

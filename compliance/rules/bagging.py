@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.reference import MINI, of
+from common.reference import FULL, MINI, of
 from common.values import is_stated
 from compliance.logs.log import Log
 from compliance.logs.record import Record
@@ -43,7 +43,7 @@ class NoBagging(LogRule):
             return
         record, kind = found
         message = f"the training samples are drawn at random (bagging {show(kind)}), so this is not an MLPerf result"
-        severity = NOTE if case.allow_mini and variant_of(log) == MINI else ERROR
+        severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
         yield self.found(log.path, record.line, message, "a run on the whole training set", BAGGING, severity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.reference import FULL, MINI, VARIANTS
+from common.reference import FULL, MINI, MINI_2, VARIANTS
 from compliance.benchmarks import MINIS
 from compliance.logs.log import Log
 from compliance.logs.run import variant_of
@@ -27,12 +27,13 @@ class NoMini(LogRule):
     why = "The mini problems are for laptops and tests; their results are not MLPerf results."
     fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
     good = (lambda log: log(), lambda log: log().by_suite())
-    bad = (lambda log: log(division="open", variant=MINI),)
+    bad = (lambda log: log(division="open", variant=MINI), lambda log: log(division="open", variant=MINI_2))
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        first = next((record for record in log[KEY] if record.value == MINI), None)
-        if first is not None:
-            message = "the log is a mini run (dataset_variant mini), not an MLPerf result"
+        variant = variant_of(log)
+        first = next((record for record in log[KEY] if record.value == variant), None)
+        if variant != FULL and first is not None:
+            message = f"the log is a mini run (dataset_variant {variant}), not an MLPerf result"
             severity = NOTE if case.allow_mini else ERROR
             yield self.found(log.path, first.line, message, "a run on the full dataset", KEY, severity)
 
@@ -45,13 +46,14 @@ class KnownVariant(LogRule):
     profiles = (STRICT,)
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
-    fix = "Log dataset_variant mini for the mini problem; for the full one log full, or nothing."
+    fix = "Log the name of the mini problem as dataset_variant; for the full one log full, or nothing."
     good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(division="open", variant=MINI))
     bad = (
         lambda log: log().add(KEY, "tiny"),
         lambda log: log().add(KEY, None),
         lambda log: log().add(KEY, FULL).add(KEY, MINI),
         lambda log: log(benchmark="openfold", division="open").add(KEY, MINI),
+        lambda log: log(benchmark="oc20", division="open").add(KEY, MINI_2),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -63,8 +65,10 @@ class KnownVariant(LogRule):
                 expected = " or ".join(map(show, VARIANTS))
                 yield self.found(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
         if case.benchmark and case.reference is None:
-            message = f"{case.benchmark} has no mini problem: target, sizes and settings were not checked"
-            yield self.found(log.path, log[KEY][0].line, message, f"a mini run of {' or '.join(MINIS)}", KEY)
+            variant = variant_of(log)
+            known = [one.variant for one in MINIS.get(case.benchmark, ())] or ["no mini problem"]
+            message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
+            yield self.found(log.path, log[KEY][0].line, message, f"of {case.benchmark}: {' or '.join(known)}", KEY)
 
 
 class MiniIsOpen(LogRule):
@@ -80,7 +84,7 @@ class MiniIsOpen(LogRule):
     bad = (lambda log: log(division="closed", variant=MINI),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if variant_of(log) != MINI:
+        if variant_of(log) == FULL:
             return
         for record in log["submission_division"]:
             if record.value != "open":

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Self
 
-from common.reference import FULL, MINI
+from common.reference import FULL
 from common.version import DISTRIBUTION, VERSION
-from compliance.benchmarks import MINIS, REFERENCES
+from compliance.benchmarks import reference_of
 
 START_MS = {"0.7": 1_600_000_000_000, "1.0": 1_631_000_000_000, "2.0": 1_663_000_000_000, "3.0": 1_694_000_000_000}
 EPOCH_MS = 200_000
@@ -40,7 +40,9 @@ class SampleLog:
         variant: str = FULL,
     ) -> None:
         self.benchmark, self.round, self.division, self.run = benchmark, round_, division, run
-        self.reference = (MINIS if variant == MINI else REFERENCES)[benchmark]
+        reference = reference_of(benchmark, variant)
+        assert reference, f"{benchmark} has no problem {variant}"
+        self.reference = reference
         example = self.reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
         self.records: list[dict[str, Any]] = []
@@ -63,8 +65,8 @@ class SampleLog:
             self._add("accelerators_per_node", 4)
         for key, value in settings.items():
             self._add(key, value)
-        if self.reference.variant == MINI:
-            self._add("dataset_variant", MINI)
+        if self.reference.variant != FULL:
+            self._add("dataset_variant", self.reference.variant)
         self._add("train_samples", self.reference.dataset.train_samples[self.round][0])
         self._add("eval_samples", self.reference.dataset.eval_samples[self.round][0])
         self._add("init_stop", None, step_ms=10_000)

@@ -1,4 +1,7 @@
-"""Augment samples by random symmetries, for the open division: the universe has no preferred direction or centre."""
+"""Augment samples by random symmetries, for the open division.
+
+A universe has no preferred direction or centre; one that drifts has a direction, which turns with it.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,27 @@ def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
     side = x.shape[1]
     changed = torch.empty_like(x)
     for source, target, seed in zip(x, changed, seeds.tolist(), strict=True):
-        first, second, third, last = (seed >> shift & 0xFFFF for shift in (0, 16, 32, 48))
-        order, reversals = SYMMETRIES[first * len(SYMMETRIES) >> 16]
+        second, third, last = (seed >> shift & 0xFFFF for shift in (16, 32, 48))
+        order, reversals = symmetry(seed)
         source = source.permute(*order, 3).flip([axis for axis in range(3) if reversals[axis]])
         if roll_step:
             shifts = [(number * (side // roll_step) >> 16) * roll_step for number in (second, third, last)]
             source = source.roll(shifts, (0, 1, 2))
         target.copy_(source)
     return changed
+
+
+def turned(y: Tensor, seeds: np.ndarray) -> Tensor:
+    """Return labels of which all but the first are a vector along the axes, as `augment` turns their samples.
+
+    y: (B, 4), any device, not modified.
+    """
+    drawn = [symmetry(seed) for seed in seeds.tolist()]
+    order = torch.tensor([order for order, _ in drawn]).reshape(-1, 3).to(y.device)
+    sign = torch.tensor([[-1.0 if reverse else 1.0 for reverse in reversals] for _, reversals in drawn])
+    return torch.cat((y[:, :1], y[:, 1:].gather(1, order) * sign.reshape(-1, 3).to(y.device)), 1)
+
+
+def symmetry(seed: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Return the symmetry that the lowest 16 bits of a seed choose."""
+    return SYMMETRIES[(seed & 0xFFFF) * len(SYMMETRIES) >> 16]

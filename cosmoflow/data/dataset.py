@@ -39,10 +39,10 @@ class DataConfig:
     scale: float = key(1.0, "for the open division: see shift")
     workers: int | None = key(None, READING_THREADS, PLACE)
     prefetch: int = key(4, "batches to read ahead", PLACE)
-    augment: Literal["none", "symmetries"] = key(
+    augment: Literal["none", "symmetries", "vector_symmetries"] = key(
         "none",
         "of training samples, for the open division; symmetries: each epoch shows a sample under one of the 48 "
-        "symmetries of the cube",
+        "symmetries of the cube; vector_symmetries: the last three labels are a vector along its axes and turn with it",
     )
     roll_step: int = key(
         0,

@@ -1,7 +1,7 @@
 """Raw universes, one HDF5 file each, as the simulations published them.
 
     full       int16 (N, N, N, 4)   particles per voxel at the redshifts 0, 0.5, 1.5 and 3
-    unitPar    4 floats             labels in [-1, 1]: Omega_m, sigma_8, n_s, H_0
+    unitPar    4 floats             labels in [-1, 1]: Omega_m, sigma_8, n_s, H_0, or as `namePar` says
     physPar    4 floats             the same in physical units
     namePar    4 strings
     redshifts  4 floats
@@ -25,7 +25,8 @@ from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.simulation.universe import REDSHIFTS, Prior
 
-PUBLISHED_NAMES = ("Omega_m", "sigma_8", "N_spec", "H_0")
+PUBLISHED_NAMES = {"omega_m": "Omega_m", "n_s": "N_spec", "h_0": "H_0"}
+"""Of parameters whose published name is another one."""
 # Errors that h5py raises for damaged files, depending on where the damage is.
 HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError)
 
@@ -114,5 +115,5 @@ def write_universe(path: Path, counts: np.ndarray, labels: np.ndarray, prior: Pr
         file["full"] = counts
         file["unitPar"] = labels
         file["physPar"] = np.array(prior.physical(labels))
-        file["namePar"] = np.array(PUBLISHED_NAMES, "S")
+        file["namePar"] = np.array([PUBLISHED_NAMES.get(name, name) for name in prior.ranges], "S")
         file["redshifts"] = np.array(REDSHIFTS)

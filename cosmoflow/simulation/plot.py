@@ -12,6 +12,12 @@ from cosmoflow.simulation.recipe import PRIORS, Recipe
 from cosmoflow.simulation.universe import REDSHIFTS, growth, linear_power
 
 UNIVERSES: Final = 3
+NAMES: Final = {
+    "omega_m": "$\\Omega_m$ = {:.3f}",
+    "sigma_8": "$\\sigma_8$ = {:.3f}",
+    "n_s": "$n_s$ = {:.3f}",
+    "h_0": "$H_0$ = {:.1f} km/s/Mpc",
+}
 
 
 def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray, np.ndarray]:
@@ -51,17 +57,18 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     slices = upper.subplots(rows, UNIVERSES, squeeze=False)
     spectra = lower.subplots(1, UNIVERSES, sharey=True, squeeze=False)[0]
     made = [recipe.simulate(seed, 0, i) for i in range(UNIVERSES)]
-    brightest = max(float(np.log1p(counts[len(counts) // 2]).max()) for counts, _ in made)
+    brightest = max(float(np.log1p(counts[:, :, len(counts) // 2]).max()) for counts, _ in made)
     for column, (counts, labels) in enumerate(made):
-        parameters = [float(value) for value in PRIORS[recipe.prior].physical(labels)]
-        length_mpc_h = recipe.box.length(parameters[3])
+        prior = PRIORS[recipe.prior]
+        parameters = prior.parameters(labels)
+        length_mpc_h = recipe.box.length(parameters["h_0"])
         for row, z in enumerate(REDSHIFTS):
             image = _slice(slices[row, column], counts[..., row], length_mpc_h, brightest)
             slices[row, column].tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
             if column == 0:
                 slices[row, column].set_ylabel(f"z = {z:g}\ny in Mpc/h")
         slices[-1, column].set_xlabel("x in Mpc/h")
-        slices[0, column].set_title(_title(parameters), fontsize=9)
+        slices[0, column].set_title(_title({name: parameters[name] for name in prior.ranges}), fontsize=9)
         _spectra(spectra[column], counts, parameters, length_mpc_h)
     upper.colorbar(
         image, ax=slices, location="bottom", shrink=0.6, aspect=40, pad=0.01, label="log(1 + particles per voxel)"
@@ -76,21 +83,24 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
-def _title(parameters: list[float]) -> str:
-    omega_m, sigma_8, n_s, h_0 = parameters
-    return f"$\\Omega_m$ = {omega_m:.3f}   $\\sigma_8$ = {sigma_8:.3f}\n$n_s$ = {n_s:.3f}   $H_0$ = {h_0:.1f} km/s/Mpc"
+def _title(labels: dict[str, float]) -> str:
+    """Return the labels of a universe in two lines."""
+    first, *others = (NAMES[name].format(value) for name, value in labels.items() if name in NAMES)
+    drift = [f"{value:.1f}" for name, value in labels.items() if name not in NAMES]
+    second = f"drift = ({', '.join(drift)}) Mpc/h" if drift else "   ".join(others[1:])
+    return "   ".join((first, *others[:1])) + "\n" + second
 
 
 def _slice(axes: Any, counts: np.ndarray, length_mpc_h: float, brightest: float) -> Any:
     extent = (0, length_mpc_h, 0, length_mpc_h)
-    picture = np.log1p(counts[len(counts) // 2]).T
+    picture = np.log1p(counts[:, :, len(counts) // 2]).T
     return axes.imshow(picture, origin="lower", extent=extent, cmap="magma", vmin=0, vmax=brightest)
 
 
-def _spectra(axes: Any, counts: np.ndarray, parameters: list[float], length_mpc_h: float) -> None:
+def _spectra(axes: Any, counts: np.ndarray, parameters: dict[str, float], length_mpc_h: float) -> None:
     from matplotlib.ticker import LogLocator
 
-    omega_m, sigma_8, n_s, h_0 = parameters
+    omega_m, sigma_8, n_s, h_0, *_ = parameters.values()
     for channel, z in enumerate(REDSHIFTS):
         k, power = measured_power(counts[..., channel], length_mpc_h)
         theory = growth(z, omega_m) ** 2 * linear_power(k, omega_m, sigma_8, n_s, h_0 / 100)

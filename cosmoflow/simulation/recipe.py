@@ -9,9 +9,9 @@ import numpy as np
 
 from common.command import UsageError
 from cosmoflow.simulation import universe
-from cosmoflow.simulation.universe import ORIGINAL, WIDE, Box
+from cosmoflow.simulation.universe import DRIFT, ORIGINAL, WIDE, Box
 
-PRIORS: Final = {"original": ORIGINAL, "wide": WIDE}
+PRIORS: Final = {"original": ORIGINAL, "wide": WIDE, "drift": DRIFT}
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Recipe:
         return universe.simulate(labels, PRIORS[self.prior], self.box, rng), labels
 
 
-# The mini problem is fixed: any change gives other data and invalidates all reference runs.
+# The mini problems are fixed: any change gives other data and invalidates all reference runs.
 PRESETS: Final = {
+    "mini2": Recipe("drift", 32, 1, particles=48, length_mpc_h=256.0, train=2_048, validation=256),
     "mini": Recipe("wide", 32, 1, particles=48, length_mpc_h=256.0, train=2_048, validation=256),
     "full-size": Recipe("original", 128, 1, particles=128, length_mpc_h=None, train=8, validation=4),
 }

@@ -4,10 +4,15 @@ Stands in for the N-body runs behind the published data (NERSC/cosmoflow-sims: M
 pyCOLA): the same labels, redshifts, flat LCDM with fixed baryons and nearest-grid-point counts. Haloes do not form
 in perturbation theory, so the largest counts are lower here and errors on the labels are no match for published ones.
 
+A universe may also have a *drift*, an invention of this suite: matter moves along a fixed direction in proportion to
+its density, so that the far sides of dense regions steepen (as gravitational redshift shifts galaxies in deep
+potentials along the line of sight, but much stronger). In a mirror the drift has the other sign, and every isotropic
+statistic, such as spectra, histograms and moments, is the same: none of them can tell it.
+
 Lengths are in Mpc/h and wavenumbers in h/Mpc, unless a name says otherwise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,35 +20,43 @@ import numpy as np
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
 OMEGA_B = 0.045
 T_CMB_K = 2.7255
-LABEL_NAMES = ("Omega_m", "sigma_8", "n_s", "H_0")
+FIXED = {"omega_m": 0.3, "sigma_8": 0.8, "n_s": 0.96, "h_0": 70.0, "drift_x": 0.0, "drift_y": 0.0, "drift_z": 0.0}
+"""The parameters of a universe where they are not labels. h_0 is in km/s/Mpc; the drift, along the three axes of the
+counts, in Mpc/h at z = 0 for a density one standard deviation above the mean."""
+DRIFT_SCALE = 6.0
+"""The density behind the drift is smoothed by a Gaussian of this standard deviation."""
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The ranges that labels of -1 and 1 stand for; uniform in between. H_0 is in km/s/Mpc."""
+    """The labels of a universe, four names of FIXED, with what labels of -1 and 1 stand for; uniform in between."""
 
-    omega_m: Range
-    sigma_8: Range
-    n_s: Range
-    h_0: Range
+    ranges: Mapping[str, Range]
 
     def __post_init__(self) -> None:
-        for name, (low, high) in vars(self).items():
+        for name, (low, high) in self.ranges.items():
+            if name not in FIXED:
+                raise ValueError(f"{name} is not a parameter of a universe; expected of {', '.join(FIXED)}")
             if not low < high:
                 raise ValueError(f"prior of {name}: the low end {low} must lie below the high end {high}")
 
     def physical(self, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Omega_m, sigma_8, n_s and H_0 of labels (..., 4), each of shape (...)."""
-        low, high = np.transpose((self.omega_m, self.sigma_8, self.n_s, self.h_0))
+        """The parameters of labels (..., 4), each of shape (...), in their order."""
+        low, high = np.transpose(list(self.ranges.values()))
         values = low + (high - low) * (np.asarray(labels, np.float64) + 1) / 2
         return tuple(np.moveaxis(values, -1, 0))
 
+    def parameters(self, labels: np.ndarray) -> dict[str, float]:
+        """All parameters of a universe of labels (4,), by name."""
+        return FIXED | dict(zip(self.ranges, map(float, self.physical(labels)), strict=True))
+
 
 # 10 % around the means of the published data set; what a 32³ box of minutes-long training can tell apart is wider.
-ORIGINAL = Prior(omega_m=(0.27, 0.33), sigma_8=(0.72, 0.88), n_s=(0.864, 1.056), h_0=(63.0, 77.0))
-WIDE = Prior(omega_m=(0.1, 0.5), sigma_8=(0.5, 1.2), n_s=(0.7, 1.25), h_0=(50.0, 100.0))
+ORIGINAL = Prior({"omega_m": (0.27, 0.33), "sigma_8": (0.72, 0.88), "n_s": (0.864, 1.056), "h_0": (63.0, 77.0)})
+WIDE = Prior({"omega_m": (0.1, 0.5), "sigma_8": (0.5, 1.2), "n_s": (0.7, 1.25), "h_0": (50.0, 100.0)})
+DRIFT = Prior({"sigma_8": (0.5, 1.2)} | dict.fromkeys(("drift_x", "drift_y", "drift_z"), (-12.0, 12.0)))
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class Box:
 
 
 def draw_labels(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Independent uniform labels (n, 4) in [-1, 1) in the order of LABEL_NAMES, float32.
+    """Independent uniform labels (n, 4) in [-1, 1), float32.
 
     Multiples of 2^-23 as in the published data: exact in float32, hence never 1.
     """
@@ -152,6 +165,12 @@ class Modes:
         potential = np.complex64(1j) * self.inverse_k2 * density
         return [self.real(k * potential) for k in self.k]
 
+    def smoothed(self, density: np.ndarray, scale: float) -> np.ndarray:
+        """The density, smoothed by a Gaussian of this standard deviation in units of L/2π, over its own deviation."""
+        field = self.real(density * np.exp(-self.k2 * np.float32(scale**2 / 2)))
+        normal: np.ndarray = field / field.std()
+        return normal
+
     def tidal_source(self, density: np.ndarray) -> np.ndarray:
         """The modes of the source of the second order: Σ_(i>j) φ_ii φ_jj − φ_ij² where ∇²φ is this density."""
         potential = self.inverse_k2 * density
@@ -183,7 +202,7 @@ def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generato
 
     labels: (4,) in [-1, 1), read through `prior`; `rng` draws the phases of the initial conditions.
     """
-    omega_m, sigma_8, n_s, h_0 = (float(value) for value in prior.physical(labels))
+    omega_m, sigma_8, n_s, h_0, *drift = prior.parameters(labels).values()
     length_mpc_h, n = box.length(h_0), box.particles
     modes = Modes(n)
     k_h_mpc = 2 * np.pi / length_mpc_h * np.sqrt(np.arange(1, 3 * (n // 2) ** 2))
@@ -193,6 +212,10 @@ def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generato
 
     voxels = np.float32(box.grid / (2 * np.pi))
     first = [voxels * component for component in modes.displacement(density)]
+    if any(drift):
+        smooth = modes.smoothed(density, 2 * np.pi / length_mpc_h * DRIFT_SCALE)
+        for component, mpc_h in zip(first, drift, strict=True):
+            component += np.float32(mpc_h * box.grid / length_mpc_h) * smooth
     second = []
     if box.lpt == 2:
         second = [voxels * component for component in modes.displacement(modes.tidal_source(density))]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.provenance import ROOT, source_hash
-from common.reference import MINI
+from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.logs.run import PER_RUN
@@ -47,7 +47,7 @@ DATA_HEAD: Final = """\
 DATA=${DATA:-$WORK/data}
 """
 MINI_DATA: Final = """\
-"$WORK/venv/bin/python" -P -m @benchmark@.synthesize "$DATA" --verify
+"$WORK/venv/bin/python" -P -m @benchmark@.synthesize "$DATA" --preset @variant@ --verify
 """
 FULL_DATA: Final = """\
 if [ ! -d "$DATA" ]; then
@@ -224,8 +224,8 @@ def system_folder(benchmark: str, system: str) -> str:
 
 
 def system_items(code: Implementation, system: str, variant: str) -> Iterator[PackageFile]:
-    """Yield the scripts and README files that set up and run the code on the system; variant: "mini" or "full"."""
-    names = {"benchmark": code.benchmark, "system": system, "implementation": code.name}
+    """Yield the scripts and README files that set up and run the code on the system; variant: of the problem."""
+    names = {"benchmark": code.benchmark, "system": system, "implementation": code.name, "variant": variant}
     folder = system_folder(code.benchmark, system)
 
     def made(name: str, text: str, executable: bool = False) -> PackageFile:
@@ -238,7 +238,7 @@ def system_items(code: Implementation, system: str, variant: str) -> Iterator[Pa
     link = names | {"code": f"../{IMPLEMENTATIONS}/{code.name}"}
     yield made(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")
     yield made("README.md", README + (SUITE_README if code.is_suite else OTHER_README))
-    data = DATA_HEAD + (MINI_DATA if variant == MINI else FULL_DATA)
+    data = DATA_HEAD + (FULL_DATA if variant == FULL else MINI_DATA)
     bodies = {"setup.sh": SETUP, "init_datasets.sh": data, "run_and_time.sh": DATA_HEAD + RUN}
     for script, body in bodies.items():
         head = HEAD.replace("@title@", TITLES[script])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from common.command import UsageError
-from common.reference import MINI
+from common.reference import FULL
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
@@ -61,7 +61,7 @@ class RoundPackage:
             code_of(setup.series.benchmark, IMPLEMENTATION, inputs.sources).files()
         self.submission = setups[0].submission
         self.round = setups[0].round
-        self.mini = any(setup.variant == MINI for setup in setups)
+        self.mini = any(setup.variant != FULL for setup in setups)
         for setup in setups:
             for name, value in {**setup.submission, "round": setup.round}.items():
                 first = {**self.submission, "round": self.round}[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.datasets import manifest
 from common.files import whole_file
-from common.reference import MINI
+from common.reference import FULL
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
 from submission.round.processes import JobRunner, exclusive_lock
@@ -72,7 +72,8 @@ def write_config(path: Path, text: str) -> None:
 def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
-    if setup.variant == MINI and not (folder / manifest.NAME).exists():
-        print(f"{setup.series.benchmark}: no data in {folder}; generating the mini dataset", flush=True)
-        if runner.run([sys.executable, "-m", f"{setup.series.benchmark}.synthesize", str(folder)]):
+    if setup.variant != FULL and not (folder / manifest.NAME).exists():
+        print(f"{setup.series.benchmark}: no data in {folder}; generating the {setup.variant} dataset", flush=True)
+        command = [f"{setup.series.benchmark}.synthesize", str(folder), "--preset", setup.variant]
+        if runner.run([sys.executable, "-m", *command]):
             raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")

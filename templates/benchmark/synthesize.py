@@ -75,7 +75,7 @@ class Synthesize(Synthesis):
             for i in range(plates):
                 stem = f"{split}/{i:06}"
                 items.append(Item(stem, (stem + files.FIELD, stem + files.LABEL), (code, i, stem)))
-        variant = MINI if recipe == PRESETS["mini"] else "synthetic"
+        variant = SYNTHESIS.variant_of(recipe)
         facts = {
             "generator": self.module,
             "generator_sha256": hashlib.sha256(Path(diffusion.__file__).read_bytes()).hexdigest(),

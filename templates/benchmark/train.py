@@ -19,15 +19,14 @@ from torch import Tensor, nn
 
 from common.data.prefetch import TensorBatch, read_batches
 from common.distributed.dist import Dist
-from common.reference import MINI
+from common.reference import variant_of
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.schedule import EpochSchedule
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import DataConfig, Dataset
 from newbenchmark.model import ModelConfig
-from newbenchmark.reference import MINI as MINI_REFERENCE
-from newbenchmark.reference import REFERENCE
+from newbenchmark.reference import MINIS, REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
             "validation": Dataset(data.data_dir / "validation", data, data.eval_samples),
         }
         super().__init__(config, dist, seed, sets)
-        self.reference = MINI_REFERENCE if config.variant == MINI else REFERENCE
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         self.model = model.build(config.model, seed).to(dist.device)
 
     @cached_property

@@ -17,7 +17,7 @@ from cosmoflow.data.tfrecord import Sample
 from cosmoflow.simulation.recipe import PRESETS, Recipe
 from cosmoflow.synthesize import synthesis
 
-SMALL = ["--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
+SMALL = ["--prior", "wide", "--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
 RECIPE = Recipe("wide", 8, 1, particles=8, length_mpc_h=256.0, train=4, validation=2)
 
 
@@ -30,14 +30,21 @@ def contents(folder):
 
 
 def test_the_mini_problem_is_what_the_design_says():
-    plan = synthesis(PRESETS["mini"], 0, SampleFormat())
-    assert plan.variant == "mini" and len(plan.items) == 2_304
+    plan = synthesis(PRESETS["mini2"], 0, SampleFormat())
+    assert plan.variant == "mini2" and len(plan.items) == 2_304
     assert plan.facts["box"] == {"grid": 32, "particles": 48, "length_mpc_h": 256.0, "lpt": 2}
-    assert plan.facts["prior"]["omega_m"] == [0.1, 0.5] and plan.facts["sample_shape"] == [32, 32, 32, 4]
+    assert list(plan.facts["prior"]) == ["sigma_8", "drift_x", "drift_y", "drift_z"] and plan.facts["sample_shape"] == [
+        32,
+        32,
+        32,
+        4,
+    ]
     assert plan.facts["samples"] == {"train": 2_048, "validation": 256}
     assert len(plan.facts["generator_sha256"]) == 64
     assert plan.items[0].files == ("train/20000000_univ_ics_2019-03_a10000000_000.tfrecord",)
     assert synthesis(RECIPE, 0, SampleFormat()).variant == "synthetic"
+    first = synthesis(PRESETS["mini"], 0, SampleFormat())
+    assert first.variant == "mini" and first.facts["prior"]["omega_m"] == [0.1, 0.5]
 
 
 def test_samples_are_the_simulated_universes(tmp_path):

@@ -59,7 +59,9 @@ submit() {
 AFTER_ALL: Final = '''"$(IFS=: && echo "afterany:${jobs[*]}")"'''
 MINI_DATA: Final = """\
 # Generate the data of the mini problem, once.
-suite @benchmark@.synthesize "$(suite @benchmark@.train @settings@ --print-config | sed -n 's/^  data_dir: //p')"
+config=$(suite @benchmark@.train @settings@ --print-config)
+suite @benchmark@.synthesize "$(sed -n 's/^  data_dir: //p' <<< "$config")" \
+  --preset "$(sed -n 's/^variant: //p' <<< "$config")"
 """
 ENDINGS: Final = """\
 # The training records how it ended in ended.json, and removes it when the run continues. Nothing else tells whether a

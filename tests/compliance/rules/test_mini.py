@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compliance.benchmarks import MINIS, REFERENCES
+from compliance.benchmarks import MINIS, REFERENCES, reference_of
 from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
@@ -24,7 +24,8 @@ from compliance.samples.package import SamplePackage
 
 ROOT = points.ROOT
 SOURCES = {"source_sha256": "5" * 64}
-TARGET = MINIS["cosmoflow"].target.value
+FIRST = {name: reference_of(name, "mini") for name in MINIS}  # of the first generation, which all have
+TARGET = FIRST["cosmoflow"].target.value
 WITHOUT = sorted(set(REFERENCES) - set(MINIS))
 of_each_mini = pytest.mark.parametrize("benchmark", MINIS)
 
@@ -44,11 +45,19 @@ def errors(run: Run | Report) -> list[tuple[str, str]]:
 # -- one log -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("benchmark", "round_"), [(name, round_) for name in MINIS for round_ in MINIS[name].rounds])
+@pytest.mark.parametrize(("benchmark", "round_"), [(name, round_) for name in MINIS for round_ in FIRST[name].rounds])
 def test_a_valid_mini_log_passes_where_it_is_allowed(benchmark: str, round_: str) -> None:
     run = examined(mini(benchmark, round_))
     assert [(found.rule, found.severity) for found in run.findings] == [("SET07", "note")]
     assert run.mini and run.converged and run.verdict == "PASS"
+
+
+def test_a_later_mini_problem_has_its_own_name_and_facts() -> None:
+    (valid, first) = (mini("cosmoflow", variant=variant) for variant in ("mini2", "mini"))
+    assert examined(valid).verdict == "PASS" and examined(valid).variant == "mini2"
+    assert valid.reference.target.value != first.reference.target.value
+    assert ("QUA01", "eval_error") in errors(examined(first.set("dataset_variant", "mini2")))
+    assert errors(examined(mini("oc20").set("dataset_variant", "mini2"))) == [("SET09", "dataset_variant")]
 
 
 @of_each_mini
@@ -58,9 +67,9 @@ def test_elsewhere_it_has_one_error(benchmark: str) -> None:
 
 @of_each_mini
 def test_a_mini_log_is_judged_by_the_facts_of_the_mini_problem(benchmark: str) -> None:
-    (count,) = MINIS[benchmark].dataset.train_samples["3.0"]
+    (count,) = FIRST[benchmark].dataset.train_samples["3.0"]
     (full,) = REFERENCES[benchmark].dataset.eval_samples["3.0"]
-    target = MINIS[benchmark].target
+    target = FIRST[benchmark].target
     missed = target.value * (1.001 if target.lower_is_better else 0.999)
     damaged = {
         ("SET05", "train_samples"): mini(benchmark).set("train_samples", count - 1),
@@ -76,7 +85,7 @@ def test_a_mini_log_is_judged_by_the_facts_of_the_mini_problem(benchmark: str) -
 
 @of_each_mini
 def test_a_mini_log_states_what_the_closed_division_asks_for(benchmark: str) -> None:
-    valid, settings = mini(benchmark), MINIS[benchmark].settings_of("3.0", "open")
+    valid, settings = mini(benchmark), FIRST[benchmark].settings_of("3.0", "open")
     keys = {setting.key for setting in settings if setting.required and valid.records_of(setting.key)} - {"seed"}
     assert {"global_batch_size", "opt_name", "train_samples", "number_of_nodes"} < keys
     for key in keys:
@@ -112,7 +121,7 @@ def test_values_are_free_and_conditions_are_not(sample: SampleLog, expected: lis
 
 @of_each_mini
 def test_the_full_problem_has_no_easier_target_by_the_word_mini(benchmark: str) -> None:
-    sample = SampleLog(benchmark, division="open").last_evaluation(MINIS[benchmark].target.value)
+    sample = SampleLog(benchmark, division="open").last_evaluation(FIRST[benchmark].target.value)
     found = errors(examined(sample.add("dataset_variant", "mini")))
     assert found == [("SET05", "eval_samples"), ("SET05", "train_samples")]
 
@@ -121,7 +130,7 @@ def test_the_full_problem_has_no_easier_target_by_the_word_mini(benchmark: str) 
 def test_a_benchmark_without_a_mini_problem_says_so_and_no_more(benchmark: str) -> None:
     run = examined(SampleLog(benchmark, division="open").add("dataset_variant", "mini"))
     assert errors(run) == [("SET09", "dataset_variant")]
-    assert f"{benchmark} has no mini problem" in run.findings[-1].message
+    assert f'{benchmark} has no problem "mini"' in run.findings[-1].message
 
 
 def test_the_official_profile_does_not_know_the_mini_problem() -> None:

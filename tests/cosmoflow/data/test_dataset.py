@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cosmoflow.data import narrow, npy, tfrecord
-from cosmoflow.data.augment import SYMMETRIES, augment
+from cosmoflow.data.augment import SYMMETRIES, augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
 from cosmoflow.data.pipeline import batches
 from cosmoflow.data.tfrecord import RecordError
@@ -236,3 +236,14 @@ def test_augmented_samples_keep_their_voxels_and_neighbours(roll_step):
         for axis in range(3):
             distances = np.abs(np.diff(sample, axis=axis)).sum(axis=-1)
             assert set(distances.flat) <= ({1, side - 1} if roll_step else {1})
+
+
+def test_a_vector_of_labels_turns_with_its_sample():
+    side, seeds = 4, np.random.default_rng(3).integers(0, 2**64, 64, np.uint64)
+    vectors = torch.from_numpy(np.random.default_rng(4).integers(-9, 10, (64, 4)).astype(np.float32))
+    place = torch.stack(torch.meshgrid(*[torch.arange(side)] * 3, indexing="ij"), dim=-1)
+    x = (place * vectors[:, None, None, None, 1:]).sum(-1, keepdim=True).short()  # a field with this gradient
+    found, labels = augment(x, seeds), turned(vectors, seeds)
+    gradients = torch.stack([found.diff(dim=axis)[:, 0, 0, 0, 0] for axis in (1, 2, 3)], dim=1)
+    assert torch.equal(labels[:, 1:], gradients.float()) and torch.equal(labels[:, 0], vectors[:, 0])
+    assert not torch.equal(labels, vectors)

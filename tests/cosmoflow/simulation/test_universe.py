@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from cosmoflow.baselines import Statistics, mirror_odd
 from cosmoflow.simulation.universe import (
+    DRIFT,
     ORIGINAL,
     REDSHIFTS,
     WIDE,
@@ -38,7 +40,8 @@ def large_scales():
     The lattice is fine, 3.5 Mpc/h, because counts answer to displacements only where these reach the lattice constant.
     """
     box, shells = Box(grid=16, particles=64, length_mpc_h=225.0), np.arange(1, 5)
-    prior = Prior((0.2, 0.4), (0.7, 0.9), (0.86, 1.06), (60.0, 80.0))  # label 0 is FIDUCIAL
+    ends = ((0.2, 0.4), (0.7, 0.9), (0.86, 1.06), (60.0, 80.0))  # label 0 is FIDUCIAL
+    prior = Prior(dict(zip(WIDE.ranges, ends, strict=True)))
     powers = []
     for seed in range(40):
         counts = simulate(np.zeros(4), prior, box, np.random.default_rng(seed))
@@ -166,4 +169,42 @@ def test_an_impossible_box_is_refused(settings, message):
 
 def test_an_empty_prior_is_refused():
     with pytest.raises(ValueError, match="sigma_8"):
-        Prior((0.1, 0.5), (1.2, 0.5), (0.7, 1.25), (50.0, 100.0))
+        Prior(WIDE.ranges | {"sigma_8": (1.2, 0.5)})
+    with pytest.raises(ValueError, match="sigma is not a parameter"):
+        Prior({"sigma": (0.5, 1.2)})
+
+
+class Noise:
+    """A generator whose only noise is given."""
+
+    def __init__(self, noise):
+        self.noise = noise
+
+    def standard_normal(self, shape, dtype):
+        return self.noise.astype(dtype).reshape(shape)
+
+
+def test_in_a_mirror_the_drift_has_the_other_sign_and_isotropic_statistics_are_the_same():
+    box, labels = Box(16, 24, 128.0), np.array([0.2, 0.9, -0.6, 0.3])
+    noise = np.random.default_rng(5).standard_normal((24, 24, 24))
+    counts = simulate(labels, DRIFT, box, Noise(noise))
+    mirrored = simulate(labels * [1, 1, -1, 1], DRIFT, box, Noise(noise[:, ::-1]))
+    assert (mirrored == counts[:, ::-1]).mean() > 0.999  # but for particles between two voxels
+    same = simulate(labels, DRIFT, box, Noise(noise[:, ::-1]))
+    assert (same == counts[:, ::-1]).mean() < 0.9
+
+    statistics = Statistics(16)
+    assert statistics(counts[:, ::-1]) == pytest.approx(statistics(counts), rel=1e-9)
+    thirds = [np.split(mirror_odd(part), 3) for part in (counts, counts[:, ::-1])]
+    for axis, sign in enumerate((1, -1, 1)):
+        assert thirds[1][axis] == pytest.approx(sign * thirds[0][axis], rel=1e-9, abs=1e-12)
+
+
+def test_without_a_drift_a_universe_has_no_preferred_direction():
+    box = Box(16, 24, 128.0)
+    drifting, still = (
+        [simulate(np.array([0, w, 0, 0]), DRIFT, box, np.random.default_rng(seed)) for seed in range(6)]
+        for w in (1.0, 0.0)
+    )
+    skew = [np.mean([mirror_odd(counts)[:4] for counts in universes], axis=0) for universes in (drifting, still)]
+    assert abs(skew[0]).max() > 5 * abs(skew[1]).max()

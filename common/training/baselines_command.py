@@ -1,0 +1,155 @@
+"""The command behind every benchmark's `baselines.py`: what methods without a deep network reach on the mini problem.
+
+A benchmark gives `Baselines`; this file has the arguments, the table beside the target, and the file of numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from common.command import CommandParser, file_place, place, run_command
+from common.config import section_of
+from common.data.split import DatasetError
+from common.datasets.manifest import NAME, read_manifest
+from common.files import whole_file
+from common.named_configs import find_config
+from common.reference import FULL, MINI, Reference, Target
+
+BASELINE_ERRORS: Final = (ValueError, OSError)
+"""Errors that the user can fix, among them those of data; any other is a bug and shows a traceback."""
+
+Say = Callable[[str], None]
+"""Shows a line of progress, such as "ridge on spectra: 3 of 8 penalties"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a method reaches.
+
+    quality: on all validation samples, as the benchmark's evaluation computes it. note: a few words on what the method
+    sees and how it is fitted. details: what was chosen on the training split, and other numbers, for the file; plain
+    values. counts: whether the target must lie beyond it; not so for a specialist's method that is told what to look
+    for, and shown as a yardstick.
+    """
+
+    name: str
+    quality: float
+    note: str
+    details: dict[str, Any] = field(default_factory=dict)
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """The baselines of a benchmark's mini problem.
+
+    name: of its package. reference: the facts of its mini problem, with the target. fit: yields the baselines of a
+    dataset, one after another as they are ready; they are fitted on the training split alone, and what they choose is
+    chosen there too; it raises DatasetError, another ValueError or OSError for data that it cannot use. make_mini:
+    generates the mini dataset in a folder unless it exists; None: it must exist.
+    """
+
+    name: str
+    reference: Reference
+    fit: Callable[[Path, Say], Iterator[Baseline]]
+    make_mini: Callable[[Path, str], None] | None = None
+
+
+def main(baselines: Baselines, argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if the target is out of reach of all baselines, 1 if not or after an error."""
+    parser = _parser(baselines)
+    given = parser.parse_args(argv)
+    return run_command(lambda: _run(baselines, given.data_dir, given.output), BASELINE_ERRORS)
+
+
+def _run(baselines: Baselines, folder: Path, output: Path | None) -> int:
+    variant, digest = _found(baselines, folder)
+    target = baselines.reference.target
+    print(f"{baselines.name}: {variant} dataset in {folder}", flush=True)
+    reached = []
+    for baseline in baselines.fit(folder, _say):
+        _say(f"{baseline.name}: {target.key} {baseline.quality:.4g}")
+        reached.append(baseline)
+    print("\n".join(_table(target, reached)))
+    if output is not None:
+        content = {
+            "benchmark": baselines.name,
+            "variant": variant,
+            "data_sha256": digest,
+            "quality": target.key,
+            "lower_is_better": target.lower_is_better,
+            "target": target.value,
+            "baselines": [asdict(one) for one in reached],
+            "best": best(target, reached).name,
+        }
+        with whole_file(output) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return 1 if target.met(best(target, reached).quality) else 0
+
+
+def _found(baselines: Baselines, folder: Path) -> tuple[str, str]:
+    """Return the variant and the digest of the dataset in a folder; DatasetError if there is none, or the full one."""
+    if baselines.make_mini:
+        baselines.make_mini(folder, baselines.reference.variant)
+    if not (folder / NAME).exists():
+        raise DatasetError(
+            f"{folder} has no dataset with a {NAME}; generate it by `python -m {baselines.name}.synthesize {folder}`"
+        )
+    manifest = read_manifest(folder / NAME)
+    if manifest.benchmark != baselines.name or manifest.variant in (None, FULL):
+        raise DatasetError(
+            f"{folder / NAME}: this is the {manifest.variant or FULL} dataset of {manifest.benchmark}; expected data "
+            f"that `python -m {baselines.name}.synthesize` generated"
+        )
+    return str(manifest.variant), manifest.digest()
+
+
+def best(target: Target, reached: Sequence[Baseline]) -> Baseline:
+    """Return the best of the baselines that count."""
+    return (min if target.lower_is_better else max)((one for one in reached if one.counts), key=lambda one: one.quality)
+
+
+def _table(target: Target, reached: Sequence[Baseline]) -> Iterator[str]:
+    """Yield the lines of the table, the best baseline last, and the verdict."""
+    rows = sorted(reached, key=lambda one: one.quality, reverse=target.lower_is_better)
+    width = max(len(one.name) for one in (*rows, Baseline("baseline", 0, "")))
+    yield f"{'baseline':<{width}}  {target.key:>10}  method"
+    for one in rows:
+        yield f"{one.name:<{width}}  {one.quality:>10.4f}  {one.note}"
+    yield f"{'target':<{width}}  {target.value:>10.4f}  {target.range_text}"
+    nearest = best(target, reached)
+    if target.met(nearest.quality):
+        yield f"{nearest.name} meets the target: the problem does not need its network"
+    else:
+        yield f"the target lies beyond the best baseline, {nearest.name}, by {abs(nearest.quality - target.value):.4f}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser(baselines: Baselines) -> CommandParser:
+    name, target = baselines.name, baselines.reference.target
+    folder = Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
+    parser = CommandParser(
+        prog=f"python -m {name}.baselines",
+        description=f"""\
+Show what methods without a deep network reach on the mini problem of {name}, beside its target: {target.range_text}.
+A problem that such a method solves does not need its network. The methods are fitted on the training split alone, and
+what they choose, such as a penalty, they choose on a part of it; the validation split only judges them.
+
+  python -m {name}.baselines                           the mini dataset; it is generated if it is missing
+  python -m {name}.baselines data/seed7                other data, made by {name}.synthesize
+  python -m {name}.baselines -o baselines.json         also as a file, with what was chosen""",
+        epilog="Exit status: 0 no baseline meets the target, 1 one does or an error, 2 wrong use.",
+    )
+    parser.add_argument(
+        "data_dir", nargs="?", type=place, default=folder, metavar="DATA_DIR", help=f"the dataset (default {folder})"
+    )
+    parser.add_argument("-o", "--output", type=file_place, metavar="FILE.json", help="also write the numbers to a file")
+    return parser

@@ -1,0 +1,226 @@
+"""`python -m cosmoflow.baselines`: what statistics of a universe tell of its parameters, without the network.
+
+Each universe is reduced to numbers that cosmologists have used before deep learning; a linear model and a small dense
+network are fitted to them. All are isotropic but for the last method, a specialist's, which is told what to look for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from common.data.split import DatasetError
+from common.datasets.manifest import NAME, read_manifest
+from common.training import baselines_command
+from common.training.baselines_command import Baseline, Baselines, Say
+from cosmoflow.data.dataset import DataConfig, Dataset
+from cosmoflow.data.sample_files import CHANNELS
+from cosmoflow.reference import MINIS
+from cosmoflow.synthesize import SYNTHESIS
+
+SHELLS: Final = 16
+"""Of wavenumbers, each one fundamental wavenumber wide."""
+LARGEST_COUNT: Final = 30
+CELLS: Final = (2, 4)
+"""Sides of the cells of counts in cells, in voxels."""
+PENALTIES: Final = np.geomspace(1e-3, 1e4, 15)
+HELD_OUT: Final = 6
+"""The last of so many parts of the training universes chooses the penalty, and when the dense network stops."""
+HIDDEN, EPOCHS, BATCH, RATE, DECAY = 64, 100, 64, 1e-3, 1e-2
+STEPS: Final = (1, 2)
+"""Distances in voxels over which the specialist takes differences."""
+
+Counts = np.ndarray
+"""int16 (N, N, N, C), C redshifts."""
+
+
+class Statistics:
+    """The isotropic statistics of universes of `side`³ voxels."""
+
+    def __init__(self, side: int) -> None:
+        full, half = np.fft.fftfreq(side, 1 / side), np.fft.rfftfreq(side, 1 / side)
+        wavenumber = np.sqrt(full[:, None, None] ** 2 + full[:, None] ** 2 + half**2)
+        shell = np.rint(wavenumber).astype(int).ravel()
+        self.order = np.argsort(shell, kind="stable")
+        self.starts = np.searchsorted(shell[self.order], np.arange(1, min(SHELLS, side // 2) + 2))
+        # Modes that also represent their conjugates count twice.
+        twice = np.broadcast_to(np.where((half == 0) | (half == side / 2), 1.0, 2.0), wavenumber.shape).ravel()
+        self.weight = twice[self.order]
+        self.modes = self._sums(self.weight)
+
+    def __call__(self, counts: Counts) -> np.ndarray:
+        """Return the statistics of a universe: spectra, histograms, moments and counts in cells."""
+        dense: np.ndarray = counts.astype(np.float64)
+        logs = np.log1p(dense)
+        parts = [self.spectra(dense / dense.mean((0, 1, 2)) - 1), self.spectra(logs)]
+        for channel in range(counts.shape[3]):
+            few = np.minimum(counts[..., channel], LARGEST_COUNT).ravel()
+            parts += [np.log1p(np.bincount(few, minlength=LARGEST_COUNT + 1)), moments(logs[..., channel])]
+            parts += [moments(in_cells(dense[..., channel], side))[1:] for side in CELLS]
+        statistics: np.ndarray = np.concatenate(parts)
+        return statistics
+
+    def spectra(self, fields: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the power spectra of fields (N, N, N, C), and the coherences of all pairs."""
+        modes = np.fft.rfftn(fields, axes=(0, 1, 2)).reshape(-1, fields.shape[3])[self.order]
+        power = [self._sums(self.weight * np.abs(mode) ** 2) for mode in modes.T]
+        parts = [np.log(one / self.modes) for one in power]
+        for i in range(len(power)):
+            for j in range(i + 1, len(power)):
+                cross = self._sums(self.weight * (modes[:, i] * modes[:, j].conj()).real)
+                parts.append(cross / np.sqrt(power[i] * power[j]))
+        spectra: np.ndarray = np.concatenate(parts)
+        return spectra
+
+    def _sums(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums of values, in the order of the modes, over the shells."""
+        sums: np.ndarray = np.add.reduceat(values, self.starts)[:-1]
+        return sums
+
+
+def moments(values: np.ndarray) -> np.ndarray:
+    """Return the mean, the logarithm of the deviation, the skewness and the kurtosis of values."""
+    mean, deviation = values.mean(), values.std()
+    scaled = (values - mean) / deviation
+    squares = scaled * scaled  # a power costs ten times as much
+    found: np.ndarray = np.array([mean, np.log(deviation), (squares * scaled).mean(), (squares * squares).mean()])
+    return found
+
+
+def in_cells(counts: np.ndarray, side: int) -> np.ndarray:
+    """Return the counts of one channel (N, N, N) in cells of `side`³ voxels, over their mean."""
+    n = len(counts) // side
+    cells = counts.reshape(n, side, n, side, n, side).sum((1, 3, 5))
+    contrast: np.ndarray = cells / cells.mean()
+    return contrast
+
+
+def mirror_odd(counts: Counts) -> np.ndarray:
+    """Return statistics that change their sign in a mirror: means of (∂n)³ and n²∂n of log counts, along each axis."""
+    logs = np.log1p(counts.astype(np.float64))
+    logs -= logs.mean((0, 1, 2))
+    squares = (logs * logs).reshape(-1, logs.shape[3])
+    parts = []
+    for axis in range(3):
+        for step in STEPS:
+            slope = np.roll(logs, -step, axis) - np.roll(logs, step, axis)
+            slope = slope.reshape(squares.shape)
+            parts.append((slope * slope * slope).mean(0))
+            parts.append((squares.T @ slope).ravel() / len(slope))
+    odd: np.ndarray = np.concatenate(parts)
+    return odd
+
+
+# -- data and fits -------------------------------------------------------------------------------------------
+
+
+class Universes:
+    """The universes of a split: statistics (n, F) and labels (n, 4)."""
+
+    def __init__(self, folder: Path, split: str, say: Say) -> None:
+        facts = read_manifest(folder / NAME).facts
+        shape = tuple(facts["sample_shape"])
+        if len(shape) != 4 or len(set(shape[:3])) != 1 or shape[3] != CHANNELS:
+            raise DatasetError(f"{folder / NAME}: sample_shape is {list(shape)}; expected cubes of {CHANNELS} channels")
+        files = Dataset(folder / split, DataConfig(folder, sample_shape=shape, format=facts["format"]))
+        statistics = Statistics(shape[0])
+        isotropic, odd, labels = [], [], []
+        for number in range(len(files)):
+            if number % 256 == 0:
+                say(f"statistics of {split}: {number:,} of {len(files):,} universes")
+            sample = files.read(number)
+            isotropic.append(statistics(sample.x))
+            odd.append(mirror_odd(sample.x))
+            labels.append(sample.y)
+        self.isotropic, self.odd = np.array(isotropic), np.array(odd)
+        self.labels = np.array(labels, np.float64)
+
+
+def fit(folder: Path, say: Say) -> Iterator[Baseline]:
+    """Yield the baselines of a dataset."""
+    train, judged = Universes(folder, "train", say), Universes(folder, "validation", say)
+    names = list(read_manifest(folder / NAME).facts["prior"])
+
+    def baseline(name: str, guess: np.ndarray, note: str, counts: bool = True, **details: float) -> Baseline:
+        errors = np.abs(guess - judged.labels).mean(0)
+        by_label = dict(zip(names, errors.tolist(), strict=True))
+        return Baseline(name, float(errors.mean()), note, {"by_label": by_label, **details}, counts)
+
+    yield baseline("constant", np.median(train.labels, 0)[None], "the median of each label")
+    for name, choose, note in (
+        ("power spectra", slice(0, 2 * 10 * SHELLS), "linear model of the spectra of all pairs of redshifts"),
+        ("statistics, linear", slice(None), "linear model of spectra, histograms, moments and counts in cells"),
+    ):
+        guess, penalty = ridge(train.isotropic[:, choose], train.labels, judged.isotropic[:, choose])
+        yield baseline(name, guess, note, penalty=penalty)
+    say("fitting a dense network to the statistics")
+    guess, epochs = dense_network(train.isotropic, train.labels, judged.isotropic)
+    yield baseline("statistics, MLP", guess, "dense network with two hidden layers of 64 on the same", epochs=epochs)
+    both = [np.hstack((one.isotropic, one.odd)) for one in (train, judged)]
+    guess, penalty = ridge(both[0], train.labels, both[1])
+    note = "linear model of the same and of mirror-odd moments along each axis, made for this problem; does not count"
+    yield baseline("specialist", guess, note, counts=False, penalty=penalty)
+
+
+def ridge(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the predictions of a linear model for `judged`, and its penalty, chosen on held-out training samples."""
+    scale = scaling(x)
+    x, judged = scale(x), scale(judged)
+    cut = len(x) - len(x) // HELD_OUT
+    errors = [np.abs(solve(x[:cut], y[:cut], penalty, x[cut:]) - y[cut:]).mean() for penalty in PENALTIES]
+    penalty = float(PENALTIES[np.argmin(errors)])
+    return solve(x, y, penalty, judged), penalty
+
+
+def solve(x: np.ndarray, y: np.ndarray, penalty: float, judged: np.ndarray) -> np.ndarray:
+    """Return the predictions for `judged` of the linear model with the least squares plus the penalty."""
+    mean = y.mean(0)
+    weights = np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ (y - mean))
+    guess: np.ndarray = judged @ weights + mean
+    return guess
+
+
+def scaling(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that gives each column of x the mean 0 and the deviation 1, unless it is constant."""
+    mean, deviation = x.mean(0), x.std(0)
+    return lambda values: (values - mean) / np.where(deviation > 0, deviation, 1)
+
+
+def dense_network(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a small network's predictions for `judged`, and after how many epochs, chosen on held-out samples."""
+    scale = scaling(x)
+    inputs, asked, labels = (torch.tensor(part, dtype=torch.float32) for part in (scale(x), scale(judged), y))
+    cut = len(x) - len(x) // HELD_OUT
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = (x.shape[1], HIDDEN, HIDDEN)
+        layers = [module for i, o in itertools.pairwise(sizes) for module in (nn.Linear(i, o), nn.ReLU())]
+        network = nn.Sequential(*layers, nn.Linear(HIDDEN, y.shape[1]))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
+    best, guess, stopped = np.inf, np.zeros(0), 0
+    for epoch in range(1, EPOCHS + 1):
+        for drawn in torch.randperm(cut, generator=generator).split(BATCH):
+            optimizer.zero_grad()
+            (network(inputs[drawn]) - labels[drawn]).abs().mean().backward()
+            optimizer.step()
+        with torch.inference_mode():
+            error = float((network(inputs[cut:]) - labels[cut:]).abs().mean())
+            if error < best:
+                best, guess, stopped = error, network(asked).numpy(), epoch
+    return guess, stopped
+
+
+BASELINES: Final = Baselines("cosmoflow", MINIS[0], fit, SYNTHESIS.provide)
+main = partial(baselines_command.main, BASELINES)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -75,8 +75,9 @@ class Forecast:
             if kind == "hybrid":
                 kinds.append("cold low")
                 places.append(self._beside(lat, lon))
+            lats, lons = np.array(places).T
             alone = kinds[-1] != "cold low" or self._alone(*places[-1])
-            if (cold or not self.planet.land[row, column]) and alone and self._free(*np.array(places).T, 450):
+            if (cold or not self.planet.land[row, column]) and alone and self._free(lats, lons, 450):
                 for name, place in zip(kinds, places, strict=True):
                     self.sky.add_storm(self._drawn(name, *place))
                 if kind == "cyclone":

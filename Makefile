@@ -3,6 +3,8 @@
 #   VENV         the folder of the environment
 #   QUICK        1: `make demo` trains one benchmark, not three
 #   LOGS         a file or folder that `make demo` checks too
+#   HPC          a clone of mlcommons/hpc, for `make parity`
+#   PARITY       the folder with what the official code needs, for `make parity-env`
 #   PYTEST_ARGS  more arguments for pytest; select tests with `make test-fast`, since `make test` requires coverage
 #   TORCH_INDEX  a wheel index for torch. For most Linux machines the default index has the CUDA build, which is
 #                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine without an accelerator takes
@@ -12,6 +14,8 @@ PYTHON ?= python3
 VENV ?= .venv
 QUICK ?=
 LOGS ?=
+HPC ?=
+PARITY ?= .parity
 PYTEST_ARGS ?=
 TORCH_INDEX ?=
 CPU_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -29,7 +33,7 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-cluster lint format docs bench clean
+.PHONY: help demo test test-fast test-cluster lint format docs bench parity parity-env clean
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
@@ -72,9 +76,31 @@ bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quote
 	$(PY) bench/submission.py
 	$(PY) bench/measure.py
 
+parity: $(VENV)/.training-installed ## run the official code of HPC=path/to/a/clone of mlcommons/hpc beside ours, after `make parity-env`
+	@test -n "$(HPC)" || { echo "error: name a clone of mlcommons/hpc: make parity HPC=path" >&2; exit 2; }
+	$(PY) bench/parity.py "$(HPC)" --environment "$(PARITY)"
+
+parity-env: $(PARITY)/tensorflow/.installed $(PARITY)/geometric/.installed $(PARITY)/pymatgen/.installed ## install what the official code needs in PARITY=.parity: TensorFlow, torch-geometric 1.7.2, pymatgen (2 GB)
+
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What the official code needs, apart from the suite's environment: versions that it ran with.
+PARITY_PIP := -m pip --quiet --disable-pip-version-check --no-input
+$(PARITY)/tensorflow/.installed:
+	"$(PYTHON)" -m venv "$(@D)"
+	"$(@D)/bin/python" $(PARITY_PIP) install 'tensorflow-cpu==2.21.*' 'tf_keras==2.21.*' h5py
+	@touch "$@"
+
+$(PARITY)/geometric/.installed: $(VENV)/.training-installed
+	$(PY) $(PARITY_PIP) download --no-deps --no-binary :all: --dest "$(@D)" torch-geometric==1.7.2
+	tar -xzf "$(@D)"/torch_geometric-1.7.2.tar.gz -C "$(@D)"
+	@touch "$@"
+
+$(PARITY)/pymatgen/.installed: $(VENV)/.training-installed
+	$(PY) $(PARITY_PIP) install --target "$(@D)" pymatgen==2026.10.24
+	@touch "$@"
 
 # Installs packages that need torch; see TORCH_INDEX.
 define INSTALL_WITH_TORCH

@@ -4,9 +4,14 @@
     python -m compliance.rcp record runs/reference/cosmoflow-16 -o cosmoflow/rcps.yaml
     python bench/mini_runs.py cosmoflow mini --runs 10 --data-seeds 101 102 103 104 105 -o runs/accept
 
+    python bench/mini_runs.py cosmoflow mini --runs 10 --data-seeds 101 102 103 104 105 --yardsticks 2 -o runs/accept
+    cp runs/accept/summary.json docs/performance/mini-cosmoflow.json
+    python bench/mini_runs.py --page > docs/performance/mini.md
+
 Finished runs are kept, interrupted ones are started again. With data seeds the runs take turns on data made from
 other seeds than the default data. summary.json has, for each run, epochs, seconds from run_start to run_stop, CPU
-seconds and the curve.
+seconds and the curve. With yardsticks it also has the classical baselines on each of the datasets, and that many
+trainings on ablated data (`bench/mini_ablation.py`). The page is made of docs/performance/mini-*.json.
 """
 
 from __future__ import annotations
@@ -22,12 +27,14 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DONE = "run.json"
+PAGES = ROOT / "docs/performance"
 
 
 def data_of(benchmark: str, seed: int | None, out: Path) -> list[str]:
@@ -38,6 +45,18 @@ def data_of(benchmark: str, seed: int | None, out: Path) -> list[str]:
     module = f"{benchmark}.synthesize"
     subprocess.run([sys.executable, "-m", module, str(folder), "--seed", str(seed)], check=True, cwd=ROOT)
     return [f"data.data_dir={folder}"]
+
+
+def baselines_of(benchmark: str, data: list[str], out: Path, number: int) -> dict[str, Any]:
+    """Return the classical baselines on a dataset; they are fitted unless they were."""
+    path = out / f"baselines-{number}.json"
+    if not path.exists():
+        folder = [override.partition("=")[2] for override in data]
+        # The exit status says whether a baseline meets the target, which the file says, too.
+        subprocess.run(
+            [sys.executable, "-m", f"{benchmark}.baselines", *folder, "-o", str(path)], check=False, cwd=ROOT
+        )
+    return dict(json.loads(path.read_text()))
 
 
 def run_once(command: list[str], folder: Path, threads: int) -> dict[str, Any]:
@@ -71,40 +90,108 @@ def cpu_seconds(usage: resource.struct_rusage) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def page(summaries: list[Path]) -> Iterator[str]:
+    """Yield the lines of the page about committed summaries."""
+    yield HEAD
+    for path in summaries:
+        summary = json.loads(path.read_text())
+        if "baselines" not in summary:
+            continue
+        seeds = ", ".join(map(str, summary["data_seeds"])) or "0"
+        yield f"\n## {summary['benchmark']}\n"
+        yield f"{summary['date']}, {summary['machine']}, one thread a run; data seeds {seeds}."
+        yield f"Curves: [{path.name}]({path.name}).\n"
+        yield from _table(summary)
+        epochs = summary["epochs"]
+        yield (
+            f"\nTarget {summary['baselines'][0]['target']:g}: met by {summary['met']} of {summary['runs']} runs, after "
+            f"{min(epochs)} to {max(epochs)} epochs and {summary['median_cpu_s']:.0f} CPU seconds (median)."
+        )
+
+
+def _table(summary: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of a summary, the best method last."""
+    fitted = [one for found in summary["baselines"] for one in found["baselines"]]
+    lower = summary["baselines"][0]["lower_is_better"]
+    rows = {name: [one["quality"] for one in fitted if one["name"] == name] for name in (one["name"] for one in fitted)}
+    rows["**network**, when the target was met"] = [run["curve"][-1] for run in summary["results"]]
+    if summary["ablated"]:
+        best = min if lower else max
+        rows["network on ablated data, its best epoch"] = [best(run["curve"]) for run in summary["ablated"]]
+    yield f"| {summary['baselines'][0]['quality']} | median | from | to | datasets or runs |\n|---|---:|---:|---:|---:|"
+    for row, values in sorted(rows.items(), key=lambda item: statistics.median(item[1]), reverse=lower):
+        yield f"| {row} | {statistics.median(values):.3f} | {min(values):.3f} | {max(values):.3f} | {len(values)} |"
+
+
+HEAD = """\
+# Mini problems: networks and classical baselines
+
+A mini problem needs its network: the target lies beyond what classical methods reach. They are fitted on the training
+split alone (`python -m <benchmark>.baselines`); runs and baselines are on data of new seeds, on which nothing was
+tuned. Trained and evaluated on data without what the network should need (`bench/mini_ablation.py`), it is no better
+than the best baseline. Made by `bench/mini_runs.py`, whose `--help` has the commands."""
+
+
 def main() -> int:
     """Run the command; return 0 if every run met its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark")
-    parser.add_argument("config", type=Path)
+    parser.add_argument("benchmark", nargs="?")
+    parser.add_argument("config", nargs="?")
     parser.add_argument("override", nargs="*")
-    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; each gets its share of the cores")
     parser.add_argument("--data-seeds", type=int, nargs="*", default=[], help="seeds of other data than the default")
+    parser.add_argument(
+        "--yardsticks", type=int, metavar="N", help="fit the baselines, and train N times on ablated data"
+    )
+    parser.add_argument("--page", action="store_true", help="print the page of the committed summaries, and stop")
     given = parser.parse_intermixed_args()
+    if given.page:
+        print("\n".join(page(sorted(PAGES.glob("mini-*.json")))))
+        return 0
+    if not given.config or not given.out:
+        parser.error("expected a benchmark, a configuration and -o; or --page")
     out = given.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
     data = [data_of(given.benchmark, seed, out) for seed in given.data_seeds or [None]]
     threads = max(1, len(os.sched_getaffinity(0)) // given.jobs)
 
     def make(number: int) -> dict[str, Any]:
-        command = [sys.executable, "-m", f"{given.benchmark}.train", str(given.config)]
+        command = [sys.executable, "-m", f"{given.benchmark}.train", given.config]
         return run_once([*command, *given.override, *data[number % len(data)]], out / f"run-{number:02}", threads)
+
+    def ablate(number: int) -> dict[str, Any]:
+        command = [sys.executable, str(ROOT / "bench/mini_ablation.py"), given.benchmark]
+        return run_once([*command, *given.override, *data[number % len(data)]], out / f"ablated-{number:02}", threads)
+
+    def fit(number: int) -> dict[str, Any]:
+        return baselines_of(given.benchmark, data[number], out, number)
 
     with ThreadPoolExecutor(given.jobs) as pool:
         results = list(pool.map(make, range(given.runs)))
+        yardsticks = {}
+        if given.yardsticks is not None:
+            yardsticks["baselines"] = list(pool.map(fit, range(len(data))))
+            yardsticks["ablated"] = list(pool.map(ablate, range(given.yardsticks)))
     summary = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "config": str(given.config),
+        "benchmark": given.benchmark,
+        "config": given.config,
+        "data_seeds": given.data_seeds,
         "runs": len(results),
         "met": sum(result["status"] == "success" for result in results),
         "epochs": [len(result["curve"]) for result in results],
         "median_seconds": statistics.median(result["seconds"] for result in results),
         "median_cpu_s": statistics.median(result["cpu_s"] for result in results),
         "results": results,
+        **yardsticks,
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    print(json.dumps({name: value for name, value in summary.items() if name != "results"}, indent=1))
+    print(
+        json.dumps({name: value for name, value in summary.items() if name not in ("results", *yardsticks)}, indent=1)
+    )
     return 0 if summary["met"] == len(results) else 1
 
 

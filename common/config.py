@@ -16,7 +16,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from pathlib import Path
 from string import Template
@@ -29,6 +29,8 @@ import yaml
 from common.command import UsageError
 
 T = TypeVar("T")
+Override = str | Mapping[str, Any]
+"""Text such as "optim.momentum=0.8", whose value is YAML, or values by their dotted keys: {"optim.momentum": 0.8}."""
 
 REQUIRED: Final = MISSING
 """The default of a key that has none."""
@@ -167,27 +169,27 @@ for _name, _pattern in CORE_SCHEMA.items():
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), None)
 
 
-def load(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
-    """Return the configuration in a YAML file, with overrides such as "optim.momentum=0.8" (values are YAML) applied.
+def load(cls: type[T], path: Path, overrides: Sequence[Override] = ()) -> T:
+    """Return the configuration in a YAML file, with overrides applied, the last ones last.
 
     Raises ConfigError for a file that cannot be read, bad YAML, unknown or missing keys and values that do not fit.
     """
-    return _build(cls, [*_read(path), *map(_override, overrides)], str(path))
+    return _build(cls, [*_read(path), *_layers(overrides)], str(path))
 
 
-def section_of(path: Path, overrides: Sequence[str], name: str) -> dict[str, Any]:
+def section_of(path: Path, overrides: Sequence[Override], name: str) -> dict[str, Any]:
     """Return what a YAML file and overrides say of one section; nothing is checked against a configuration.
 
     Raises ConfigError as `load` does for a file that cannot be read and for bad YAML.
     """
-    layers = [*_read(path), *map(_override, overrides)]
+    layers = [*_read(path), *_layers(overrides)]
     sections = [layer.value.get(name) for layer in layers]
     return {key: value for section in sections if isinstance(section, dict) for key, value in section.items()}
 
 
-def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> T:
+def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[Override] = ()) -> T:
     """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`."""
-    return _build(cls, [_Layer(source, tree), *map(_override, overrides)], source)
+    return _build(cls, [_Layer(source, tree), *_layers(overrides)], source)
 
 
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
@@ -224,14 +226,36 @@ def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
     return [*_read(path.parent / base, (*named_by, path)), _Layer(source, tree)]
 
 
-def _override(text: str) -> _Layer:
-    """Return an override as the layer of a file with this one key."""
-    key, sign, value = text.partition("=")
+def _layers(overrides: Sequence[Override]) -> Iterator[_Layer]:
+    """Yield each override as the layer of a file with this one key."""
+    for given in overrides:
+        if isinstance(given, str):
+            key, sign, text = given.partition("=")
+            source = f"override {given!r}"
+            if not sign:
+                raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
+            yield _layer(key, _parse(text, source), source)
+        else:
+            for key, value in given.items():
+                yield _layer(key, _plain(value), f"override {key}={value}")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as YAML would give it; those of numpy become numbers and lists."""
+    if isinstance(value, Path):
+        return _literal(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _layer(key: str, value: Any, source: str) -> _Layer:
     names = key.strip().split(".")
-    source = f"override {text!r}"
-    if not sign or not all(names):
+    if not all(names):
         raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
-    tree = _parse(value, source)
+    tree = value
     for name in reversed(names):
         tree = {name: tree}
     return _Layer(source, tree, ".".join(names))

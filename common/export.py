@@ -1,45 +1,62 @@
-"""`python -m common.export RUN WEIGHTS.safetensors`: the weights of a run, for other tools."""
+"""`python -m common.export RUN WEIGHTS.safetensors`: the weights of a run, for other tools; and how to load them."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-
 from common.command import CommandParser, place, run_command
-from common.files import whole_file
-from common.training.checkpoint import CheckpointError, load
+from common.config import rebuild
+from common.training import weights as weights_file
+from common.training.benchmark import Benchmark, Predictor
+from common.training.checkpoint import CheckpointError, best_of
 
 DESCRIPTION = """\
 Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.
-The file's metadata say which benchmark, epoch and configuration the weights come from."""
+
+  python -m common.export runs/cosmoflow-mini cosmoflow.safetensors
+
+The file's metadata have all that it takes to use them: benchmark, epoch, configuration, and in `interface` shapes and
+units of input and output, and what comes between an array as in the data files and the network (scaling, statistics).
+
+From Python, the network with all that:
+
+  from common.export import load_network
+  from cosmoflow.train import BENCHMARK
+  network = load_network(BENCHMARK, "cosmoflow.safetensors")
+
+docs/guide/weights.md has more: fine-tuning from the file, and checkpoints of the reference codes."""
+
+
+def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
+    """Return a trained network with its preprocessing: arrays as in the data files in, predictions in their units out.
+
+    benchmark: such as `cosmoflow.train.BENCHMARK`. path: an export, a checkpoint, or the folder of a run.
+    It is on the CPU, in evaluation mode, and computes in float32; `.to(device)` and `torch.autocast` change that.
+    Raises CheckpointError for a file that cannot be used, ConfigError for a configuration of another version.
+    """
+    found = weights_file.read(Path(path), benchmark.name)
+    config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
+    interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
+    network = benchmark.predictor(config, interface)
+    found.load_into(network.model)
+    network.eval()
+    return network
 
 
 def export(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
-    if weights.exists():
-        raise CheckpointError(f"{weights}: the file already exists; name another")
-    if not weights.parent.is_dir():
-        raise CheckpointError(f"{weights}: there is no folder {weights.parent}; make it first")
-    loaded = load(checkpoint)
-    loaded.warn()
-    content, state = loaded.content, loaded.content["state"]
-    metadata = {
-        "benchmark": content["benchmark"],
-        "epochs_done": str(content["position"][0]),
-        "config": json.dumps(state["config"]),
-    }
-    tensors = {name: tensor.contiguous() for name, tensor in state["model"].items()}
-    try:
-        with whole_file(weights) as part:
-            save_file(tensors, part, metadata)
-    except SafetensorError as error:  # which a full disk raises, too
-        raise CheckpointError(f"{weights}: cannot be written ({error})") from error
-    return sum(tensor.numel() for tensor in tensors.values())
+    weights_file.check_new(weights)
+    found = weights_file.read(checkpoint)
+    if found.interface is None:
+        print(
+            f"warning: {found.path} was written by an earlier version: the file has no description of the network's "
+            "input and output",
+            file=sys.stderr,
+        )
+    weights_file.write(weights, found)
+    return found.count
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,12 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "checkpoint", type=place, metavar="RUN", help="the folder of a run (its newest checkpoint), or a checkpoint"
     )
     parser.add_argument("weights", type=place, help="the file to write, such as cosmoflow.safetensors")
+    parser.add_argument(
+        "--best", action="store_true", help="the checkpoint of the best evaluation of the run: see checkpoint.best"
+    )
     given = parser.parse_args(argv)
-    return run_command(lambda: _export(given.checkpoint, given.weights), (CheckpointError, OSError))
+    return run_command(lambda: _export(given.checkpoint, given.weights, given.best), (CheckpointError, OSError))
 
 
-def _export(checkpoint: Path, weights: Path) -> int:
-    print(f"{weights}: {export(checkpoint, weights):,} parameters")
+def _export(checkpoint: Path, weights: Path, best: bool) -> int:
+    print(f"{weights}: {export(best_of(checkpoint) if best else checkpoint, weights):,} parameters")
     return 0
 
 

@@ -9,8 +9,10 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -56,13 +58,14 @@ def in_processes(
     process_type: type[BaseProcess] = (
         multiprocessing.get_context("fork").Process if fork else multiprocessing.get_context("spawn").Process
     )
+    script = contextlib.nullcontext if fork or _is_of_main(function, items) else _without_main
     todo = iter(items)
     busy: dict[Connection, T] = {}
     processes: list[BaseProcess] = []
     try:
         for item in itertools.islice(todo, workers):
             connection, other_end = multiprocessing.Pipe()
-            with other_end, _without_interrupts():
+            with other_end, _without_interrupts(), script():
                 processes.append(process_type(target=_work, args=(function, other_end), daemon=True))
                 processes[-1].start()
             busy[connection] = item
@@ -114,6 +117,25 @@ def _without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
+
+
+def _is_of_main(function: Callable[[T], R], items: Sequence[T]) -> bool:
+    """Tell whether a process needs the main module to know the function and the items."""
+    return b"__main__" in pickle.dumps((function, items[:1]))
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep a process that is started meanwhile from importing the main module.
+
+    multiprocessing would have it run a user's script again, which may start a training and has no guard against that.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _work(function: Callable[[T], R], connection: Connection) -> None:

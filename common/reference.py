@@ -116,6 +116,10 @@ class Target:
             return f"0 < {self.key} <= {self.value}"
         return f"{self.value} <= {self.key} <= 1"
 
+    def better(self, value: float, other: float) -> bool:
+        """Tell whether an evaluation is better than another; False if one is not a number."""
+        return value < other if self.lower_is_better else value > other
+
     def met(self, value: Any) -> bool:
         """Tell whether an evaluation with this value reaches the target; False unless it is a number."""
         if not is_number(value):
@@ -236,9 +240,10 @@ SAMPLES: Final = "training_rules.adoc#training-and-test-sets"
 _RESULTS: Final = "hpc_training_rules.adoc#results"
 _DATA: Final = "hpc_training_rules.adoc#data-state-at-start-of-run"
 _HYPERPARAMETERS: Final = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+_WEIGHTS: Final = "training_rules.adoc#weight-and-bias-initialization"
 CLOSED_RUN: Final = (
     *fixed("training_rules.adoc#divisions", {"variant": FULL, "submission.division": "closed"}),
-    *free(_RESULTS, "output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep"),
+    *free(_RESULTS, "output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.best"),
     *free(_RESULTS, "dist.device", "dist.timeout_s", "dist.bind"),
     *free(_RESULTS, "submission.org", "submission.status", "submission.platform", "submission.round"),
     *free(_DATA, "data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
@@ -250,10 +255,12 @@ CLOSED_RUN: Final = (
     *free("training_rules.adoc#random-numbers", "train.seed"),
     *free("hpc_training_rules.adoc#throughput", "instances.count", "instances.ranks", "instances.first"),
     *fixed(SAMPLES, {"instances.bagging": "none"}),
+    Closed("train.init_from", Check("null", lambda value: value is None), _WEIGHTS),
     *free(
         "power_measurement.adoc#measure-all-nodes", "power.source", "power.interval_s", "power.efficiency", "power.dc"
     ),
     *free(_RESULTS, "profile.steps", "profile.skip"),
+    *free(_RESULTS, "track.to", "track.project", "track.name", "track.every_steps"),
     *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation"),
     *free(_HYPERPARAMETERS, "train.eval_ranks", "train.eval_batch_size"),
 )

@@ -82,7 +82,8 @@ class Stop:
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._former:
+                signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in self._former.items():
                 signal.signal(number, handler or signal.SIG_DFL)  # None: not set by Python
             self.number, self._former = 0, {}

@@ -166,7 +166,7 @@ def fit(folder: Path, say: Say) -> Iterator[Baseline]:
     yield baseline("statistics, MLP", guess, "dense network with two hidden layers of 64 on the same", epochs=epochs)
     both = [np.hstack((one.isotropic, one.odd)) for one in (train, judged)]
     guess, penalty = ridge(both[0], train.labels, both[1])
-    note = "linear model of the same and of mirror-odd moments along each axis, made for this problem; does not count"
+    note = "the same with mirror-odd three-point moments along each axis, made for this problem; does not count"
     yield baseline("specialist", guess, note, counts=False, penalty=penalty)
 
 

@@ -112,7 +112,8 @@ def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
     """Return LeakyReLU of the greatest value of each 2 x 2 x 2 cube.
 
     The reference activates first. LeakyReLU never falls, so both orders give the same numbers, and this one has an
-    eighth of the work. Of several equal values the first gets the gradient (in TensorFlow on a CPU, each of them).
+    eighth of the work. Of several equal values the first gets the gradient (in TensorFlow on a CPU, each that is within
+    an absolute 1e-5 of the greatest).
     """
     # Asking for the indices keeps autocast on a CPU from pooling in float32, which halves the speed and gains nothing.
     pooled_BCDHW: Tensor = F.max_pool3d(x_BCDHW, 2, return_indices=True)[0]

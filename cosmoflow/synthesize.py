@@ -17,7 +17,7 @@ from common.datasets.synthesize_command import Synthesis, given
 from common.reference import MINI, MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
-from cosmoflow.simulation import universe
+from cosmoflow.simulation import drift, universe
 from cosmoflow.simulation.plot import draw
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
@@ -84,7 +84,7 @@ def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> Datase
 def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[str, Any]:
     """Return the facts for the manifest: everything that the content depends on."""
     cubes = recipe.subvolumes**3
-    source = Path(universe.__file__).read_bytes()
+    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (universe, drift))
     return {
         "generator": "cosmoflow.synthesize",
         "generator_sha256": hashlib.sha256(source).hexdigest(),

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from common.data.prefetch import TensorBatch
@@ -24,13 +23,17 @@ from common.reference import variant_of
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
+from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
+from common.training.trainer import Trainer
 from cosmoflow import model, synthesize
 from cosmoflow.data import dataset, pipeline
 from cosmoflow.data.augment import augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset
 from cosmoflow.model import ModelConfig
+from cosmoflow.predictor import Predictor
 from cosmoflow.reference import MINIS, REFERENCE
+from cosmoflow.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +92,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""
-        data = self.config.data
-        if (data.shift, data.scale) == (0.0, 1.0):
-            return replace(batch, x=dataset.to_input(batch.x, data.apply_log, self.input_dtype))
-        x_BDHWC = dataset.to_input(batch.x, data.apply_log).sub_(data.shift).div_(data.scale)
-        return replace(batch, x=x_BDHWC.to(self.input_dtype))
+        return replace(batch, x=dataset.scaled_input(batch.x, self.config.data, self.input_dtype))
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:
         """Return the four parameters of each sample."""
@@ -115,9 +114,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of all parameters of all samples, and their number."""
-        wrong_BP = self.errors(predictions, batch)
-        total = wrong_BP.abs().sum(dtype=torch.float64)
-        return torch.stack((total, torch.full_like(total, wrong_BP.numel())))
+        return absolute_errors(predictions, batch.y)
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
@@ -133,9 +130,13 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=CosmoFlow,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
+    report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,6 +20,12 @@ def iou(prediction_BHW: Tensor, labels_BHW: Tensor) -> Tensor:
     return torch.where(either_BK > 0, both_BK.double() / either_BK, 1.0)
 
 
+def scored(prediction_BHW: Tensor, labels_BHW: Tensor) -> Tensor:
+    """Return the sum of the scores of the images, and their number: float64 (2,)."""
+    scores_B = iou(prediction_BHW, labels_BHW).mean(dim=1)
+    return torch.stack((scores_B.sum(), torch.full((), len(scores_B), dtype=scores_B.dtype, device=scores_B.device)))
+
+
 def _pixels(classes_BHW: Tensor) -> Tensor:
     """Return (B, K): how many pixels of each image are of each class."""
     return torch.stack([(classes_BHW == number).sum((1, 2)) for number in range(len(CLASSES))], dim=1)

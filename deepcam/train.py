@@ -27,17 +27,21 @@ from common.training import batchnorm, optim, train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.graph import Recorder, say_why_not
 from common.training.precision import Precision
+from common.training.predictions.picture import SAMPLES
 from common.training.schedule import StepSchedule
+from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network
 from deepcam.data import dataset, pipeline, stats
 from deepcam.data.augment import augment
 from deepcam.data.dataset import DataConfig, Dataset, Normalization, Shuffle
-from deepcam.data.snapshot import CLASSES
+from deepcam.data.snapshot import CHANNELS, CLASSES
 from deepcam.losses import cross_entropy
-from deepcam.metrics import iou
+from deepcam.metrics import scored
 from deepcam.model import ModelConfig
+from deepcam.predictor import Predictor
 from deepcam.reference import CLASS_WEIGHTS, MINIS, REFERENCE
+from deepcam.report import FIELD, Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +201,17 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their IoU, mean of the three classes, and their number."""
-        scores = iou(predictions.argmax(dim=1), batch.y).mean(dim=1)
-        return torch.stack((scores.sum(), torch.full((), len(scores), dtype=scores.dtype, device=scores.device)))
+        return scored(predictions.argmax(dim=1), batch.y)
+
+    def predicted(self, batch: TensorBatch) -> dict[str, Tensor]:
+        """Return the most probable class of each pixel."""
+        return {"predictions": self.predictions(self.model, batch).argmax(dim=1).to(torch.uint8)}
+
+    def shown(self, batch: TensorBatch) -> dict[str, Tensor]:
+        """Return the first channel that the network sees, in its unit: usually the water in the air."""
+        channel = CHANNELS[self.config.data.channels[0]]
+        x_BHW = batch.x[:SAMPLES, ..., 0].float() * self.normalize.range[0] + self.normalize.low[0]
+        return {f"{FIELD}{channel.name} in {channel.unit}": x_BHW}
 
 
 def _check_shares(config: Config, samples: int, dist: Dist) -> None:
@@ -220,9 +233,13 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=DeepCam,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
+    report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

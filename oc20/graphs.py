@@ -165,6 +165,25 @@ def neighbours(
     sorted by distance. Raises ValueError where the cell has no volume or is too thin for the cutoff.
     """
     pos, cell = np.asarray(pos, np.float64), np.asarray(cell, np.float64)
+    reach = images_within(pos, cell, cutoff)
+    fractions = pos @ np.linalg.inv(cell)
+    cells = np.floor(fractions)
+    inside = pos - cells @ cell
+    images = np.stack(np.meshgrid(*(np.arange(-n, n + 1) for n in reach), indexing="ij"), -1).reshape(-1, 3)
+    starts = inside[None, :, :] + (images @ cell)[:, None, :]
+    squares = sum((starts[:, None, :, axis] - inside[None, :, None, axis]) ** 2 for axis in range(3))
+    image, centre, source = np.nonzero((squares <= cutoff**2) & (squares > SAME_PLACE_ANGSTROM**2))
+    distance = np.round(np.sqrt(squares[image, centre, source]), TIE_DECIMALS)
+    offset = images[image] + (cells[centre] - cells[source]).astype(np.int64)
+    order = nearest(centre, distance, source, offset, most)
+    return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
+
+
+def images_within(pos: np.ndarray, cell: np.ndarray, cutoff: float) -> list[int]:
+    """Return how many cells away, along each axis, an image of an atom in the cell can be nearer than the cutoff.
+
+    Raises ValueError as `neighbours` does.
+    """
     if not np.isfinite(pos).all():
         raise ValueError("a position is not finite; expected three numbers in angstrom for each atom")
     volume = abs(np.linalg.det(cell))
@@ -173,26 +192,25 @@ def neighbours(
     heights = [volume / np.linalg.norm(np.cross(cell[axis - 2], cell[axis - 1])) for axis in range(3)]
     # Within the cell, fractions of a lattice vector differ by less than 1: hence ceil, as floor would miss some.
     reach = [math.ceil(cutoff / height) for height in heights]
-    fractions = pos @ np.linalg.inv(cell)
-    cells = np.floor(fractions)
-    farthest = np.abs(cells).max(initial=0)
+    farthest = np.abs(np.floor(pos @ np.linalg.inv(cell))).max(initial=0)
     if max(reach) + 2 * farthest > np.iinfo(np.int8).max:
         raise ValueError(
             f"the cell is {min(heights):.3g} angstrom thick, and an atom is {farthest:.0f} cells away; expected "
             "fewer than 127 cells between neighbours"
         )
-    inside = pos - cells @ cell
-    images = np.stack(np.meshgrid(*(np.arange(-n, n + 1) for n in reach), indexing="ij"), -1).reshape(-1, 3)
-    starts = inside[None, :, :] + (images @ cell)[:, None, :]
-    squares = sum((starts[:, None, :, axis] - inside[None, :, None, axis]) ** 2 for axis in range(3))
-    image, centre, source = np.nonzero((squares <= cutoff**2) & (squares > SAME_PLACE_ANGSTROM**2))
-    distance = np.round(np.sqrt(squares[image, centre, source]), TIE_DECIMALS)
-    offset = images[image] + (cells[centre] - cells[source]).astype(np.int64)
+    return reach
+
+
+def nearest(centre: np.ndarray, distance: np.ndarray, source: np.ndarray, offset: np.ndarray, most: int) -> np.ndarray:
+    """Return which of these edges remain if each centre keeps its `most` nearest, sorted by centre and distance.
+
+    Equally near ones come by source and its image.
+    """
     order: np.ndarray = np.lexsort((offset[:, 2], offset[:, 1], offset[:, 0], source, distance, centre))
-    degree = np.bincount(centre, minlength=len(pos))
+    degree = np.bincount(centre)
     first = np.cumsum(degree) - degree
-    order = order[np.arange(len(order)) - first[centre[order]] < most]
-    return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
+    kept: np.ndarray = order[np.arange(len(order)) - first[centre[order]] < most]
+    return kept
 
 
 def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:

@@ -27,6 +27,7 @@ from common.datasets.prepare_command import DatasetLayout, add_worker_options, v
 from common.processes import in_processes, usable_cores
 from oc20.data import metadata
 from oc20.data.conversion import (
+    EDGES,
     FORMATS,
     GRAPH,
     SPLITS,
@@ -65,7 +66,8 @@ mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2ef/valid
   compact    OUTPUT_DIR/train/data.N.bin, about 7 bytes per edge instead of 40
 
 Edges are computed once: the {GRAPH["most_neighbours"]} nearest neighbours of each atom within {GRAPH["cutoff"]:g} \
-angstrom, across all borders of the cell.
+angstrom, across all borders of the cell. --edges reference counts as the reference's code does: an atom whose place it
+rounds in two ways is one of its own {GRAPH["most_neighbours"]}, and is dropped afterwards, for up to 2 % fewer edges.
 Energies are those of the frames minus the reference in the text; forces are unchanged, also on fixed atoms.
 metadata.npz beside the data has the sizes of all frames, by which training balances its work.
 
@@ -93,11 +95,13 @@ class Converter:
         make_shard(item.source.frames(), FORMATS[self.format], folder, item.files)
 
 
-def conversion(source: Path, format: str) -> DatasetPlan:
+def conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan:
     """Return the plan of `convert`, an item per pair of published files or per shard; BuildError for missing input."""
-    splits = find_splits(source)
+    splits = find_splits(source, edges)
     variant, source_digest = variant_and_digest(source)
     facts: dict[str, Any] = {"converter": "oc20.prepare", "format": format, "source_digest": source_digest, **GRAPH}
+    if edges != "nearest":
+        facts["edges"] = edges
     items = [
         Item(f"{split}/{entry.path.name}", names_of(split, entry.number, FORMATS[format]), entry)
         for split, sources in splits.items()
@@ -109,7 +113,8 @@ def conversion(source: Path, format: str) -> DatasetPlan:
 
 def convert(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
-    workers, plan, folder = workers_of(args), conversion(args.input_dir, args.format), args.output_dir
+    workers, folder = workers_of(args), args.output_dir
+    plan = conversion(args.input_dir, args.format, args.edges)
     code = report(build_dataset(plan, folder, workers), plan, folder)
     return code or (_compared(plan, folder, workers, args.format) if args.verify else 0)
 
@@ -171,6 +176,9 @@ def _parser() -> argparse.ArgumentParser:
         "output_dir", type=Path, metavar="OUTPUT_DIR", help="where to write the data: new, or interrupted before"
     )
     made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
+    made.add_argument(
+        "--edges", choices=EDGES, default="nearest", help="how the edges of published frames are counted (%(default)s)"
+    )
     made.add_argument(
         "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
     )

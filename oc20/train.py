@@ -25,14 +25,18 @@ from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.schedule import BoundarySchedule
+from common.training.trainer import Trainer
 from oc20 import model
 from oc20.data import dataset
 from oc20.data.buckets import Bucket, buckets
 from oc20.data.dataset import DataConfig, Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
 from oc20.graphs import linked
+from oc20.metrics import absolute_errors, force_errors
 from oc20.model import ModelConfig
+from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
+from oc20.report import Report
 
 FORCE_COEFFICIENT: Final = 50.0
 """Factor of the forces in the reference's loss; that of the energy is 0."""
@@ -150,13 +154,37 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def errors(self, votes: Tensor, batch: GraphBatch) -> Tensor:
         """Return the errors of the forces in eV/angstrom, (A, 3); 0 on atoms that are not free."""
-        return self._wrong(votes, batch).detach().double() * self.config.data.energy_std
+        graph = batch.graph
+        return force_errors(votes.detach() * self.config.data.energy_std, graph.forces, graph.free)
 
     def judge(self, predictions: Tensor, batch: GraphBatch) -> Tensor:
         """Return the sum of the absolute errors in eV/angstrom over components of free atoms, and their number."""
-        wrong_A3 = self.errors(predictions, batch)
-        free = batch.graph.free.sum(dtype=torch.float64)
-        return torch.stack((wrong_A3.abs().sum(), wrong_A3.shape[1] * free))
+        return absolute_errors(self.errors(predictions, batch), batch.graph.free)
+
+    def predicted(self, batch: GraphBatch) -> dict[str, Tensor]:
+        """Return the energies of the frames in eV, and the forces on their atoms in eV/angstrom."""
+        data, frames, graph = self.config.data, len(batch.indices), linked(batch.graph)
+        energies_G, forces_A3 = self.model(graph)
+        return {
+            "energies": (energies_G * data.energy_std + data.energy_mean)[:frames],
+            "forces": (forces_A3 * data.energy_std)[graph.image < frames],
+        }
+
+    def truth(self, batch: GraphBatch) -> dict[str, Tensor]:
+        """Return the atoms of the frames, their elements, and the true energies and forces; without padding."""
+        frames, graph = len(batch.indices), batch.graph
+        real = graph.image < frames
+        return {
+            "natoms": torch.bincount(graph.image[real], minlength=frames).int(),
+            "energy_targets": graph.energies[:frames],
+            "force_targets": graph.forces[real],
+            "numbers": graph.numbers[real].to(torch.uint8),
+            "free": graph.free[real],
+        }
+
+    def sample_names(self, split: str, batch: GraphBatch) -> list[str]:
+        """Return `<sid>_<fid>` of each frame, as in submissions to OC20's own leaderboard."""
+        return list(batch.names)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -177,8 +205,18 @@ def make_mini(folder: Path, variant: str) -> None:
     synthesize.SYNTHESIS.provide(folder, variant)
 
 
-BENCHMARK = Benchmark(name="oc20", reference=REFERENCE, config=Config, problem=Oc20, make_mini=make_mini)
+BENCHMARK = Benchmark(
+    name="oc20",
+    reference=REFERENCE,
+    config=Config,
+    problem=Oc20,
+    predictor=Predictor,
+    make_mini=make_mini,
+    report=Report,
+)
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -38,7 +38,9 @@ COMMANDS: Final = {
         "train": ("BENCHMARK.train", "train to the quality target and write the result log"),
         "evaluate": ("BENCHMARK.evaluate", "measure the quality of a checkpoint on the validation set"),
         "predict": ("BENCHMARK.predict", "write the predictions of a checkpoint"),
+        "baselines": ("BENCHMARK.baselines", "show what methods without a deep network reach on the mini problem"),
         "export": ("common.export", "write the weights of a checkpoint as safetensors"),
+        "convert_checkpoint": ("BENCHMARK.convert_checkpoint", "convert weights from the reference code, or to it"),
     },
     "Measure": {
         "measure": ("BENCHMARK.measure", "measure training steps in minutes, without a dataset"),
@@ -112,7 +114,7 @@ def usage() -> str:
         lines.append(f"{group}:")
         for name, (module, summary) in commands.items():
             shown = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
-            lines += [f"  {shown:<22}{summary}"] if _benchmarks_with(module) or shown == name else []
+            lines += [f"  {shown:<30}{summary}"] if _benchmarks_with(module) or shown == name else []
         lines.append("")
     return "\n".join([*lines, f"{BENCHMARK}: {', '.join(PACKAGES)}", EXAMPLES])
 

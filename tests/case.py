@@ -1,7 +1,9 @@
 """What the tests of training and synthetic data need of a benchmark; tests/<benchmark>/case.py gives it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,7 @@ class Case:
     the last digit. staged: with staged data. wrong: each with a part of its error.
     full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
     small: arguments for data that are made at once. wrong_options: of synthesize, each with a part of its error.
+    judged: gives the sum of the qualities of what a Predictor says of a validation sample, and their number.
     """
 
     name: str
@@ -26,6 +29,7 @@ class Case:
     full: str
     small: str
     wrong_options: tuple[tuple[str, str], ...]
+    judged: Callable[[Any, Any, int], tuple[float, int]]
     shared: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()
     staged: tuple[str, ...] = ()
@@ -38,6 +42,10 @@ class Case:
     @property
     def evaluate(self):
         return import_module(f"{self.name}.evaluate")
+
+    @property
+    def predict(self):
+        return import_module(f"{self.name}.predict")
 
     @property
     def synthesize(self):

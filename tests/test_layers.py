@@ -26,7 +26,7 @@ ALLOWED = {
 FACTS_READERS = {"compliance", "submission"}
 HEAVY = set(
     "torch torchvision tensorflow tensorboard numpy scipy pandas h5py isal zlib_ng safetensors mpi4py nvidia apex ase "
-    "lmdb mlperf_logging triton".split()
+    "lmdb mlperf_logging triton wandb mlflow".split()
 )
 """What the checker and the facts of the benchmarks do without."""
 CLUSTER = ("common/distributed/dist.py", "common/distributed/rendezvous.py")
@@ -39,6 +39,7 @@ LIGHT = (
 )
 """Modules that need no torch, neither do what they import."""
 COMPUTED = {
+    "common/training/callbacks.py": "a user names the module",
     "common/training/config_docs.py": "it takes every package with a train.py",
     "compliance/own_rules.py": "a user names the modules",
     "submission/cli.py": "the table of commands names them",

@@ -186,13 +186,15 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     """Run each as printed; other tests look at the system description that packing needs."""
     run("train.epochs=2")
     commands = re.findall(r"^(?:\w+ it:)? +python -m (\S+) (.*?)(?:   \(.*)?$", capsys.readouterr().out, re.MULTILINE)
-    names = ["compliance.check", f"{case.name}.evaluate", "common.export", "submission.system", "submission.assemble"]
+    of_run = [f"{case.name}.evaluate", f"{case.name}.predict", "common.export"]
+    names = ["compliance.check", *of_run, "submission.system", "submission.assemble"]
     assert [name for name, _ in commands] == names
     arguments = {name: shlex.split(given) for name, given in commands}
     assert case.evaluate.main(arguments[f"{case.name}.evaluate"]) == 1
     said = capsys.readouterr().out.splitlines()[-1]
     quality = f"{case.quality} {curve('run')[-1][1]:.6g}"
     assert f"epoch-0002-step-0000000.pt: {quality} on 7 validation samples, after 2 epochs; target " in said
+    assert case.predict.main(arguments[f"{case.name}.predict"]) == 0 and list(Path("run").glob("predictions.*"))
     assert common.export.main(arguments["common.export"]) == 0 and Path(f"run/{case.name}.safetensors").exists()
     compliance.check(arguments["compliance.check"])
     assert submission.system.__main__.main(arguments["submission.system"]) == 0

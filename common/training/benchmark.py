@@ -3,7 +3,8 @@
 A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A
 benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `predictions`,
 `loss`, `judge`, `describe` and the settings for the log; samples in one file each are a `common.data.split.Split`. The
-loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free.
+loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free;
+`predict` needs a `PredictionReport`, too.
 
 Ranks are processes with one device each. Epochs and steps count from 0. All ranks that train make a collective call,
 at the same place; any other call may be made by one rank alone.
@@ -37,8 +38,10 @@ from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
 from common.training.power import PowerConfig
 from common.training.precision import DTYPES, PrecisionConfig, resolved
+from common.training.predictions.report import PredictionReport
 from common.training.profile import ProfileConfig
 from common.training.schedule import Schedule
+from common.training.tracking.choice import TrackConfig
 
 # -- the configuration ---------------------------------------------------------------------------------------
 
@@ -75,6 +78,12 @@ class TrainConfig:
         "auto: on CUDA, record training steps and evaluations as CUDA graphs, one for each shape of a batch, and "
         "replay them; where that is not possible, and with off, each operation is launched by itself",
         PLACE,
+    )
+    init_from: Path | None = key(
+        None,
+        "the weights from which training starts: an export, a checkpoint, or the folder of a run; null: random ones. "
+        "With given weights a run is not an MLPerf result",
+        PROBLEM,
     )
     tail: Literal["keep", "drop"] = key(
         "keep",
@@ -133,6 +142,7 @@ class RunConfig:
     dist: DistConfig = field(default_factory=DistConfig)
     power: PowerConfig = field(default_factory=PowerConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
 
 
 # -- the problem ---------------------------------------------------------------------------------------------
@@ -292,6 +302,26 @@ class SampleProblem(ABC, Generic[B]):
         """
         return None
 
+    def predicted(self, batch: Any) -> dict[str, Tensor]:
+        """Return what the network predicts for a prepared batch, as the columns of a predictions file.
+
+        For `Benchmark.report`, which judges it as `judge` does; without what pads a batch.
+        """
+        return {"predictions": self.predictions(self.model, batch)}
+
+    def truth(self, batch: Any) -> dict[str, Tensor]:
+        """Return the truth of a batch, as read or prepared: the other columns of a predictions file."""
+        return {"targets": batch.y}
+
+    def shown(self, batch: Any) -> dict[str, Tensor]:
+        """Return what a picture of a prepared batch needs besides, such as the fields that the network sees."""
+        return {}
+
+    def sample_names(self, split: str, batch: Any) -> list[str]:
+        """Return the names of the samples of a batch, for people."""
+        names = self.sets[split].names
+        return [names[index] for index in batch.indices.tolist()]
+
     def score(self, batch: B) -> Tensor:
         """Return the sum of the qualities of the network on a batch and their number."""
         return self.judge(self.predictions(self.model, batch), batch)
@@ -443,25 +473,66 @@ class SampleProblem(ABC, Generic[B]):
         return Replay(add, self.recorder, self.dist)
 
 
+# -- the trained network -------------------------------------------------------------------------------------
+
+
+class Predictor(nn.Module, ABC):
+    """A trained network for use outside of training: arrays as in the data files in, predictions in their units out.
+
+    A subclass has the benchmark's own of three things: the bare network, the description of what is around it, which
+    goes into checkpoints and exports as JSON, and `forward`, which does what the description says.
+    config: a RunConfig. interface: of the same configuration, made by `describe`, perhaps on another machine.
+    """
+
+    def __init__(self, config: Any, interface: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config, self.interface = config, interface
+        self.model = self.network(config)
+
+    @staticmethod
+    @abstractmethod
+    def network(config: Any) -> nn.Module:
+        """Return the network of a configuration, with any weights, on torch's current default device."""
+
+    @staticmethod
+    @abstractmethod
+    def describe(config: Any) -> dict[str, Any]:
+        """Return what is around the network: `input`, `preprocessing` and `output`, plain values for JSON.
+
+        input, output: shapes (with names for lengths that vary), types, units, and names of classes or numbers.
+        preprocessing: all that is done to an input before the network, with its numbers, and to its output after it.
+        Raises ValueError or OSError if statistics that it needs are not in the data's folder.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.model.parameters()).device
+
+
 # -- the benchmark -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """What a benchmark gives to the commands `train` and `evaluate`.
+    """What a benchmark gives to the commands `train`, `evaluate` and `predict`.
 
     name: the name of its package, and its name in the log.
     reference: its facts; runs of the closed division must have the configuration that it asks for.
     config: the class of its configuration.
     problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
         OSError that names the key or file at fault.
+    predictor: its trained network with all that is around it.
     make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist. Called on rank 0
         alone, before the log is opened, unless `variant` is full;
         `common.datasets.synthesize_command.Synthesis.provide` can serve.
+    report: judges, summarises and draws predictions; None: the benchmark has no command `predict`.
     """
 
     name: str
     reference: Reference
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
+    predictor: type[Predictor]
     make_mini: Callable[[Path, str], None]
+    report: type[PredictionReport] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from common.files import CHECKPOINTS, naming, whole_file
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
+BEST: Final = "best.pt"
+"""The checkpoint of the best evaluation, with checkpoint.best."""
 EXAMPLE: Final = f"{CHECKPOINTS}/epoch-0009-step-0000000.pt"
 
 
@@ -48,6 +51,11 @@ class CheckpointConfig:
         1, "epochs between two checkpoints; the last epoch has one too; 0: write only on a signal", PLACE, unit="epochs"
     )
     keep: int = key(2, "number of the newest checkpoints to keep", PLACE, unit="checkpoints")
+    best: bool = key(
+        False,
+        "also keep the checkpoint of the best evaluation, as checkpoints/best.pt, whatever the other two keys say",
+        PLACE,
+    )
 
     def __post_init__(self) -> None:
         if self.every_epochs < 0:
@@ -62,6 +70,9 @@ class Position:
 
     epoch: int = 0
     step: int = 0
+
+
+START: Final = Position()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +117,7 @@ class Checkpoints:
         state: tensors and plain values, the same on all ranks; the ranks' generators are added.
         Raises CheckpointError on every rank if rank 0 cannot write; then no file is deleted.
         """
-        path = self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
+        path = self._path(position)
         generators = self.dist.gather_objects(_generators(self.dist.device))
         problem = None
         earlier = self.files() if self.dist.is_main else []
@@ -130,6 +141,23 @@ class Checkpoints:
             for old in others[: max(0, len(others) + 1 - self.config.keep)]:
                 old.unlink()
         return path
+
+    def keep_best(self, epoch: int) -> None:
+        """Keep the checkpoint after an epoch, which is the best so far, as best.pt, if that is asked for and it exists.
+
+        Raises CheckpointError if rank 0, which alone does it, cannot.
+        """
+        path, best = self._path(Position(epoch)), self.folder / BEST
+        if self.config.best and self.dist.is_main and path.exists():
+            self._guard()
+            try:
+                with whole_file(best) as part:
+                    _link(path, part)
+            except OSError as error:
+                raise CheckpointError(f"{best}: the best checkpoint cannot be kept ({error})") from error
+
+    def _path(self, position: Position) -> Path:
+        return self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
 
     def files(self) -> list[Path]:
         """Return the complete checkpoints of the run, oldest first."""
@@ -172,6 +200,17 @@ class Checkpoints:
 def complete(folder: Path) -> list[Path]:
     """Return the complete checkpoints in a folder, oldest first."""
     return sorted(path for path in folder.glob("*.pt") if NAME.fullmatch(path.name))
+
+
+def best_of(run: Path) -> Path:
+    """Return the checkpoint of the best evaluation in the folder of a run; CheckpointError if it was not kept."""
+    path = run / CHECKPOINTS / BEST
+    if not path.is_file():
+        raise CheckpointError(
+            f"{run}: there is no {CHECKPOINTS}/{BEST}; expected the folder of a run with checkpoint.best=true; without "
+            "--best its newest checkpoint is taken"
+        )
+    return path
 
 
 class Loaded(NamedTuple):
@@ -231,7 +270,7 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EISDIR):
             raise CheckpointError(f"{path}: cannot be read ({error}); try again, or name another checkpoint") from error
         # The libraries fail in many ways on damaged bytes, which all mean the same to the user.
-        if NAME.fullmatch(path.name):
+        if NAME.fullmatch(path.name) or path.name == BEST:
             raise DamagedCheckpointError(f"{path}: half-written or damaged") from error
         raise CheckpointError(
             f"{path}: not a checkpoint; expected the folder of a run, or a file such as {EXAMPLE} in it"
@@ -257,6 +296,14 @@ def _write(path: Path, content: dict[str, Any]) -> str | None:
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return f"{path}: the checkpoint cannot be written ({error})"
     return None
+
+
+def _link(path: Path, other: Path) -> None:
+    """Give a file another name; where the file system has no such links, copy it."""
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)
 
 
 def _generators(device: torch.device) -> dict[str, torch.Tensor]:

@@ -1,53 +1,63 @@
-"""The command behind every benchmark's `evaluate.py`, which measures the quality of checkpoints, alone or together."""
+"""The command behind every benchmark's `evaluate.py`: the quality of checkpoints, alone or together, or of a file."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from common.command import CommandParser, UsageError, place, run_stoppable
+from common.config import load as load_config
 from common.config import rebuild
 from common.distributed.dist import Dist, connect
 from common.files import instance_folders, whole_file
+from common.named_configs import SUFFIXES, find_config
 from common.reference import Target
 from common.training import ensemble
-from common.training.benchmark import Benchmark, SampleProblem
-from common.training.checkpoint import load
+from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.precision import Precision
+from common.training.predictions.judging import judge_alone, judge_by_data
+from common.training.predictions.reading import Predictions, reading
+from common.training.predictions.report import PredictionReport
 from common.training.run import TRAINING_ERRORS, check_seed
 
 NO_RESULT: Final = "An ensemble is not an MLPerf result."
+VALIDATION: Final = "validation"
 
 
 class _Asked(NamedTuple):
-    """The arguments. runs: checkpoints, folders of runs or of jobs."""
+    """The arguments. runs: checkpoints, folders of runs or of jobs. best: take the best checkpoint of each run.
+
+    predictions: a file to judge instead.
+    """
 
     runs: list[Path]
     overrides: list[str]
     out_of_bag: bool
     output: Path | None
+    best: bool
+    predictions: Path | None
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
     asked = _arguments(benchmark.name, argv)
-    return run_stoppable(lambda: _evaluate(benchmark, asked), TRAINING_ERRORS)
+    evaluate = _evaluate_file if asked.predictions else _evaluate
+    return run_stoppable(lambda: evaluate(benchmark, asked), TRAINING_ERRORS)
 
 
 def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
     members, warnings = [], []
     for run in instances_in(asked.runs):
-        loaded = load(run, benchmark.name)
-        state, source = loaded.content["state"], f"the configuration in {loaded.path}"
-        config = rebuild(benchmark.config, state["config"], source, asked.overrides)
-        check_seed(config, state["seed"])
-        members.append(Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]))
-        warnings.append(loaded.warn)
+        member, warn = load_member(benchmark, best_of(run) if asked.best else run, asked.overrides)
+        members.append(member)
+        warnings.append(warn)
     ensemble.check_alike(benchmark, members)
     ensemble.check_distinct(members)
     with connect(members[0].config.dist) as dist:
@@ -57,6 +67,15 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
         if len(members) == 1 and not asked.out_of_bag:
             return _alone(benchmark, members[0], dist, asked.output)
         return _together(benchmark, members, dist, asked)
+
+
+def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tuple[Member, Callable[[], None]]:
+    """Return the network of a run or checkpoint, and what prints which newer checkpoints are damaged."""
+    loaded = load(run, benchmark.name)
+    state, source = loaded.content["state"], f"the configuration in {loaded.path}"
+    config = rebuild(benchmark.config, state["config"], source, overrides)
+    check_seed(config, state["seed"])
+    return Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]), loaded.warn
 
 
 def instances_in(runs: Sequence[Path]) -> list[Path]:
@@ -76,13 +95,75 @@ def _alone(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None
         quality = problem.evaluate()
     target = problem.reference.target
     if dist.is_main:
-        print(
-            f"{member.checkpoint}: {target.key} {quality:.6g} on {problem.eval_samples:,} validation samples, after "
-            f"{member.epochs} epochs; target {target.range_text}: {_met(target, quality)}"
-        )
+        on = f"{problem.eval_samples:,} validation samples, after {member.epochs} epochs"
+        print(f"{member.checkpoint}: {verdict(target, target.key, quality, on)}")
         members = [{**_facts(member), "samples": problem.eval_samples, "quality": quality}]
         _write(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})
     return 0 if target.met(quality) else 1
+
+
+# -- a file of predictions -----------------------------------------------------------------------------------
+
+
+def _evaluate_file(benchmark: Benchmark, asked: _Asked) -> int:
+    """Judge predictions by the data of a run or configuration, or else by the truth in their own file."""
+    if benchmark.report is None:
+        raise UsageError(f"{benchmark.name} has no report on predictions (Benchmark.report)")
+    if asked.out_of_bag or len(asked.runs) > 1 or (asked.overrides and not asked.runs):
+        raise UsageError("with --predictions, name at most one run or configuration, whose data have the truth")
+    report = benchmark.report()
+    if asked.runs:
+        return _judged_by_data(benchmark, asked, report)
+    with _opened(benchmark, asked) as file:
+        report.variant = file.about.variant
+        judge_alone(file, report)
+        on = f"{report.samples:,} {samples_of(file.about.split)}, by the truth in the file"
+        _say(asked, report, f"{benchmark.reference.target.key} {report.quality:.6g} on {on}")
+        _write_judged(benchmark, asked, report, {"split": file.about.split, "truth": "file"})
+    return 0
+
+
+def _judged_by_data(benchmark: Benchmark, asked: _Asked, report: PredictionReport) -> int:
+    """Judge a file by data; return 0 if it meets the target, or is of the training samples, which have none; else 1."""
+    config, seed = _config_of(benchmark, asked.runs[0], asked.overrides)
+    report.variant = config.variant
+    with connect(config.dist, TRAINING_ERRORS) as dist:
+        problem = benchmark.problem(config, dist, seed)
+        if not isinstance(problem, SampleProblem):
+            raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem)")
+        target, met = problem.reference.target, False
+        if dist.is_main:
+            with _opened(benchmark, asked) as file:
+                judge_by_data(file, report, problem)
+                split = file.about.split
+            on = f"{report.samples:,} {samples_of(split)} of {config.data.data_dir}"
+            _say(asked, report, verdict(target if split == VALIDATION else None, target.key, report.quality, on))
+            _write_judged(benchmark, asked, report, {"split": split, "truth": "data"})
+            met = split != VALIDATION or target.met(report.quality)
+        return 0 if dist.broadcast_object(met) else 1
+
+
+def _opened(benchmark: Benchmark, asked: _Asked) -> contextlib.AbstractContextManager[Predictions]:
+    assert asked.predictions is not None and benchmark.report is not None
+    return reading(asked.predictions, benchmark.name, benchmark.report.columns)
+
+
+def _config_of(benchmark: Benchmark, named: Path, overrides: Sequence[str]) -> tuple[RunConfig, int]:
+    """Return a configuration and its seed: that of a run or checkpoint, or of a YAML file or a name."""
+    if named.exists() and named.suffix not in SUFFIXES:
+        member, _ = load_member(benchmark, named, overrides)
+        return member.config, member.seed
+    return load_config(benchmark.config, find_config(benchmark.name, str(named)), overrides), 0
+
+
+def _say(asked: _Asked, report: PredictionReport, text: str) -> None:
+    print(f"{asked.predictions}: {text}")
+    print("\n".join(report.lines()))
+
+
+def _write_judged(benchmark: Benchmark, asked: _Asked, report: PredictionReport, facts: dict[str, str]) -> None:
+    judged = {"predictions": str(asked.predictions), **facts, "samples": report.samples, "quality": report.quality}
+    _write(asked.output, {"benchmark": benchmark.name, "quality": benchmark.reference.target.key, "members": [judged]})
 
 
 # -- several runs --------------------------------------------------------------------------------------------
@@ -168,6 +249,17 @@ def _facts(member: Member) -> dict[str, Any]:
     }
 
 
+def verdict(target: Target | None, key: str, quality: float, on: str) -> str:
+    """Return the quality and whether it meets the target. on: which samples. target: None where none applies."""
+    said = f"{key} {quality:.6g} on {on}"
+    return said if target is None else f"{said}; target {target.range_text}: {_met(target, quality)}"
+
+
+def samples_of(split: str) -> str:
+    """Return what the samples of a split are called."""
+    return "validation samples" if split == VALIDATION else "training samples"
+
+
 def _met(target: Target, quality: float) -> str:
     return "met" if target.met(quality) else "not met"
 
@@ -182,24 +274,39 @@ def _write(path: Path | None, content: dict[str, Any]) -> None:
 def _arguments(name: str, argv: Sequence[str] | None) -> _Asked:
     parser = CommandParser(
         prog=f"python -m {name}.evaluate",
-        usage=f"python -m {name}.evaluate [-h] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]",
+        usage=f"""\
+python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]
+       python -m {name}.evaluate [-h] --predictions FILE [-o FILE.json] [RUN | CONFIG] [section.key=value ...]""",
         description=f"""\
 Evaluate a checkpoint on the whole validation set, with the configuration that it contains. torchrun, mpirun and srun
 share the work among ranks, as in training.
 
   python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
+  python -m {name}.evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
   python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
   python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
   python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
   python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
+  python -m {name}.evaluate --predictions FILE mini          predictions of this or any other program, by the data
 
 Several runs are an ensemble, which is not an MLPerf result: the table has the quality of each member, and that of the
 mean of their predictions (of the probabilities of classes). The weights of all members are kept on the device;
-predictions are summed batch by batch, so that memory does not grow with the data. Time grows with the members.""",
-        epilog="Exit status: 0 target met (by the ensemble), 1 target not met or an error, 2 wrong use.",
+predictions are summed batch by batch, so that memory does not grow with the data. Time grows with the members.
+
+A file of predictions (docs/guide/predict.md has its format) is judged by the data of a run or of a configuration:
+names, number and truth in the file must be those of the data. Alone, it is judged by the truth that it has itself.""",
+        epilog="""\
+Exit status: 0 target met (by the ensemble), 1 target not met or an error, 2 wrong use; where no target applies, which
+is for a file alone and for predictions of training samples, 0 if the file is valid.""",
     )
     parser.add_argument(
-        "words", nargs="+", type=_word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
+        "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
+    )
+    parser.add_argument(
+        "--predictions", type=place, metavar="FILE", help="judge the predictions in an npz or HDF5 file"
+    )
+    parser.add_argument(
+        "--best", action="store_true", help="of each run the checkpoint of its best evaluation: see checkpoint.best"
     )
     parser.add_argument(
         "--out-of-bag",
@@ -210,11 +317,11 @@ predictions are summed batch by batch, so that memory does not grow with the dat
     given = parser.parse_intermixed_args(argv)
     overrides = [word for word in given.words if "=" in word and not Path(word).exists()]
     runs = [Path(word) for word in given.words if word not in overrides]
-    if not runs:
+    if not runs and given.predictions is None:
         parser.error("no run is named")
-    return _Asked(runs, overrides, given.out_of_bag, given.output)
+    return _Asked(runs, overrides, given.out_of_bag, given.output, given.best, given.predictions)
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """Return an argument, a path or an override; an `argparse` type."""
     return text if place(text) else ""

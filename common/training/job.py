@@ -8,7 +8,6 @@ one; a killed process ends the job, and --resume takes the instances that have t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import json
@@ -48,6 +47,7 @@ from common.training.run import (
     TRAINING_ERRORS,
     Instance,
     Shared,
+    Start,
     Training,
     check_unchanged,
     evaluate_command,
@@ -160,7 +160,7 @@ class Plan:
     ended: dict[int, Ending]
 
 
-def make_plan(benchmark: Benchmark, config: RunConfig, given: argparse.Namespace) -> Plan:
+def make_plan(benchmark: Benchmark, config: RunConfig, given: Start) -> Plan:
     """Return what is left to do in output_dir; only on rank 0.
 
     Raises LogError for a new job where there are logs, and for any job where there is a single run, NoCheckpointError
@@ -211,9 +211,9 @@ def _base(config: RunConfig, logged: Mapping[int, tuple[object, object]]) -> int
 
 
 class InstancesJob:
-    """A job of several instances on one rank. given: the arguments of the command."""
+    """A job of several instances on one rank."""
 
-    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist, given: argparse.Namespace) -> None:
+    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist, given: Start) -> None:
         self.benchmark, self.config, self.dist, self.given = benchmark, config, dist, given
         self.size = ranks_of_each(config, dist.world_size)
         self.owned = OwnedFolder(config.output_dir, dist)
@@ -285,13 +285,13 @@ class InstancesJob:
             ending = self._ended(parts, plan, Instance(plan.todo[place], found))
             if parts.is_main:
                 parts.tell(f"ended/{plan.todo[place]}", json.dumps(asdict(ending)))
-            _free_memory(self.dist.device)
+            free_memory(self.dist.device)
             started_at_once = False
 
     def _ended(self, parts: Parts[Dist], plan: Plan, instance: Instance) -> Ending:
         """Train an instance on this part's ranks; return how it ended."""
         config = config_of(self.config, instance.number, plan.base)
-        given = argparse.Namespace(resume=None, auto_resume=True, wait=self.given.wait)
+        given = replace(self.given, resume=None, auto_resume=True)
         try:
             with parts.together(f"instance {instance.number}") as dist:
                 return Training(self.benchmark, config, dist, given, instance).train()
@@ -363,8 +363,8 @@ def _found(shared: Shared) -> Shared:
     return replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now, end_ms=now)
 
 
-def _free_memory(device: torch.device) -> None:
-    """Free what the instance that has ended used on this rank, also if it ended by an error."""
+def free_memory(device: torch.device) -> None:
+    """Free what a training that has ended used on this rank, also if it ended by an error."""
     gc.collect()
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -19,17 +19,14 @@ from common.reference import Target
 from common.stop import STOP, signal_name
 from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem, TrainConfig
-from common.training.checkpoint import Checkpoints, Position, Saved
+from common.training.callbacks import Callbacks, Epoch, StepRecord
+from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
-from common.training.polls import Answer, Polls
+from common.training.polls import Answer, Made, Polls
 from common.training.precision import Precision
 from common.training.profile import Profiler
-from common.training.progress import Epoch, Progress
+from common.training.progress import Progress
 from common.training.step import Step
-
-POLL_STEPS = 10
-"""How often several ranks, or one with an accelerator, learn of loss and stop requests."""
-START: Final = Position()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,24 @@ class Fit:
     evaluator: Evaluator
     profiler: Profiler
     constants: Mapping[str, Any]
+    callbacks: Callbacks = field(default_factory=Callbacks)
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
     _loss: tuple[float, float] = (0.0, 0.0)
     _step: Step = field(init=False)
     _evaluating: bool = False
     _eval_began: float = 0.0
+    _steps_before: int = 0
+    _heard_at: float = 0.0
+
+    @property
+    def evaluated(self) -> list[Epoch]:
+        """The epochs whose quality is known."""
+        return self.history[:-1] if self._evaluating else self.history
+
+    def steps_before(self, epoch: int) -> int:
+        """Return the number of steps before an epoch."""
+        return sum(map(self.problem.steps, range(epoch)))
 
     def meets_target(self) -> bool:
         """Tell whether the latest evaluation met the target."""
@@ -113,7 +122,8 @@ def fit(run: Fit) -> Outcome:
     Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
     over.
     """
-    run._step = Step(run.problem, run.optimizer, run.precision, run.dist)
+    norms = run.callbacks.every_steps > 0
+    run._step = Step(run.problem, run.optimizer, run.precision, run.dist, norms=norms)
     with (
         STOP.listening(),
         STOP.deferring(),
@@ -121,6 +131,7 @@ def fit(run: Fit) -> Outcome:
         contextlib.closing(run.evaluator),
         _quiet_collector(run.dist),
     ):
+        _keep_best(run)  # the process may have been killed before it could
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
@@ -130,9 +141,11 @@ def fit(run: Fit) -> Outcome:
             _take_quality(run, wait=last or bool(stopped_by))
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
-            if stopped_by or (run.position.step == 0 and run.checkpoints.due(run.position.epoch, ends)):
+            if stopped_by or (run.position.step == 0 and _due(run, ends)):
                 average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
+                run.callbacks.saving()
                 path = run.checkpoints.save(run.position, run.state())
+                _keep_best(run)
             if stopped_by:
                 run.progress.say(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Outcome(False, run.history, stopped_by)
@@ -173,9 +186,10 @@ def _epoch(run: Fit) -> str:
         return ""
     steps = run.problem.steps(epoch)
     samples_per_s = samples / train_s
-    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=steps)
     loss = run._loss[0] / run._loss[1]
     rate = run.rate(epoch, steps - 1, steps)
+    run.log.event("learning_rate", rate, epoch_num=number, step=steps)
+    run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=steps)
     run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
     run.position = Position(number, 0)
     run.progress.evaluation_begins()
@@ -201,7 +215,28 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
     run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
-    run.progress.epoch_done(run.history)
+    run.progress.epoch_done(run.history[-1])
+    run.callbacks.epoch(run.history[-1])
+    _keep_best(run)
+
+
+def _due(run: Fit, ends: bool) -> bool:
+    """Tell whether a checkpoint is due after the epoch: by number, or as the best one, which may not be known yet."""
+    if run.checkpoints.config.best and (run._evaluating or _is_best(run)):
+        return True
+    return run.checkpoints.due(run.position.epoch, ends)
+
+
+def _is_best(run: Fit) -> bool:
+    """Tell whether the latest evaluation is the best one; of equal ones the first is."""
+    *others, latest = [epoch.quality for epoch in run.evaluated] or [math.nan]
+    return not math.isnan(latest) and not any(other == latest or run.target.better(other, latest) for other in others)
+
+
+def _keep_best(run: Fit) -> None:
+    """Keep the checkpoint of the latest evaluation if that is the best one, once both are there."""
+    if _is_best(run):
+        run.checkpoints.keep_best(run.evaluated[-1].epoch)
 
 
 def _train(run: Fit) -> tuple[int, float, str]:
@@ -210,21 +245,19 @@ def _train(run: Fit) -> tuple[int, float, str]:
     steps = run.problem.steps(epoch)
     run.problem.model.train()
     run.progress.epoch_begins(epoch + 1, steps, first_step)
-    samples, wait_s, unseen = 0, 0.0, 0.0
+    samples, wait_s = 0, 0.0
     polls = Polls(run.dist)
-    poll = 1 if run.dist.world_size == 1 and run.dist.device.type == "cpu" else POLL_STEPS
+    run._steps_before, run._heard_at = run.steps_before(epoch), time.perf_counter()
     with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
-            weight = run.problem.step_weight(epoch, step)
-            wait_s += run._step(batches, run.config.accumulation, weight, run.rate(epoch, step, steps))
-            samples += run.problem.step_samples(epoch, step)
-            unseen += weight
-            run.position = Position(epoch, step + 1)
+            made = _make(run, batches, steps)
+            polls.made(made, run._step.found)
+            samples, wait_s = samples + made.samples, wait_s + made.wait_s
+            run.position = made.position
             known = None
-            if (step + 1) % poll == 0 or step + 1 == steps:
-                polls.ask(run._step.summed, unseen, STOP.number, run.position)
-                unseen = 0.0
+            if (step + 1) % polls.every == 0 or step + 1 == steps:
+                polls.ask(run._step.summed, STOP.number)
                 stopped_by, known = _hear(run, polls.answers(all_of_them=step + 1 == steps))
                 if stopped_by and step + 1 < steps:
                     _hear(run, polls.answers(all_of_them=True))
@@ -237,19 +270,44 @@ def _train(run: Fit) -> tuple[int, float, str]:
     return samples, wait_s, ""
 
 
+def _make(run: Fit, batches: Iterator[Any], steps: int) -> Made:
+    """Make the next step of the epoch, which has this many."""
+    epoch, step = run.position.epoch, run.position.step
+    weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
+    wait_s = run._step(batches, run.config.accumulation, weight, rate)
+    return Made(Position(epoch, step + 1), weight, run.problem.step_samples(epoch, step), rate, wait_s)
+
+
 def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
     """Add up the losses of the answers; return the signal that any rank got and the mean loss of the latest answer."""
     stopped_by, known = "", None
+    if answers and run.callbacks.hear_steps:
+        _tell_steps(run, answers)
     for answer in answers:
         if not math.isfinite(answer.loss):
+            last = answer.steps[-1].position
             raise FloatingPointError(
-                f"the loss is {answer.loss} at epoch {answer.position.epoch + 1}, step {answer.position.step}: lower "
-                "schedule.base_lr or lengthen the warm-up; the checkpoints in "
-                f"{run.checkpoints.folder} were written before that"
+                f"the loss is {answer.loss} at epoch {last.epoch + 1}, step {last.step}: lower schedule.base_lr or "
+                f"lengthen the warm-up; the checkpoints in {run.checkpoints.folder} were written before that"
             )
         run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
         stopped_by, known = stopped_by or answer.stopped_by, answer.loss / answer.weight
     return stopped_by, known
+
+
+def _tell_steps(run: Fit, answers: list[Answer]) -> None:
+    """Tell the callbacks of the steps that the answers are about."""
+    samples = sum(step.samples for answer in answers for step in answer.steps)
+    now = time.perf_counter()
+    samples_per_s = samples / (now - run._heard_at)
+    run._heard_at = now
+    for answer in answers:
+        before = 0.0
+        for made, sum_, norm in zip(answer.steps, answer.sums, answer.norms, strict=True):
+            epoch, number = made.position.epoch + 1, made.position.step
+            total, loss = run._steps_before + number, (sum_ - before) / made.weight
+            before = sum_
+            run.callbacks.step(StepRecord(epoch, number, total, loss, made.rate, norm, samples_per_s, made.wait_s))
 
 
 def _stop_asked(run: Fit) -> str:

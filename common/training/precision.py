@@ -71,6 +71,10 @@ class Precision:
         """Accumulate the gradients of the loss, which is scaled for fp16."""
         self._scaler.scale(loss).backward()
 
+    def unscaled(self, norm: Tensor) -> Tensor:
+        """Return the norm of the gradients without the scale of the loss."""
+        return norm / self._scaler.scale(torch.ones_like(norm)) if self._scaler.is_enabled() else norm
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Make the optimizer's step with unscaled gradients; with fp16, skip it if a gradient overflowed."""
         self._scaler.step(optimizer)

@@ -1,40 +1,17 @@
-"""Report the progress of a run: a live line and a final line per epoch, a table of all epochs, and TensorBoard.
+"""Show the progress of a run: a live line, and a final line per epoch.
 
-Only rank 0 reports. The live line appears on a terminal only.
+Only rank 0 shows it. The live line appears on a terminal only.
 """
 
 from __future__ import annotations
 
-import csv
-import importlib.util
 import sys
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from tqdm import tqdm
 
-from common.files import naming, whole_file
 from common.reference import Target
-
-BOARD: Final = "tensorboard"
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """The record of an epoch, counted from 1.
-
-    wait_s: the part of train_s in which rank 0 waited for data.
-    """
-
-    epoch: int
-    loss: float
-    quality: float
-    learning_rate: float
-    samples_per_s: float
-    train_s: float
-    wait_s: float
-    eval_s: float
+from common.training.callbacks import Epoch
 
 
 def duration(seconds: float) -> str:
@@ -47,30 +24,20 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows and records a run: `folder` gets history.csv and, if TensorBoard is installed, its event files.
+    """Shows a run. quiet: show nothing, for ranks other than 0.
 
-    quiet: show and write nothing, for ranks other than 0. label: begins each line of one of several trainings, which
-    have no live line.
+    label: begins each line of one of several trainings, which have no live line.
     """
 
-    def __init__(self, folder: Path, target: Target, epochs: int, quiet: bool, label: str = "") -> None:
-        self.folder, self.target, self.epochs, self.quiet, self.label = folder, target, epochs, quiet, label
+    def __init__(self, target: Target, epochs: int, quiet: bool, label: str = "") -> None:
+        self.target, self.epochs, self.quiet, self.label = target, epochs, quiet, label
         self._bar: Any = None
-        self._board: Any = None
-        if not quiet and importlib.util.find_spec("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter  # an optional package
-
-            with naming(folder / BOARD):
-                self._board = SummaryWriter(str(folder / BOARD))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close_bar()
-        if self._board is not None:
-            with naming(self.folder / BOARD):
-                self._board.close()
 
     def say(self, text: str) -> None:
         """Print a line above the live line."""
@@ -94,11 +61,8 @@ class Progress:
         """Show on the live line that the network is being evaluated."""
         self._bar.set_description("validation")
 
-    def epoch_done(self, history: list[Epoch]) -> None:
-        """Print the line of the latest epoch and write the table of all; the next epoch may have started."""
-        if self.quiet:
-            return
-        last = history[-1]
+    def epoch_done(self, last: Epoch) -> None:
+        """Print the line of an epoch; the next one may have started."""
         left = (self.epochs - last.epoch) * (last.train_s + last.eval_s)
         goal = f"target {self.target.range_text}"
         self.say(
@@ -107,19 +71,7 @@ class Progress:
             f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
             f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"
         )
-        self._write_table(history)
-        if self._board is not None:
-            with naming(self.folder / BOARD):
-                for name, value in asdict(last).items():
-                    if name != "epoch":
-                        self._board.add_scalar(name, value, last.epoch)
 
     def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
-
-    def _write_table(self, history: list[Epoch]) -> None:
-        with whole_file(self.folder / "history.csv") as part, part.open("w", newline="") as file:
-            table = csv.DictWriter(file, [field.name for field in fields(Epoch)])
-            table.writeheader()
-            table.writerows(asdict(epoch) for epoch in history)

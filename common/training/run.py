@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,13 +27,14 @@ from common.ending import TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.power.energy import UNKNOWN
-from common.mllog import ResultLog
+from common.mllog import ResultLog, RunRecord
 from common.provenance import provenance, shown_path
 from common.reference import FULL, Target
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
-from common.training import optim
+from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
@@ -45,11 +45,30 @@ from common.training.power import recorded
 from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
+from common.training.tracking.choice import callbacks_of
+from common.training.weights import Weights
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
+INIT_WEIGHTS: Final = "init_weights_sha256"
+"""The key of a log with the digest of the weights that `train.init_from` names; see `Weights.digest`."""
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 """Rounds in which a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a training starts.
+
+    resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
+    auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
+    no other owner. callbacks: classes of which an object is told of each step and epoch.
+    """
+
+    resume: str | None = None
+    auto_resume: bool = False
+    wait: bool = False
+    callbacks: tuple[Callable[[], Callback], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +94,14 @@ class Instance:
 
 
 class Training:
-    """A training on one rank. given: the arguments of the command. instance: which of several it is."""
+    """A training on one rank. instance: which of several it is."""
 
     def __init__(
         self,
         benchmark: Benchmark,
         config: RunConfig,
         all_ranks: Dist,
-        given: argparse.Namespace,
+        given: Start,
         instance: Instance | None = None,
     ) -> None:
         self.benchmark, self.config, self.all_ranks, self.given = benchmark, config, all_ranks, given
@@ -156,6 +175,7 @@ class Training:
                 if self.dist.is_main and self.config.variant != FULL:
                     self.benchmark.make_mini(self.config.data.data_dir, self.config.variant)
             self.all_ranks.barrier()
+        initial = self._initial_weights() if saved is None else None
         keep_bytes = saved.state["log_bytes"] if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
@@ -164,7 +184,7 @@ class Training:
                 if saved is None:
                     mllog.set_aside(self.folder / POWER)
             with recorded(self.config.power, self.folder, self.all_ranks):
-                outcome, run = self._train(log, saved)
+                outcome, run = self._train(log, saved, initial)
         finally:
             log.close()
         if self.dist.is_main and not outcome.stopped_by:
@@ -212,9 +232,19 @@ class Training:
             names = " and ".join(path.name for path in found)
             self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
 
-    def _train(self, log: ResultLog, saved: Saved | None) -> tuple[Outcome, Fit]:
+    def _initial_weights(self) -> Weights | None:
+        """Return the weights from which a new run starts, only on rank 0; None: random ones."""
+        place = self.config.train.init_from
+        if place is None or not self.dist.is_main:
+            return None
+        found = weights.read(place, self.benchmark.name)
+        with torch.device("meta"):
+            found.check_fit(self.benchmark.predictor.network(self.config))
+        return found
+
+    def _train(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Outcome, Fit]:
         with STOP.interrupting():
-            run = self._prepared(log, saved)
+            run = self._prepared(log, saved, initial)
         self.owned.go_on()
         problem = run.problem
         if self.shared:
@@ -223,8 +253,9 @@ class Training:
         with contextlib.ExitStack() as after_the_run:
             if not staging_timed and self.shared is None:
                 self._stage(log, problem, after_the_run)
-            begin = time.perf_counter()
-            with log.run() as record, self.all_ranks.first_failure():
+            record = log.run()
+            with self._told(run, record), record, self.all_ranks.first_failure():
+                begin = time.perf_counter()
                 if staging_timed and self.shared is None:
                     self._stage(log, problem, after_the_run)
                 outcome = fit(run)
@@ -234,8 +265,35 @@ class Training:
             self._conclude(outcome, run.target, problem.reference.variant != FULL, time.perf_counter() - begin)
         return outcome, run
 
-    def _prepared(self, log: ResultLog, saved: Saved | None) -> Fit:
-        """Return the run, with the start of its log written."""
+    @contextlib.contextmanager
+    def _told(self, run: Fit, record: RunRecord) -> Iterator[None]:
+        """Tell the callbacks that the run begins, and when the `with` ends how it ended: both while no clock runs."""
+        position = run.position
+        start = RunStart(
+            benchmark=self.benchmark.name,
+            folder=self.folder,
+            config=self.resolved,
+            seed=run.constants["seed"],
+            target=run.target,
+            position=position,
+            global_step=run.steps_before(position.epoch) + position.step,
+            history=tuple(run.evaluated),
+        )
+        with STOP.interrupting():
+            run.callbacks.begin(start)
+        try:
+            yield
+        finally:
+            run.callbacks.end(record.ending)
+
+    def _callbacks(self) -> Callbacks:
+        """Return all that are told of the training; none on ranks other than 0."""
+        track, guard = self.config.track, self.owned.lease.check
+        others = (made() for made in self.given.callbacks)
+        return Callbacks(callbacks_of(track, guard, others) if self.dist.is_main else (), track.every_steps)
+
+    def _prepared(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> Fit:
+        """Return the run, with the start of its log written. initial: see `_initial_weights`."""
         if saved is None:
             self._begin(log)
         seed = self._seed(saved)
@@ -249,11 +307,30 @@ class Training:
             run.load(saved)
         else:
             sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
-            stated = {**problem.settings, **sizes, "precision": run.precision.name}
+            stated = {
+                **problem.settings,
+                **sizes,
+                **self._start_from(initial, problem),
+                "precision": run.precision.name,
+            }
             mllog.describe(log, self._facts(problem, seed), stated)
             log.end("init_stop")
             torch.manual_seed(seed + 1 + self.dist.rank)  # other dropout masks on each rank
         return run
+
+    def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
+        """Give all ranks the initial weights, if there are any; return what the log states of them."""
+        if self.config.train.init_from is None:
+            return {}
+        if initial is not None:
+            initial.load_into(problem.model)
+        for tensor in problem.model.state_dict().values():
+            self.dist.broadcast(tensor)
+        if initial is None:
+            return {}
+        epochs = "" if initial.epochs is None else f", after {initial.epochs} epochs"
+        self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
+        return {INIT_WEIGHTS: initial.digest}
 
     def _begin(self, log: ResultLog) -> None:
         """Write the start of the log: what the job did before, and what is known before the data are read."""
@@ -311,7 +388,7 @@ class Training:
         evaluator = Evaluator(problem, precision)
         if config.train.eval_ranks:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
-        progress = Progress(self.folder, target, config.train.epochs, quiet=not dist.is_main, label=self.label)
+        progress = Progress(target, config.train.epochs, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
             config=config.train,
@@ -324,9 +401,14 @@ class Training:
             log=log,
             checkpoints=self.checkpoints,
             progress=progress,
+            callbacks=self._callbacks(),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.say),
-            constants={"seed": seed, "config": self.resolved},
+            constants={"seed": seed, "config": self.resolved, **self._interface()},
         )
+
+    def _interface(self) -> dict[str, Any]:
+        """Return what checkpoints say of the network's input and output; rank 0 writes them."""
+        return {"interface": self.benchmark.predictor.describe(self.config)} if self.dist.is_main else {}
 
     def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> None:
         """Print how the run ended and what to do next."""
@@ -343,6 +425,9 @@ class Training:
         yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
         if self.checkpoints.files():
             yield f"evaluate it: {evaluate_command(name, self.config, [self.folder])}"
+            if self.benchmark.report:
+                output = f"-o {run}/predictions{self.benchmark.report.ending}"
+                yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
         system = shlex.quote(f"{'_'.join(self.config.submission.platform.split())}.json")
         fields = shlex.join(self._system_fields())
@@ -377,12 +462,12 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
     return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
 
 
-def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path]) -> str:
-    """Return the command that evaluates runs of a configuration."""
+def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], command: str = "evaluate") -> str:
+    """Return the command that evaluates runs of a configuration, or another one that takes runs."""
     data = config.data.data_dir
     # A checkpoint has only the last part of an absolute path.
     where = [f"data.data_dir={data}"] if shown_path(data) != str(data) else []
-    return f"python -m {benchmark}.evaluate {shlex.join([*map(str, runs), *where])}"
+    return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
 
 
 def has_result(ended: Ending, config: RunConfig) -> bool:

@@ -114,9 +114,11 @@ class EpochSchedule(Schedule):
 class StepSchedule(Schedule):
     """DeepCAM's schedule: warm-up and decay in optimizer steps.
 
-    With multistep, the reference never reaches the full rate (it stays at the last rate of the warm-up, base_lr times
-    (warmup_steps - 1) / warmup_steps), decays one step late after a warm-up and one step early without, and its cosine
-    rises again after t_max steps. Here each number means what its key says.
+    The reference never reaches the full rate after a warm-up (it stays at the last rate of the warm-up, base_lr times
+    (warmup_steps - 1) / warmup_steps), without one its multistep decays a step earlier than after one, and its cosine
+    rises again after t_max steps. Here each number means what its key says: a milestone changes the rate of the step
+    with number warmup_steps + milestone + 1, as in the reference after a warm-up, and the cosine ends, as there, t_max
+    steps after its first, which is the first at the full rate.
     """
 
     base_lr: float = key(0.001, "rate after the warm-up, divided by warmup_factor", aliases=RATE)
@@ -161,10 +163,10 @@ class StepSchedule(Schedule):
             share = number / self.warmup_steps
             return self.base_lr * (1 + (self.warmup_factor - 1) * share if self.warmup_factor > 1 else share)
         full = self.base_lr * self.warmup_factor
-        since = max(number - self.warmup_steps - 1, 0)
         if self.kind == "cosine_annealing":
-            share = min(since / self.t_max, 1)
+            share = min((number - max(self.warmup_steps, 1)) / self.t_max, 1)
             return self.eta_min + (full - self.eta_min) * (1 + math.cos(math.pi * share)) / 2
+        since = number - self.warmup_steps - 1
         return full * self.decay_rate ** sum(milestone <= since for milestone in self.milestones)
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:

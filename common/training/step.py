@@ -18,16 +18,23 @@ from common.training.precision import Precision
 
 
 class Step:
-    """Makes optimizer steps of a problem; `summed` is the sum of this rank's losses since it was last set to 0.
+    """Makes optimizer steps of a problem. norms: also compute the norm of each step's gradient.
+
+    found: what the device has found, (2,): the sum of this rank's losses since `summed`, a view of it, was last set to
+    0, and the norm of the latest gradient, which is that of all ranks.
 
     Ranks reduce their gradients by the wrapper that `Dist.wrap` makes, which does so during the backward pass; where
     steps are recorded, in one message after it. That message is part of no recording: NCCL wants all ranks to record
     and replay the same message, but batches differ by rank in shape, and so in what was recorded.
     """
 
-    def __init__(self, problem: Problem, optimizer: Optimizer, precision: Precision, dist: Dist) -> None:
+    def __init__(
+        self, problem: Problem, optimizer: Optimizer, precision: Precision, dist: Dist, *, norms: bool = True
+    ) -> None:
         self.problem, self.optimizer, self.precision, self.dist = problem, optimizer, precision, dist
-        self.summed = torch.zeros((), dtype=torch.float64, device=dist.device)
+        self.norms = norms
+        self.found = torch.zeros(2, dtype=torch.float64, device=dist.device)
+        self.summed = self.found[0]
         self._scale = torch.ones((), dtype=torch.float64, device=dist.device)
         recorder = problem.recorder
         if recorder is not None and not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
@@ -40,7 +47,7 @@ class Step:
         else:
             self._module = dist.wrap(problem.model)  # once: the wrapper has communication buffers
         self._part = Replay(self._work, recorder, dist)
-        self._update = Replay(lambda _no_batch: precision.step(optimizer), recorder, dist)
+        self._update = Replay(lambda _no_batch: self._apply(), recorder, dist)
 
     def __call__(self, batches: Iterator[Any], parts: int, weight: float, rate: float) -> float:
         """Make a step on the next batches, one per part; return the seconds that this rank waited for them.
@@ -74,7 +81,15 @@ class Step:
             self.precision.backward(loss if penalty is None else loss + penalty)
         self.summed += summed.detach()
         if last and not self._one_message:
-            self.precision.step(self.optimizer)
+            self._apply()
+
+    def _apply(self) -> None:
+        """Make the optimizer's step with the gradients, which are those of all ranks now."""
+        if self.norms:
+            parameters = self.problem.model.parameters()
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            self.found[1].copy_(self.precision.unscaled(nn.utils.get_total_norm(gradients)))
+        self.precision.step(self.optimizer)
 
 
 def share_weights(model: nn.Module, dist: Dist) -> None:

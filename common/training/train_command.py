@@ -1,28 +1,26 @@
 """The command behind every benchmark's `train.py`: configuration in, trained model and result log out.
 
-`common.training.benchmark` defines what a benchmark gives, `common.training.run` the order of events of a training, and
-`common.training.job` how a job makes several of them.
+`common.training.benchmark` defines what a benchmark gives, `common.training.run` the order of events of a training,
+`common.training.job` how a job makes several of them, and `common.training.sweep` how they are made with other values.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, run_stoppable
-from common.config import load, to_yaml
-from common.distributed.device import keep_freed_memory
-from common.distributed.dist import connect
-from common.named_configs import described_configs, find_config
+from common.config import to_yaml
+from common.named_configs import described_configs
 from common.stop import STOP
 from common.training.benchmark import Benchmark
-from common.training.division import check_division
-from common.training.job import InstancesJob, check_instances
-from common.training.run import TRAINING_ERRORS, Instance, Training
+from common.training.callbacks import Callback, load_callback
+from common.training.run import TRAINING_ERRORS, Start
+from common.training.start import configured, train
+from common.training.sweep import Sweep, axes
 
 RESUME: Final = "--resume"
 OUTPUT_DIR: Final = ""
@@ -33,28 +31,24 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
     given = _arguments(benchmark.name, argv)
 
-    def train() -> int:
+    def command() -> int:
         if given.list_configs:
             print(described_configs(benchmark.name))
             return 0
-        config = load(benchmark.config, find_config(benchmark.name, given.config), given.override)
-        check_division(benchmark, config)
+        if given.sweep:
+            sweep = Sweep(benchmark, given.config, given.override, axes(given.sweep))
+            if given.print_config:
+                print("---\n".join(to_yaml(point.config) for point in sweep.points), end="")
+                return 0
+            return sweep.run(Start(auto_resume=True, wait=given.wait, callbacks=tuple(given.callback or ())))
+        config = configured(benchmark, given.config, given.override)
         if given.print_config:
             print(to_yaml(config), end="")
             return 0
-        with contextlib.ExitStack() as connected:
-            with STOP.interrupting():
-                dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
-            if dist.device.type == "cpu":
-                keep_freed_memory()
-            check_instances(config, dist.world_size, given.resume)
-            if config.instances.count > 1:
-                return InstancesJob(benchmark, config, dist, given).run()
-            number = config.instances.first
-            return Training(benchmark, config, dist, given, None if number is None else Instance(number)).run()
+        return train(benchmark, config, Start(given.resume, given.auto_resume, given.wait, tuple(given.callback or ())))
 
     with STOP.listening():
-        return run_stoppable(train, TRAINING_ERRORS)
+        return run_stoppable(command, TRAINING_ERRORS)
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -69,19 +63,23 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   {module} mini --resume                continue the interrupted run
   {module} mini --auto-resume           begin the run, or continue it: what job scripts use
   {module} mini --resume runs/seed7     continue this run, or from this checkpoint
+  {module} mini --sweep optim.weight_decay=0,0.01 --sweep train.seed=1,2 output_dir=runs/sweep
+                                        four trainings in runs/sweep/weight_decay-0.01_seed-2 and so on; the same
+                                        command again continues, and skips those that have ended
   torchrun --nproc-per-node 4 -m {name}.train mini instances.count=8 instances.ranks=1
                                         eight trainings, each with its own seed, four at a time
   torchrun --nproc-per-node 2 -m {name}.train mini
   mpirun -n 2 {module} mini
   srun -n 512 {module} config           the full problem, on a cluster""",
         epilog="""\
-In output_dir: result_0.txt (the log), history.csv, checkpoints/, ended.json (how the run ended), fom.json (its figure
-of merit), profile/ with profile.steps=N, and tensorboard/ if TensorBoard is installed; of several instances, each in
-its instance_N/. While a run is active, output_dir has one owner: a second training in it ends at once.
+In output_dir: result_0.txt (the log), history.csv (a row per epoch), metrics.jsonl (a line per step and epoch),
+checkpoints/, ended.json (how the run ended), fom.json (its figure of merit), profile/ with profile.steps=N, and
+tensorboard/ if TensorBoard is installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow]
+sends the metrics there, too. While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
 Exit status: 0 target met, 1 an error, 2 wrong use, 3 to be continued (a signal stopped the run, or output_dir is in
 use), 4 all epochs done without meeting the target. Of several instances: 3 if one is to be continued, else 1 if one
-failed, else 4 if one missed the target.""",
+failed, else 4 if one missed the target; so it is for a sweep, which goes on after an error of one training.""",
     )
     # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(
@@ -102,13 +100,38 @@ failed, else 4 if one missed the target.""",
         action="store_true",
         help="begin the run in output_dir, or continue it, or say how it ended",
     )
+    parser.add_argument(
+        "--callback",
+        action="append",
+        type=_callback,
+        metavar="MODULE:CLASS",
+        help="tell an object of this class of each step and epoch: your own, derived from "
+        "common.training.callbacks.Callback; its module is imported, from the current folder or $PYTHONPATH",
+    )
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        metavar="KEY=VALUE,VALUE",
+        help="train with each of these values, one after another, each in its own folder in output_dir; given again, "
+        "with each combination. Values are YAML: quote a list, --sweep 'optim.betas=[0.9, 0.99],[0.9, 0.999]'",
+    )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
     given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
     if given.config is None and not given.list_configs:
         parser.error("no configuration is named; --list-configs shows those that come with the suite")
     if given.auto_resume and given.resume is not None:
         parser.error("--resume and --auto-resume are given; expected one of them")
+    if given.sweep and given.resume is not None:
+        parser.error("--resume and --sweep are given; a sweep is continued by the same command, without --resume")
     return given
+
+
+def _callback(text: str) -> type[Callback]:
+    """Return the class that an argument names; an `argparse` type."""
+    try:
+        return load_callback(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _apart(argv: Sequence[str]) -> list[str]:

@@ -30,6 +30,8 @@ PER_RUN: Final = "output_dir, train.seed and instances.first"
 PROVENANCE: Final = "provenance"
 BAGGING: Final = "bagging"
 """The key of a log that says how the training samples of a member of an ensemble were drawn."""
+INIT_WEIGHTS: Final = "init_weights_sha256"
+"""The key of a log with the digest of the weights from which the run started, if they were not random."""
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 SEEDS_KEPT: Final = 10_000

@@ -14,7 +14,7 @@ from common.tree import ANYWHERE
 from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
-from compliance.logs.run import BAGGING
+from compliance.logs.run import BAGGING, INIT_WEIGHTS
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, TableError, is_digest, read_table, write_table
 
@@ -51,6 +51,8 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
         raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(known)}")
     if log[BAGGING]:
         raise ValueError("it is a run with bagging; a reference run trains on the whole training set")
+    if log[INIT_WEIGHTS]:
+        raise ValueError("it started from given weights; a reference run starts from random ones")
     epochs = _convergence(log, reference.target)
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}

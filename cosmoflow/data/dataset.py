@@ -160,3 +160,10 @@ def to_input(x: Tensor, apply_log: bool, dtype: torch.dtype = torch.float32) -> 
         return x.to(torch.float32).add_(1).log_().to(dtype)
     # One kernel: accelerators convert the counts as they read them, and the results as they write them.
     return torch.log1p(x, out=torch.empty(x.shape, dtype=dtype, device=x.device))
+
+
+def scaled_input(x: Tensor, config: DataConfig, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return `to_input` of the counts with `shift` and `scale` of the configuration applied, rounded once."""
+    if (config.shift, config.scale) == (0.0, 1.0):
+        return to_input(x, config.apply_log, dtype)
+    return to_input(x, config.apply_log).sub_(config.shift).div_(config.scale).to(dtype)

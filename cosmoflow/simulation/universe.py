@@ -4,11 +4,6 @@ Stands in for the N-body runs behind the published data (NERSC/cosmoflow-sims: M
 pyCOLA): the same labels, redshifts, flat LCDM with fixed baryons and nearest-grid-point counts. Haloes do not form
 in perturbation theory, so the largest counts are lower here and errors on the labels are no match for published ones.
 
-A universe may also have a *drift*, an invention of this suite: matter moves along a fixed direction in proportion to
-its density, so that the far sides of dense regions steepen (as gravitational redshift shifts galaxies in deep
-potentials along the line of sight, but much stronger). In a mirror the drift has the other sign, and every isotropic
-statistic, such as spectra, histograms and moments, is the same: none of them can tell it.
-
 Lengths are in Mpc/h and wavenumbers in h/Mpc, unless a name says otherwise.
 """
 
@@ -21,11 +16,7 @@ REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
 OMEGA_B = 0.045
 T_CMB_K = 2.7255
 FIXED = {"omega_m": 0.3, "sigma_8": 0.8, "n_s": 0.96, "h_0": 70.0, "drift_x": 0.0, "drift_y": 0.0, "drift_z": 0.0}
-"""The parameters of a universe where they are not labels. h_0 is in km/s/Mpc; the drift, along the three axes of the
-counts, in Mpc/h at z = 0 for a density one standard deviation above the mean."""
-DRIFT_SCALE = 6.0
-"""The density behind the drift is smoothed by a Gaussian of this standard deviation."""
-
+"""The parameters of a universe where they are not labels. h_0 is in km/s/Mpc, the drift (see drift.py) in Mpc/h."""
 Range = tuple[float, float]
 
 
@@ -56,7 +47,6 @@ class Prior:
 # 10 % around the means of the published data set; what a 32³ box of minutes-long training can tell apart is wider.
 ORIGINAL = Prior({"omega_m": (0.27, 0.33), "sigma_8": (0.72, 0.88), "n_s": (0.864, 1.056), "h_0": (63.0, 77.0)})
 WIDE = Prior({"omega_m": (0.1, 0.5), "sigma_8": (0.5, 1.2), "n_s": (0.7, 1.25), "h_0": (50.0, 100.0)})
-DRIFT = Prior({"sigma_8": (0.5, 1.2)} | dict.fromkeys(("drift_x", "drift_y", "drift_z"), (-12.0, 12.0)))
 
 
 @dataclass(frozen=True)
@@ -165,11 +155,13 @@ class Modes:
         potential = np.complex64(1j) * self.inverse_k2 * density
         return [self.real(k * potential) for k in self.k]
 
-    def smoothed(self, density: np.ndarray, scale: float) -> np.ndarray:
-        """The density, smoothed by a Gaussian of this standard deviation in units of L/2π, over its own deviation."""
-        field = self.real(density * np.exp(-self.k2 * np.float32(scale**2 / 2)))
-        normal: np.ndarray = field / field.std()
-        return normal
+    def amplitudes(self, length_mpc_h: float, parameters: Mapping[str, float]) -> np.ndarray:
+        """The factors that give white noise on this lattice the linear spectrum at z = 0 of a universe."""
+        omega_m, sigma_8, n_s, h_0 = (parameters[name] for name in ("omega_m", "sigma_8", "n_s", "h_0"))
+        k_h_mpc = 2 * np.pi / length_mpc_h * np.sqrt(np.arange(1, 3 * (self.n // 2) ** 2))
+        amplitude = np.sqrt(linear_power(k_h_mpc, omega_m, sigma_8, n_s, h_0 / 100) * (self.n / length_mpc_h) ** 3)
+        by_k2: np.ndarray = np.concatenate(([0], amplitude)).astype(np.float32)[self.k2.astype(np.int32)]
+        return by_k2
 
     def tidal_source(self, density: np.ndarray) -> np.ndarray:
         """The modes of the source of the second order: Σ_(i>j) φ_ii φ_jj − φ_ij² where ∇²φ is this density."""
@@ -182,10 +174,10 @@ class Modes:
         return modes
 
 
-def count(displacement: Sequence[np.ndarray], grid: int) -> np.ndarray:
+def count(displacement: Sequence[np.ndarray], grid: int, counted: np.ndarray | None = None) -> np.ndarray:
     """The particles in each voxel, int16 (grid, grid, grid): a lattice of cells' centres, moved and wrapped around.
 
-    displacement: three components (n, n, n) in voxels; n need not be `grid`.
+    displacement: three components (n, n, n) in voxels; n need not be `grid`. counted: which particles, else all.
     """
     n = len(displacement[0])
     centres = (np.arange(n, dtype=np.float32) + 0.5) * np.float32(grid / n)
@@ -193,7 +185,9 @@ def count(displacement: Sequence[np.ndarray], grid: int) -> np.ndarray:
     for axis, component in enumerate(displacement):
         position = np.floor(component + centres.reshape([-1 if i == axis else 1 for i in range(3)]))
         voxel = voxel * grid + position.astype(np.int32) % grid
-    counts: np.ndarray = np.bincount(voxel.ravel(), minlength=grid**3).astype(np.int16)
+    counts: np.ndarray = np.bincount(voxel.ravel() if counted is None else voxel[counted], minlength=grid**3).astype(
+        np.int16
+    )
     return counts.reshape((grid,) * 3)
 
 
@@ -202,20 +196,14 @@ def simulate(labels: np.ndarray, prior: Prior, box: Box, rng: np.random.Generato
 
     labels: (4,) in [-1, 1), read through `prior`; `rng` draws the phases of the initial conditions.
     """
-    omega_m, sigma_8, n_s, h_0, *drift = prior.parameters(labels).values()
-    length_mpc_h, n = box.length(h_0), box.particles
+    parameters = prior.parameters(labels)
+    omega_m, n = parameters["omega_m"], box.particles
     modes = Modes(n)
-    k_h_mpc = 2 * np.pi / length_mpc_h * np.sqrt(np.arange(1, 3 * (n // 2) ** 2))
-    amplitude = np.sqrt(linear_power(k_h_mpc, omega_m, sigma_8, n_s, h_0 / 100) * (n / length_mpc_h) ** 3)
-    by_k2 = np.concatenate(([0], amplitude)).astype(np.float32)
-    density = np.fft.rfftn(rng.standard_normal((n, n, n), np.float32)) * by_k2[modes.k2.astype(np.int32)]
+    amplitudes = modes.amplitudes(box.length(parameters["h_0"]), parameters)
+    density = np.fft.rfftn(rng.standard_normal((n, n, n), np.float32)) * amplitudes
 
     voxels = np.float32(box.grid / (2 * np.pi))
     first = [voxels * component for component in modes.displacement(density)]
-    if any(drift):
-        smooth = modes.smoothed(density, 2 * np.pi / length_mpc_h * DRIFT_SCALE)
-        for component, mpc_h in zip(first, drift, strict=True):
-            component += np.float32(mpc_h * box.grid / length_mpc_h) * smooth
     second = []
     if box.lpt == 2:
         second = [voxels * component for component in modes.displacement(modes.tidal_source(density))]

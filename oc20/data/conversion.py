@@ -25,7 +25,7 @@ import numpy as np
 
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.files import whole_file
-from oc20.data import compact, extxyz, metadata, records
+from oc20.data import compact, extxyz, metadata, records, reference_edges
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
 from oc20.data.metadata import Metadata
@@ -35,6 +35,8 @@ from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, neighbours
 SPLITS: Final = ("train", "validation")
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
 """The facts about edges for a manifest."""
+EDGES: Final = ("nearest", "reference")
+"""How edges are counted: by oc20/graphs.py, or rounding included as by the reference's code (reference_edges.py)."""
 BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
 SHARD: Final = re.compile(r"data\.(\d+)")
 
@@ -79,9 +81,10 @@ class FrameSource(Protocol):
 
 @dataclass(frozen=True)
 class Published:
-    """A published pair of files; edges are added to its frames."""
+    """A published pair of files; edges are added to its frames. edges: one of EDGES."""
 
     pair: Pair
+    edges: str = "nearest"
 
     @property
     def path(self) -> Path:
@@ -96,9 +99,12 @@ class Published:
         return self.path.stat().st_size * (80.0 if self.path.suffix == ".xz" else 15.0)  # measured
 
     def frames(self) -> Iterator[Frame]:
-        for count, frame in enumerate(extxyz.read(self.pair), 1):
+        for count, (frame, pos, cell) in enumerate(extxyz.read_exact(self.pair), 1):
             try:
-                edges, offsets = neighbours(frame.pos, frame.cell)
+                if self.edges == "reference":
+                    edges, offsets = reference_edges.neighbours(pos, cell)
+                else:
+                    edges, offsets = neighbours(frame.pos, frame.cell)
             except ValueError as error:
                 raise BadItemError(f"{self.path}, frame {count}: {error}") from error
             yield replace(frame, edges=edges, offsets=offsets)
@@ -124,23 +130,25 @@ class Converted:
             raise BadItemError(str(error)) from error
 
 
-def find(folder: Path) -> list[FrameSource]:
-    """Return the sources in a folder, sorted by number; BuildError if there are several kinds."""
-    found: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair) for pair in extxyz.find_pairs(folder)]}
+def find(folder: Path, edges: str = "nearest") -> list[FrameSource]:
+    """Return the sources in a folder, sorted by number; BuildError if there are several kinds. edges: of EDGES."""
+    found: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair, edges) for pair in extxyz.find_pairs(folder)]}
     for name in ("lmdb", "compact"):
         ending = FORMATS[name].ending
         matches = [(path, SHARD.fullmatch(path.stem)) for path in sorted(folder.glob(f"data.*{ending}"))]
         shards = [Converted(path, int(match[1]), name) for path, match in matches if match]
         found[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
     kinds = {kind: sources for kind, sources in found.items() if sources}
+    if edges != "nearest" and kinds and "N.extxyz" not in kinds:
+        raise BuildError(f"the frames in {folder} have edges already: leave out --edges, or convert published files")
     if len(kinds) > 1:
         raise BuildError(f"{folder} has files {' and '.join(kinds)}: keep one kind per folder")
     return next(iter(kinds.values()), [])
 
 
-def find_splits(folder: Path) -> dict[str, list[FrameSource]]:
-    """Return the sources of each split; BuildError if one has none."""
-    splits = {split: find(folder / split) for split in SPLITS}
+def find_splits(folder: Path, edges: str = "nearest") -> dict[str, list[FrameSource]]:
+    """Return the sources of each split; BuildError if one has none. edges: of EDGES."""
+    splits = {split: find(folder / split, edges) for split in SPLITS}
     for split, sources in splits.items():
         if not sources:
             raise BuildError(

@@ -186,12 +186,13 @@ class GraphBatch:
     """Frames on the device, in the order of `indices`; there may be none.
 
     graph: their graph, or what `oc20.graphs.linked` makes it of. indices: int64 (G,). wait_s: seconds that the consumer
-    waited.
+    waited. names: `<sid>_<fid>` of each.
     """
 
     graph: Graph | Joined
     indices: np.ndarray
     wait_s: float
+    names: Sequence[str] = ()
 
 
 def batches(
@@ -202,23 +203,30 @@ def batches(
     On a CPU the threads also make the graph. buckets: sizes to which batches are padded. An error of a file is raised
     when its batch is due: see `Dataset.read`.
     """
-    return timed(_graphs(dataset, indices, device, buckets), GraphBatch)
+
+    def made(graph: Graph | Joined, frames: tuple[np.ndarray, list[str]], wait_s: float) -> GraphBatch:
+        return GraphBatch(graph, frames[0], wait_s, frames[1])
+
+    return timed(_graphs(dataset, indices, device, buckets), made)
 
 
 def _graphs(
     dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket]
-) -> Generator[tuple[Graph | Joined, np.ndarray]]:
-    started: deque[np.ndarray] = deque()
+) -> Generator[tuple[Graph | Joined, tuple[np.ndarray, list[str]]]]:
+    started: deque[tuple[np.ndarray, list[str]]] = deque()
 
-    def load(chosen: np.ndarray, into: list[Graph | Joined]) -> None:
-        joined = padded([dataset.read(index) for index in chosen.tolist()], buckets)
+    def load(chosen: np.ndarray, names: list[str], into: list[Graph | Joined]) -> None:
+        frames = [dataset.read(index) for index in chosen.tolist()]
+        names.extend(f"{frame.sid}_{frame.fid}" for frame in frames)
+        joined = padded(frames, buckets)
         into.append(linked(joined) if device.type == "cpu" else joined.pin_memory())
 
     def jobs() -> Iterator[Job[list[Graph | Joined]]]:
         for chosen in indices:
-            started.append(chosen)
+            names: list[str] = []
+            started.append((chosen, names))
             into: list[Graph | Joined] = []
-            yield into, [partial(load, chosen, into)]
+            yield into, [partial(load, chosen, names, into)]
 
     threads = reading_threads(dataset.config.workers, device)
     with closing(in_order(jobs(), threads, dataset.config.prefetch)) as ready:

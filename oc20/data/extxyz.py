@@ -88,9 +88,15 @@ def write(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
 
 
 def read(pair: Pair) -> Iterator[Frame]:
+    """Yield the frames of a pair, as `read_exact` does."""
+    return (frame for frame, _, _ in read_exact(pair))
+
+
+def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
     """Yield the frames of a pair, with energies relative to the reference, and without edges.
 
-    ExtxyzError for a damaged file, an invalid or non-finite frame, and files of unequal length.
+    Beside each its positions and its cell in float64, as in the file. ExtxyzError for a damaged file, an invalid or
+    non-finite frame, and files of unequal length.
     """
     entries = _entries(pair.txt)
     number = 0
@@ -100,7 +106,8 @@ def read(pair: Pair) -> Iterator[Frame]:
         if entry is None:
             raise ExtxyzError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
         sid, fid, reference = entry
-        yield _frame(_parsed(block, where), reference, (sid, fid), where)
+        atoms = _parsed(block, where)
+        yield _frame(atoms, reference, (sid, fid), where), atoms.positions, atoms.cell.array
     more = sum(1 for _ in entries)
     if more or not number:
         raise ExtxyzError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")

@@ -2,7 +2,8 @@
 
 A pickle is a program for a stack machine. The machine here has no instruction that imports or calls: if a pickle asks
 for a call, it records (`Made`) the function and its arguments. It knows the opcodes that Python writes for data with
-protocols 2 to 5 (bytes: 3 to 5), and accepts only listed names.
+protocols 2 to 5, and accepts only listed names. Protocol 2 has no opcode for bytes: Python writes a text and a call
+that encodes it, which becomes bytes here.
 
 Source: the opcodes' documentation in Python's pickletools.
 """
@@ -16,6 +17,9 @@ from typing import Any, Final
 
 PERSISTENT: Final = "persistent id"
 """Name of an object outside of the pickle; its only argument is the reference to it."""
+ENCODE: Final = "_codecs.encode"
+NO_BYTES: Final = "__builtin__.bytes"
+"""What protocol 2 names for bytes, and for empty ones."""
 
 
 class PickleError(ValueError):
@@ -52,7 +56,7 @@ def load(data: bytes, allowed: Callable[[str], bool], start: int = 0) -> tuple[A
         return machine.pop(), machine.at + 1
     except KeyError as error:  # the opcode, or the index of a memo
         raise PickleError(
-            f"not a pickle of data: unexpected {error} before byte {machine.at} of {len(data)}"
+            f"not a pickle of data with protocol 2 to 5: unexpected {error} before byte {machine.at} of {len(data)}"
         ) from error
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise PickleError(f"not a complete pickle: invalid at byte {machine.at} of {len(data)}") from error
@@ -116,7 +120,7 @@ class _Machine:
 
     def name(self, module: Any, name: Any) -> None:
         full = Name(f"{module}.{name}") if type(module) is type(name) is str else Name()
-        if not self.allowed(full):
+        if full not in (ENCODE, NO_BYTES) and not self.allowed(full):
             raise PickleError(
                 f"it asks for {str(full)[:80]!r}, which a record of data does not need: do not trust its source"
             )
@@ -127,7 +131,7 @@ class _Machine:
         name, args = self.pop_some(2)
         if type(name) is not Name or type(args) is not tuple:
             raise PickleError(f"byte {self.at - 1} calls an object without a name")
-        self.stack.append(Made(name, args))
+        self.stack.append(_bytes(name, args) if name in (ENCODE, NO_BYTES) else Made(name, args))
 
     def build(self) -> None:
         state = self.pop()
@@ -141,6 +145,18 @@ class _Machine:
         if len(items) % 2 or not all(type(key) is str for key in items[::2]):
             raise PickleError(f"byte {self.at - 1} gives a dict keys that are not text")
         into.update(zip(items[::2], items[1::2], strict=True))
+
+
+def _bytes(name: Name, args: tuple[Any, ...]) -> bytes:
+    """Return the bytes that protocol 2 writes as a text with a character for each."""
+    if name == NO_BYTES and args == ():
+        return b""
+    if name == ENCODE and len(args) == 2 and type(args[0]) is str and args[1] == "latin1":
+        try:
+            return args[0].encode("latin-1")
+        except UnicodeEncodeError as error:
+            raise PickleError(f"a text that does not stand for bytes: {error.reason}") from error
+    raise PickleError(f"it calls {name} for something else than bytes: do not trust its source")
 
 
 def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:

@@ -9,6 +9,8 @@ torch-geometric is not needed: pickles are read as data (oc20/data/pickles.py) a
     cell float32 (1, 3, 3)         pos, force float32 (N, 3)        edge_index int64 (2, E): sources, centres
     natoms, sid, fid int           atomic_numbers float32 (N,)      cell_offsets int64 (E, 3)
     y float: energy                fixed float32 (N,), tags int64 (N,)
+
+Other writers store single numbers as tensors of shape (1,), which are read too.
 """
 
 from __future__ import annotations
@@ -186,6 +188,8 @@ def _array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
         array = array_of(value)
     except PickleError as error:
         raise PickleError(f"`{key}`: {error}") from error
+    if axes == 0 and array.shape == (1,):  # as other writers store single numbers
+        array = array[0]
     if array.ndim != axes:
         raise FrameError(f"`{key}` has the shape {array.shape}; expected {axes} axes: {AGAIN}")
     return array

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from common.data.prefetch import TensorBatch, read_batches
@@ -22,11 +21,15 @@ from common.distributed.dist import Dist
 from common.reference import variant_of
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
+from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import DataConfig, Dataset
 from newbenchmark.model import ModelConfig
+from newbenchmark.predictor import Predictor
 from newbenchmark.reference import MINIS, REFERENCE
+from newbenchmark.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
 
     def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum of the absolute errors of the samples, and their number."""
-        total = self.errors(predictions, batch).abs().sum(dtype=torch.float64)
-        return torch.stack((total, torch.full_like(total, predictions.numel())))
+        return absolute_errors(predictions, batch.y)
 
 
 BENCHMARK = Benchmark(
@@ -98,9 +100,13 @@ BENCHMARK = Benchmark(
     reference=REFERENCE,
     config=Config,
     problem=NewBenchmark,
+    predictor=Predictor,
     make_mini=synthesize.SYNTHESIS.provide,
+    report=Report,
 )
 main = partial(train_command.main, BENCHMARK)
+trainer = Trainer(BENCHMARK)
+run, sweep, load = trainer.run, trainer.sweep, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -166,8 +166,8 @@ def test_impossible_networks_are_refused():
 def test_loss_and_gradients_equal_those_of_keras(kernel_size):
     """Needs tensorflow (2.21 was tried), in an environment of its own: it pins an older h5py.
 
-    The network is small, as TensorFlow's pooling on a CPU gives the gradient to each of several equal maxima, and in
-    single precision, which is all that it can pool, a larger one has some.
+    The network is small, as TensorFlow's pooling on a CPU gives the gradient to each value within 1e-5 of the maximum,
+    and a larger one has some; bench/parity.py has more, by the official code.
     """
     keras, tf = pytest.importorskip("keras"), pytest.importorskip("tensorflow")
     shape = (8, 12, 10, 4)

@@ -1,6 +1,16 @@
 """What is OC20's own in the tests that all benchmarks share."""
 
+import numpy as np
+
 from tests.case import Case
+
+
+def judged(predictor, samples, index):
+    frame = samples.read(index)
+    _, forces_A3 = predictor([frame])
+    errors = (forces_A3.numpy() - frame.force)[~frame.fixed]
+    return float(np.abs(errors).sum()), errors.size
+
 
 CASE = Case(
     name="oc20",
@@ -17,6 +27,7 @@ submission: {org: Example University, platform: test_n1}
 """,
     recorded=("data.buckets=on",),
     quality="eval_error",
+    judged=judged,
     met="2",
     files="data.*.lmdb",
     wrong=(

@@ -325,6 +325,20 @@ def test_verify_names_what_is_changed(source, tmp_path, capsys):
     assert "train/data.0003.bin: SHA-256" in error and "train/data.0004.bin: not in the manifest" in error
 
 
+def test_edges_may_be_counted_as_the_reference_counts_them(source, tmp_path, capsys):
+    assert convert(source, tmp_path / "nearest", "lmdb") == 0
+    assert convert(source, tmp_path / "reference", "lmdb", "--edges", "reference", "--verify") == 0
+    ours, theirs = (
+        records.LmdbShard(tmp_path / name / "train" / "data.0000.lmdb").read(1) for name in ("nearest", "reference")
+    )
+    assert len(ours.edges) - 8 <= len(theirs.edges) < len(ours.edges)
+    assert read_manifest(tmp_path / "reference" / "manifest.json").facts["edges"] == "reference"
+    assert convert(source, tmp_path / "nearest", "lmdb", "--edges", "reference") == 1
+    assert "edges: " in capsys.readouterr().err
+    assert convert(tmp_path / "nearest", tmp_path / "again", "compact", "--edges", "reference") == 1
+    assert "have edges already: leave out --edges" in capsys.readouterr().err
+
+
 def test_frames_read_have_the_types_that_the_rest_expects(source):
     for frame in extxyz.read(extxyz.find_pairs(source / "train")[0]):
         assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))

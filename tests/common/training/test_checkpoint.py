@@ -1,5 +1,6 @@
 """Checkpoints: whole or not at all, no code in them, the newest kept, foreign and damaged ones refused."""
 
+import hashlib
 import os
 import pickle
 
@@ -121,6 +122,7 @@ def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):
 
 def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_path, capsys):
     safetensors = pytest.importorskip("safetensors")
+    numbers = STATE["model"]["layer.weight"].numpy().tobytes()
     path, weights = checkpoints.save(Position(3, 0), STATE), tmp_path / "out" / "weights.safetensors"
     assert export([str(path), str(weights)]) == 1 and "make it first" in capsys.readouterr().err
     weights.parent.mkdir()
@@ -128,6 +130,12 @@ def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_pat
     assert "6 parameters" in capsys.readouterr().out
     with safetensors.safe_open(weights, "pt") as file:
         assert torch.equal(file.get_tensor("layer.weight"), STATE["model"]["layer.weight"])
-        assert file.metadata() == {"benchmark": "cosmoflow", "epochs_done": "3", "config": '{"optim": {"name": "sgd"}}'}
+        assert file.metadata() == {
+            "benchmark": "cosmoflow",
+            "epochs_done": "3",
+            "config": '{"optim": {"name": "sgd"}}',
+            "interface": "null",
+            "weights_sha256": hashlib.sha256(b"layer.weight\0torch.float32\0[2, 3]\0" + numbers).hexdigest(),
+        }
     assert export([str(path), str(weights)]) == 1
     assert "already exists" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from compliance.samples.log import SampleLog
 ROOT = Path(__file__).parents[3]
 EVERYWHERE = {
     "instances.bagging": "bootstrap",
+    "train.init_from": "before.safetensors",
     "variant": "mini",
     "submission.division": "open",
     "data.train_samples": 1000,

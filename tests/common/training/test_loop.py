@@ -1,6 +1,5 @@
 """The training loop on a small problem whose gradients are known: what ends a run, what a stop loses (nothing)."""
 
-import csv
 import os
 import re
 import signal
@@ -15,7 +14,7 @@ from common.distributed.dist import Dist
 from common.distributed.launch import Place
 from common.mllog import open_log
 from common.reference import Target
-from common.training import loop
+from common.training import checkpoint, loop
 from common.training.benchmark import TrainConfig
 from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.training.evaluators import Evaluator
@@ -84,7 +83,7 @@ class Late(Evaluator):
         return super().quality(wait) if wait or self.asked > 3 else None
 
 
-def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, **changes):
+def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, kept=None, **changes):
     config = TrainConfig(**{"epochs": 12, "global_batch_size": 8, **changes})
     folder.mkdir(exist_ok=True)
     task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
@@ -98,8 +97,8 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, *
         rate=lambda epoch, step, steps: 0.02 / (1 + epoch),
         dist=DIST,
         log=open_log(folder / f"log-{len(list(folder.iterdir()))}.txt", True),
-        checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(), DIST),
-        progress=Progress(folder, goal, config.epochs, quiet=False),
+        checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(**(kept or {})), DIST),
+        progress=Progress(goal, config.epochs, quiet=False),
         profiler=Profiler(ProfileConfig(**(profile or {})), folder / "profile", DIST, print),
         evaluator=Evaluator(task, precision),
         constants={"seed": 1},
@@ -112,8 +111,6 @@ def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
     qualities = [epoch.quality for epoch in outcome.history]
     assert outcome.target_met and qualities[-1] <= 0.3 and all(quality > 0.3 for quality in qualities[:-1])
     assert 1 < len(qualities) < 12
-    with (tmp_path / "history.csv").open() as file:
-        assert [float(row["quality"]) for row in csv.DictReader(file)] == qualities
     said = capsys.readouterr()
     assert said.out.count("epoch") == len(qualities) and "reached" in said.out and "\r" not in said.err
 
@@ -122,7 +119,13 @@ def test_the_log_has_each_epoch_and_its_evaluation(tmp_path):
     run = run_of(tmp_path, target=1e-9, epochs=2)
     assert not fit(run).target_met
     keys = [line.split('"key": "')[1].split('"')[0] for line in run.log.path.read_text().splitlines()]
-    assert keys == ["epoch_start", "epoch_stop", "tracked_stats", "eval_start", "eval_stop", "eval_error"] * 2
+    assert (
+        keys
+        == [
+            *("epoch_start", "epoch_stop", "learning_rate", "tracked_stats", "eval_start", "eval_stop", "eval_error"),
+        ]
+        * 2
+    )
 
 
 def test_parts_of_a_step_give_the_whole_step(tmp_path):
@@ -154,6 +157,65 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
     saved = again.checkpoints.load()
     again.load(saved)
     assert saved.position == Position(last, 0) and fit(again).history[-1].quality == expected[-1].quality
+
+
+class Judge(Evaluator):
+    """Gives the qualities that it is told, at once or late; the network is not asked."""
+
+    def __init__(self, run, late):
+        super().__init__(run.problem, run.precision)
+        self.run, self.late = run, late
+
+    def begin(self):
+        self.asked = 0
+
+    def quality(self, wait):
+        self.asked += 1
+        return QUALITIES[self.run.history[-1].epoch - 1] if wait or not self.late or self.asked > 3 else None
+
+
+QUALITIES = (0.9, 0.5, 0.7, 0.5, 0.4, float("nan"), 0.6)
+BEST_SO_FAR = (1, 2, 2, 2, 5, 5, 5)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("every_epochs", [0, 1, 3])
+@pytest.mark.parametrize("stop_at", [(1, 2), (4, 0), (5, 3), (6, 2)])
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epochs, stop_at):
+    def stop(epoch, step):
+        if (epoch, step) == stop_at:
+            ask_to_stop()
+
+    whole = run_of(tmp_path / "whole", target=1e-9, epochs=7, kept={"keep": 9})
+    whole.evaluator = Judge(whole, late)
+    fit(whole)
+    config = {"best": True, "keep": 1, "every_epochs": every_epochs}
+    first = run_of(tmp_path / "run", target=1e-9, epochs=7, at_step=stop, kept=config)
+    first.evaluator = Judge(first, late)
+    assert fit(first).stopped_by
+    folder = first.checkpoints.folder
+    assert checkpoint.load(folder / "best.pt").content["position"] == [BEST_SO_FAR[stop_at[0] - 1], 0]
+    second = run_of(tmp_path / "run", target=1e-9, epochs=7, kept=config)
+    second.evaluator = Judge(second, late)
+    second.load(second.checkpoints.load())
+    fit(second)
+    assert len(second.checkpoints.files()) == 1 and not list(folder.glob("*.tmp"))
+    content = checkpoint.load(folder / "best.pt").content
+    expected = checkpoint.load(tmp_path / "whole/checkpoints/epoch-0005-step-0000000.pt").content
+    assert content["position"] == [5, 0]
+    for name, tensor in expected["state"]["model"].items():
+        assert torch.equal(content["state"]["model"][name], tensor)
+
+
+def test_a_best_checkpoint_is_copied_where_a_file_has_one_name(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    run = run_of(tmp_path, target=1e-9, epochs=2, kept={"best": True})
+    fit(run)
+    best = min(run.history, key=lambda epoch: epoch.quality).epoch
+    assert checkpoint.load(run.checkpoints.folder / "best.pt").content["position"] == [best, 0]
 
 
 LAST_STEP = 6

@@ -34,7 +34,7 @@ def test_a_traced_run_is_the_same_run(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "plain/profile").exists()
     for name, tensor in plain.problem.model.state_dict().items():
         assert torch.equal(tensor, traced.problem.model.state_dict()[name]), name
-    assert log_of(plain) == log_of(traced) and len(log_of(plain)) == 10
+    assert log_of(plain) == log_of(traced) and len(log_of(plain)) == 12
     folder = tmp_path / "traced/profile"
     with gzip.open(folder / TRACE) as file:
         names = [event.get("name", "") for event in json.load(file)["traceEvents"]]

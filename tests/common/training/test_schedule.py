@@ -1,5 +1,7 @@
 """The schedule against the reference's formula, published recipes and its own limits."""
 
+import math
+
 import pytest
 
 from common.training.schedule import BoundarySchedule, EpochSchedule, StepSchedule
@@ -117,6 +119,13 @@ def test_cosine_annealing_ends_at_its_least_rate():
         optimizer.step()
         theirs.step()
     assert by_steps(schedule, 9) == pytest.approx([*expected, 0.1, 0.1])
+
+
+def test_cosine_after_a_warm_up_begins_at_the_first_step_at_the_full_rate():
+    """As in the reference: the peak at step W, eta_min at step W + T."""
+    schedule = StepSchedule(0.4, warmup_steps=3, kind="cosine_annealing", t_max=4, eta_min=0.2)
+    fallen = [0.3 + 0.1 * math.cos(math.pi * step / 4) for step in range(5)]
+    assert by_steps(schedule, 9) == pytest.approx([0.4 / 3, 0.8 / 3, *fallen, 0.2, 0.2])
 
 
 def test_the_log_of_steps():

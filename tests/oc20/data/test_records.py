@@ -101,7 +101,7 @@ def test_pickles_of_torch_geometric_are_read(slabs, geometric):
         assert_same(records.decode(pickle.dumps(geometric(**published(frame)), protocol=-1)), frame)
 
 
-@pytest.mark.parametrize("protocol", [3, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_numbers_and_arrays_of_numpy_and_views_of_tensors_are_read(slabs, geometric, protocol):
     frame = slabs[0]
     odd = published(frame) | {
@@ -114,6 +114,14 @@ def test_numbers_and_arrays_of_numpy_and_views_of_tensors_are_read(slabs, geomet
         "hooks": OrderedDict(),
     }
     assert_same(records.decode(pickle.dumps(geometric(**odd), protocol)), frame)
+
+
+def test_numbers_may_be_tensors_of_one_element(slabs, geometric):
+    frame = slabs[0]
+    numbers = {"y": torch.tensor([frame.energy], dtype=torch.float64)}
+    numbers |= {key: torch.tensor([value]) for key, value in published(frame).items() if type(value) is int}
+    assert set(numbers) == {"y", "natoms", "sid", "fid"}
+    assert_same(records.decode(pickle.dumps(geometric(**published(frame) | numbers), protocol=-1)), frame)
 
 
 def test_torch_geometric_reads_what_is_written(slabs, geometric):
@@ -162,7 +170,12 @@ def name(module, last):
 
 
 def text(value):
-    return b"X" + struct.pack("<I", len(value)) + value.encode()
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def encoded(value, how):
+    """Return the opcodes by which protocol 2 pushes bytes."""
+    return name("_codecs", "encode") + text(value) + text(how) + b"\x86R"
 
 
 def graph(key, value):
@@ -194,6 +207,8 @@ def hostile(mark):
             graph("__setstate__", name("os", "system"))[:-1] + text(command) + b"b.",
             "os.system",
         ),
+        "an encoding that runs code": (graph("y", encoded("x", "hex")), "it calls _codecs.encode"),
+        "a text beyond bytes": (graph("y", encoded("\u20ac", "latin1")), "does not stand for bytes"),
         "a call of text": (text("os.system") + text(command) + b"\x85R.", "calls an object without a name"),
         "a call in torch_geometric": (
             name("torch_geometric.data.makedirs", "os.system") + text(command) + b"\x85R.",

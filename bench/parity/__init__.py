@@ -1,0 +1,1 @@
+"""The official networks of a clone of mlcommons/hpc beside ours: a file for each benchmark."""

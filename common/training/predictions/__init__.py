@@ -1,0 +1,1 @@
+"""Per-sample predictions: their files, how good they are, and pictures of them."""

@@ -1,0 +1,72 @@
+"""What a benchmark says of its predictions: their columns, their quality, a summary and a picture.
+
+A report is filled batch by batch. It keeps sums, and a bounded number of rows for the picture: its memory does not grow
+with the data. `common.training.predictions.numbers` serves benchmarks that predict a few numbers for each sample.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.reference import FULL
+from common.training.predictions.columns import Column, Rows
+
+
+def arrays(columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Return columns as arrays in main memory."""
+    return {name: values.detach().cpu().numpy() for name, values in columns.items()}
+
+
+class PredictionReport(ABC):
+    """The report on the predictions of a benchmark.
+
+    columns: of its files, besides index and names; the first has one row for each sample. ending: of the files that
+    are suggested: .h5 where the full-size problem is too large for npz. variant: of the problem that they are about.
+    """
+
+    columns: ClassVar[tuple[Column, ...]]
+    ending: ClassVar[str] = ".npz"
+
+    def __init__(self) -> None:
+        self.samples, self.variant = 0, FULL
+        self._scores = torch.zeros(2, dtype=torch.float64)
+
+    @abstractmethod
+    def judge(self, columns: Mapping[str, Tensor]) -> Tensor:
+        """Return the sum of the qualities of a batch and their number: what `SampleProblem.judge` returns for it."""
+
+    @abstractmethod
+    def count(self, rows: Rows) -> None:
+        """Add a batch to what the summary is made of."""
+
+    @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the summary."""
+
+    @abstractmethod
+    def draw(self, figure: Any) -> None:
+        """Draw the picture in an empty figure of matplotlib."""
+
+    def add(self, rows: Rows, shown: Rows | None = None) -> None:
+        """Add a batch. shown: what the picture needs besides its columns, see `SampleProblem.shown`."""
+        self.samples += len(rows[self.columns[0].name])
+        self._scores += self.judge({column.name: torch.from_numpy(rows[column.name]) for column in self.columns})
+        self.count(rows)
+        self.keep({**rows, **(shown or {})})
+
+    @abstractmethod
+    def keep(self, rows: Rows) -> None:
+        """Keep some rows of a batch for the picture."""
+
+    @property
+    def quality(self) -> float:
+        """The quality of all samples so far: the metric of the benchmark."""
+        total, number = self._scores.tolist()
+        return total / number if number else math.nan

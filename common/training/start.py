@@ -1,0 +1,39 @@
+"""Start a training of a configuration on the ranks of the launcher: from the command, from Python, and in a sweep."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from common.config import Override, load
+from common.distributed.device import keep_freed_memory
+from common.distributed.dist import connect
+from common.named_configs import find_config
+from common.stop import STOP
+from common.training.benchmark import Benchmark, RunConfig
+from common.training.division import check_division
+from common.training.job import InstancesJob, check_instances
+from common.training.run import TRAINING_ERRORS, Instance, Start, Training
+from common.training.tracking.choice import check_installed
+
+
+def configured(benchmark: Benchmark, given: str, overrides: Sequence[Override]) -> RunConfig:
+    """Return the configuration of a name or file with overrides; ConfigError if no run can have it."""
+    config = load(benchmark.config, find_config(benchmark.name, given), overrides)
+    check_division(benchmark, config)
+    return config
+
+
+def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
+    """Train on all ranks; return the exit status of `common.ending`. The caller listens to signals (`STOP`)."""
+    check_installed(config.track)
+    with contextlib.ExitStack() as connected:
+        with STOP.interrupting():
+            dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
+        if dist.device.type == "cpu":
+            keep_freed_memory()
+        check_instances(config, dist.world_size, start.resume)
+        if config.instances.count > 1:
+            return InstancesJob(benchmark, config, dist, start).run()
+        number = config.instances.first
+        return Training(benchmark, config, dist, start, None if number is None else Instance(number)).run()

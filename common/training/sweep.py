@@ -1,0 +1,204 @@
+"""A sweep: trainings with different values of some keys, one after another, each in a folder with a speaking name."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Final
+
+import torch
+import yaml
+
+from common import mllog
+from common.command import UsageError
+from common.config import ConfigError, Loader, Override
+from common.distributed.launch import find_place
+from common.ending import Ending, ending_of, read_ending
+from common.files import LOG_NAME, whole_file
+from common.lease import InUseError
+from common.stop import STOP
+from common.training.benchmark import Benchmark, RunConfig
+from common.training.job import SHOWN, free_memory, job_ending
+from common.training.run import TRAINING_ERRORS, Start
+from common.training.start import configured, train
+from common.training.tracking.files import read_history
+
+TABLE: Final = "sweep.csv"
+FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
+"""What a folder's name has a dash for."""
+LONGEST: Final = 120
+"""Characters of a folder's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One of the trainings. values: by key, those that differ; config: whose output_dir is the folder of this one."""
+
+    values: dict[str, Any]
+    config: RunConfig
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.config.output_dir
+
+
+class Sweep:
+    """The trainings with each combination of values. values: of each key; the last key varies first.
+
+    Everything is checked here, before anything is made: ConfigError names what no run can have.
+    """
+
+    def __init__(
+        self, benchmark: Benchmark, config: str, overrides: Sequence[Override], values: Mapping[str, Sequence[Any]]
+    ) -> None:
+        _check_place()
+        self.benchmark = benchmark
+        self.lower_is_better = benchmark.reference.target.lower_is_better
+        names = _short(list(values))
+        self.points: list[Point] = []
+        self.failed: dict[Path, Ending] = {}
+        for chosen in itertools.product(*values.values()):
+            point = dict(zip(values, chosen, strict=True))
+            resolved = configured(benchmark, config, [*overrides, point])
+            if resolved.instances.count > 1 or resolved.instances.first is not None:
+                raise ConfigError("a sweep trains single networks: leave instances.count and instances.first out")
+            self.folder = resolved.output_dir
+            folder = self.folder / "_".join(f"{names[key]}-{_name(value)}" for key, value in point.items())
+            self.points.append(Point(point, replace(resolved, output_dir=folder)))
+        self._check_folders()
+
+    def _check_folders(self) -> None:
+        """Raise ConfigError unless each point has a folder of its own, below one that has no run."""
+        if (self.folder / LOG_NAME).exists():
+            raise ConfigError(f"{self.folder} has a run; choose an output_dir for the sweep alone")
+        folders = [point.folder for point in self.points]
+        for folder in folders:
+            if folders.count(folder) > 1:
+                raise ConfigError(f"two trainings of the sweep would have the folder {folder}: give each value once")
+            if len(folder.name) > LONGEST:
+                raise ConfigError(f"{folder.name} is too long for the name of a folder; sweep over fewer keys at once")
+
+    def run(self, start: Start) -> int:
+        """Train what has no result yet, in order, and show the table; return the exit status, that of instances."""
+        for number, point in enumerate(self.points, 1):
+            print(f"[{number}/{len(self.points)}] {point.folder}", flush=True)
+            try:
+                train(self.benchmark, point.config, start)
+            except (*TRAINING_ERRORS, InUseError) as error:
+                self.failed[point.folder] = ending_of(error)
+                print(f"error: {point.folder.name}: {error}", file=sys.stderr, flush=True)
+            finally:
+                self._write()
+                free_memory(torch.accelerator.current_accelerator() or torch.device("cpu"))
+            if STOP.number:
+                break
+        print("\n".join(self._table()), flush=True)
+        return job_ending(dict(enumerate(map(self._ending, self.points)))).exit_status
+
+    def _ending(self, point: Point) -> Ending | None:
+        """Return how a training ended; None if it has not."""
+        return self.failed.get(point.folder) or read_ending(point.folder)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the record of each training so far."""
+        for point in self.points:
+            ending, history = self._ending(point), read_history(point.folder)
+            clock = mllog.clock(point.folder / LOG_NAME)
+            qualities = [epoch.quality for epoch in history]
+            yield {
+                "folder": point.folder.name,
+                **{key: _text(value) for key, value in point.values.items()},
+                "epochs": len(history),
+                "best": (min if self.lower_is_better else max)(qualities) if qualities else None,
+                "last": qualities[-1] if qualities else None,
+                "loss": history[-1].loss if history else None,
+                "minutes": (clock[1] - clock[0]) / 60_000 if clock else None,
+                "ended": _how(ending, bool(history)),
+            }
+
+    def _write(self) -> None:
+        """Write the table as a file."""
+        rows = list(self._rows())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(self.folder / TABLE) as part, part.open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+
+    def _table(self) -> Iterator[str]:
+        """Yield the table for people."""
+        rows = [{name: _cell(value) for name, value in row.items()} for row in self._rows()]
+        for row in rows:
+            del row["folder"]
+        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+        *_, last = widths
+        for row in ({name: name for name in widths}, *rows):
+            yield "  ".join(row[name] if name == last else f"{row[name]:>{width}}" for name, width in widths.items())
+        yield f"{self.benchmark.reference.target.key} is best and last; the table: {self.folder / TABLE}"
+
+
+def axes(given: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values by key of arguments such as "optim.momentum=0.8,0.9"; UsageError for one without values."""
+    found: dict[str, list[Any]] = {}
+    for text in given:
+        key, _, values = text.partition("=")
+        try:
+            listed = yaml.load(f"[{values}]", Loader=Loader)
+        except (yaml.YAMLError, ValueError):
+            listed = None
+        if not listed or not key:
+            raise UsageError(
+                f"--sweep {text}: expected section.key=VALUE,VALUE with values in YAML, such as train.seed=1,2 or "
+                "'optim.betas=[0.9, 0.99],[0.9, 0.999]'"
+            )
+        if key in found or key == "output_dir":
+            raise UsageError(f"--sweep {text}: {key} {'is named twice' if key in found else 'is made by the sweep'}")
+        found[key] = listed
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _name(value: Any) -> str:
+    """Return a value as it is in the name of a folder."""
+    text = _text(value)
+    return FORBIDDEN.sub("-", text).strip("-") if FORBIDDEN.search(text) else text
+
+
+def _short(keys: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each key, or the whole key where that is not unique."""
+    lasts = [key.rpartition(".")[2] for key in keys]
+    return {key: last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)}
+
+
+def _check_place() -> None:
+    """Raise UsageError under a launcher with several ranks, where an error of one training would end all."""
+    place = find_place(os.environ)
+    if place.world_size != 1:
+        raise UsageError(
+            f"a sweep trains in one process, but {place.launcher} started several: start it alone, or train each "
+            "combination by a command of its own"
+        )
+
+
+def _how(ending: Ending | None, began: bool) -> str:
+    if ending is None:
+        return "killed" if began else "not started"
+    return shorten(ending.text, SHOWN, placeholder=" …")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Records of a training, each a callback: files, TensorBoard, Weights & Biases, MLflow."""

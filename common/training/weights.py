@@ -1,0 +1,175 @@
+"""The weights of a network apart from its training: read from what the suite writes, fitted to a network, exported.
+
+An export is a safetensors file: tensors by name, no code, and as metadata all that it takes to use them: benchmark,
+configuration, and the network's interface (`common.training.benchmark.Predictor.describe`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from common.files import check_regular, whole_file
+from common.training.checkpoint import CheckpointError, load
+
+ENDING: Final = ".safetensors"
+DIGEST: Final = "weights_sha256"
+LISTED: Final = 10
+"""Names of each kind that a message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The tensors of a network by name, on the CPU, and where they come from.
+
+    path: the file. benchmark: whose network it is. config: of the run, as `common.config.to_dict` made it.
+    epochs: how long it was trained; None: not known. interface: what is around the network, see
+    `common.training.benchmark.Predictor.describe`; None in checkpoints of earlier versions.
+    """
+
+    path: Path
+    benchmark: str
+    tensors: Mapping[str, Tensor]
+    config: Mapping[str, Any]
+    epochs: int | None
+    interface: Mapping[str, Any] | None
+
+    @property
+    def count(self) -> int:
+        """How many numbers they are."""
+        return sum(tensor.numel() for tensor in self.tensors.values())
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of names, types, shapes and numbers, the same whatever file they are in."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.tensors.items()):
+            digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+            digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def check_fit(self, network: nn.Module) -> None:
+        """Raise CheckpointError, with all tensors at fault, unless they are those of the network."""
+        wanted = network.state_dict()
+        problems = [
+            *_some("missing", (name for name in wanted if name not in self.tensors)),
+            *_some("not in the network", (name for name in self.tensors if name not in wanted)),
+            *_some("of another shape", self._misshapen(wanted)),
+        ]
+        if problems:
+            lines = [
+                f"{self.path}: these weights do not fit the network of the configuration:",
+                *problems,
+                "set the keys of `model` (and of the samples' size) to those with which the weights were trained",
+            ]
+            raise CheckpointError("\n".join(lines))
+
+    def _misshapen(self, wanted: Mapping[str, Tensor]) -> Iterator[str]:
+        for name, tensor in self.tensors.items():
+            if name in wanted and tensor.shape != wanted[name].shape:
+                yield f"{name} {_shape(tensor)}, expected {_shape(wanted[name])}"
+
+    def load_into(self, network: nn.Module) -> None:
+        """Give the network these weights; CheckpointError unless they fit."""
+        self.check_fit(network)
+        network.load_state_dict(dict(self.tensors))
+
+
+def _shape(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a number"
+
+
+def _some(what: str, found: Iterator[str]) -> Iterator[str]:
+    """Yield the first names, and how many more there are; nothing if there are none."""
+    names = list(found)
+    if names:
+        more = f"; and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+        yield f"  {len(names):,} {what}: {'; '.join(names[:LISTED])}{more}"
+
+
+def read(place: Path, benchmark: str | None = None) -> Weights:
+    """Return the weights of an export, of a checkpoint, or of the newest readable checkpoint in a run's folder.
+
+    benchmark: the benchmark that they must belong to; None: any. Runs no code in the file.
+    Raises CheckpointError for any other file, a damaged one, and one of another benchmark.
+    """
+    if place.suffix == ENDING and not place.is_dir():
+        return _of_export(place, benchmark)
+    loaded = load(place, benchmark)
+    loaded.warn()
+    content, state = loaded.content, loaded.content["state"]
+    epochs = content["position"][0]
+    return Weights(loaded.path, content["benchmark"], state["model"], state["config"], epochs, state.get("interface"))
+
+
+def _of_export(path: Path, benchmark: str | None) -> Weights:
+    try:
+        check_regular(path)
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dict)
+        config = json.loads(metadata["config"], object_hook=_with_numbers)
+        interface = json.loads(metadata.get("interface", "null"))
+        epochs = int(metadata["epochs_done"]) if metadata.get("epochs_done") else None
+        found = Weights(path, metadata["benchmark"], tensors, config, epochs, interface)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: not a safetensors file, or damaged ({error}); copy it again") from error
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: its metadata lack benchmark, epochs_done or config ({error}); expected a file that "
+            "`python -m common.export` wrote"
+        ) from error
+    if benchmark not in (None, found.benchmark):
+        raise CheckpointError(f"{path}: the weights of {found.benchmark!r}, expected those of {benchmark!r}")
+    if metadata.get(DIGEST, found.digest) != found.digest:
+        raise CheckpointError(
+            f"{path}: damaged: its weights are not those of `{DIGEST}` in its metadata; copy it again"
+        )
+    return found
+
+
+def _with_numbers(section: dict[str, Any]) -> dict[Any, Any]:
+    """Return a mapping with the numbers among its keys, such as epochs, which are text in JSON."""
+    return {int(name) if name.isdecimal() else name: value for name, value in section.items()}
+
+
+def write(path: Path, weights: Weights) -> None:
+    """Write an export, whole or not at all; CheckpointError for an existing file, a missing folder, a full disk."""
+    check_new(path)
+    metadata = {
+        "benchmark": weights.benchmark,
+        "epochs_done": "" if weights.epochs is None else str(weights.epochs),
+        "config": json.dumps(weights.config),
+        "interface": json.dumps(weights.interface, ensure_ascii=False),
+        DIGEST: weights.digest,
+    }
+    tensors = {name: tensor.contiguous() for name, tensor in weights.tensors.items()}
+    try:
+        with whole_file(path) as part:
+            save_file(tensors, part, metadata)
+    except SafetensorError as error:  # which a full disk raises, too
+        cannot_be_written(path, error)
+
+
+def check_new(path: Path) -> None:
+    """Raise CheckpointError for a file that would be replaced, and for one in a folder that does not exist."""
+    if path.exists():
+        raise CheckpointError(f"{path}: the file already exists; name another")
+    if not path.parent.is_dir():
+        raise CheckpointError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def cannot_be_written(path: Path, error: Exception) -> NoReturn:
+    """Raise CheckpointError for an error of a library that writes a file."""
+    raise CheckpointError(f"{path}: cannot be written ({error})") from error

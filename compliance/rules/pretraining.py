@@ -1,0 +1,55 @@
+"""Rules about the weights from which a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from common.reference import MINI, of
+from compliance.logs.log import Log
+from compliance.logs.record import Record
+from compliance.logs.run import INIT_WEIGHTS, PROVENANCE, variant_of
+from compliance.model.finding import ERROR, NOTE, Finding
+from compliance.rule import STRICT, Case, LogRule, show
+from compliance.rules.closed import configuration, configured
+
+
+class NoPretraining(LogRule):
+    """The run starts from random weights, not from those of an earlier training."""
+
+    id = "SET16"
+    cite = "training_rules.adoc#pre-training-is-not-allowed"
+    profiles = (STRICT,)
+    differs = "the official tool does not know the records of this suite"
+    why = "Weights that are trained already reach the target in less time, which says nothing about the system."
+    fix = "Train with train.init_from=null. With --allow-mini it is a note in a mini run."
+    good = (
+        lambda log: log(),
+        lambda log: log().by_suite(),
+        lambda log: log(division="open").by_suite({"train.init_from": None}),
+        lambda log: log(benchmark="openfold"),
+    )
+    bad = (
+        lambda log: log().by_suite({"train.init_from": "cosmoflow.safetensors"}),
+        lambda log: log(benchmark="oc20", division="open").by_suite({"train.init_from": "runs/before"}),
+        lambda log: log(division="open").add(INIT_WEIGHTS, "5" * 64),
+        lambda log: log(benchmark="deepcam", division="open", variant=MINI).add(INIT_WEIGHTS, "5" * 64),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        found = next(_started(log), None)
+        if found is None:
+            return
+        record, weights = found
+        message = f"the run starts from given weights ({show(weights)}), so this is not an MLPerf result"
+        severity = NOTE if case.allow_mini and variant_of(log) == MINI else ERROR
+        yield self.found(log.path, record.line, message, "random initial weights", INIT_WEIGHTS, severity)
+
+
+def _started(log: Log) -> Iterator[tuple[Record, object]]:
+    """Yield the records that state initial weights, and which."""
+    yield from ((record, record.value) for record in log[INIT_WEIGHTS])
+    for record in log[PROVENANCE]:
+        config = configuration(record.value)
+        place = None if config is None else configured(of("train.init_from"), config)
+        if place is not None:
+            yield record, place

@@ -1,0 +1,70 @@
+"""The trained CosmoFlow network with its preprocessing: counts as in the data files in, labels out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.datasets import manifest
+from common.reference import FULL
+from common.training import benchmark
+from cosmoflow.data.dataset import scaled_input
+from cosmoflow.model import OUTPUTS, CosmoFlow
+from cosmoflow.report import PARAMETERS, PARAMETERS_OF
+from cosmoflow.simulation.universe import ORIGINAL, REDSHIFTS
+
+
+class Predictor(benchmark.Predictor):
+    """The four parameters of universes; see `common.training.benchmark.Predictor`."""
+
+    @staticmethod
+    def network(config: Any) -> nn.Module:
+        """Return the network, computed by torch's own operations."""
+        return CosmoFlow(replace(config.model, kernels="torch"), config.data.sample_shape)
+
+    @staticmethod
+    def describe(config: Any) -> dict[str, Any]:
+        """Return what is around the network; the ranges of the labels where the data say them."""
+        data = config.data
+        return {
+            "input": {
+                "shape": ["batch", *data.sample_shape],
+                "type": "int16",
+                "unit": "particles per voxel",
+                "channels": [f"redshift {redshift:g}" for redshift in REDSHIFTS],
+            },
+            "preprocessing": {
+                "first": "log(1 + counts)" if data.apply_log else "counts / mean of the sample's counts",
+                "then": "(x - shift) / scale",
+                "shift": data.shift,
+                "scale": data.scale,
+            },
+            "output": {
+                "shape": ["batch", OUTPUTS],
+                "type": "float32",
+                "unit": "label: -1 and 1 are the ends of the parameter's range",
+                "names": list(PARAMETERS_OF.get(config.variant, PARAMETERS)),
+                "ranges": _ranges(config),
+            },
+        }
+
+    def forward(self, counts_BDHWC: Tensor | np.ndarray) -> Tensor:
+        """Return the labels (B, P) of int16 counts (B, D, H, W, C)."""
+        x_BDHWC = torch.as_tensor(counts_BDHWC, device=self.device)
+        if x_BDHWC.dtype != torch.int16 or x_BDHWC.dim() != 5:
+            raise TypeError(f"counts are {x_BDHWC.dtype} {tuple(x_BDHWC.shape)}; expected int16 (batch, D, H, W, C)")
+        labels_BP: Tensor = self.model(scaled_input(x_BDHWC, self.config.data)).float()
+        return labels_BP
+
+
+def _ranges(config: Any) -> Any:
+    """Return the ends of each parameter's range, in the order of the labels; None if the data do not say them."""
+    if config.variant == FULL:
+        return list(ORIGINAL.ranges.values())
+    path = config.data.data_dir / manifest.NAME
+    prior = manifest.read_manifest(path).facts.get("prior") if path.exists() else None
+    return list(prior.values()) if isinstance(prior, dict) else None

@@ -1,0 +1,94 @@
+"""The report on DeepCAM's predictions: the class of each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.training.predictions.columns import Column, Rows
+from common.training.predictions.picture import SAMPLES
+from common.training.predictions.report import PredictionReport
+from deepcam.data.snapshot import CLASSES
+from deepcam.metrics import iou, scored
+
+COLOURS: Final = ("#e8e8e8", "#d81b60", "#1e88e5")
+"""Of the classes in a map."""
+FIELD: Final = "field "
+"""The column of the picture alone with a channel of the snapshots; its name and unit follow."""
+NUMBERED: Final = ", ".join(f"{number} {name}" for number, name in enumerate(CLASSES))
+
+
+class Report(PredictionReport):
+    """IoU of each class, confusion, and maps of the first snapshots."""
+
+    columns = (
+        Column("predictions", "u1", (None, None), f"predicted class of each pixel: {NUMBERED}", classes=len(CLASSES)),
+        Column("targets", "u1", (None, None), "the same, from the data", truth=True, classes=len(CLASSES)),
+    )
+
+    ending = ".h5"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.confusion_KK: np.ndarray = np.zeros((len(CLASSES), len(CLASSES)), np.int64)
+        self._iou_K = torch.zeros(len(CLASSES), dtype=torch.float64)
+        self._maps: list[tuple[np.ndarray, ...]] = []
+        self._field = ""
+
+    def judge(self, columns: Mapping[str, Tensor]) -> Tensor:
+        return scored(columns["predictions"], columns["targets"])
+
+    def count(self, rows: Rows) -> None:
+        predicted, true = rows["predictions"], rows["targets"]
+        self._iou_K += iou(torch.from_numpy(predicted), torch.from_numpy(true)).sum(dim=0)
+        pairs = np.bincount((true * np.uint8(len(CLASSES)) + predicted).ravel(), minlength=len(CLASSES) ** 2)
+        self.confusion_KK += pairs.reshape(self.confusion_KK.shape)
+
+    def keep(self, rows: Rows) -> None:
+        for field in [name for name in rows if name.startswith(FIELD)]:
+            self._field = field.removeprefix(FIELD)
+            columns = ("names", field, "targets", "predictions")
+            for place in range(min(SAMPLES - len(self._maps), len(rows[field]))):
+                self._maps.append(tuple(rows[column][place].copy() for column in columns))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the IoU of the classes, and how the pixels of each true class were predicted."""
+        both_K = self.confusion_KK.diagonal()
+        either_K = self.confusion_KK.sum(axis=0) + self.confusion_KK.sum(axis=1) - both_K
+        width = max(map(len, CLASSES)) + 2
+        yield f"  {'class':<{width}}{'IoU, mean of images':>21}{'IoU of all pixels':>19}"
+        for place, name in enumerate(CLASSES):
+            pooled = both_K[place] / max(1, either_K[place])
+            yield f"  {name:<{width}}{float(self._iou_K[place]) / self.samples:>21.5f}{pooled:>19.5f}"
+        yield "  confusion: of the pixels of a true class (row), the % that were predicted as (column)"
+        yield f"  {'':<{width}}{''.join(f'{name:>{width}}' for name in CLASSES)}{'pixels':>16}"
+        for place, name in enumerate(CLASSES):
+            pixels = int(self.confusion_KK[place].sum())
+            shares = "".join(f"{100 * number / max(1, pixels):>{width}.3f}" for number in self.confusion_KK[place])
+            yield f"  {name:<{width}}{shares}{pixels:>16,}"
+
+    def draw(self, figure: Any) -> None:
+        """Draw for each of the first snapshots the field, the true map and the predicted one, side by side."""
+        from matplotlib.colors import ListedColormap  # an optional package
+        from matplotlib.patches import Patch
+
+        figure.set_size_inches(14, 2.7 * len(self._maps) + 0.7)
+        axes = figure.subplots(len(self._maps), 3, squeeze=False, sharex=True, sharey=True)
+        where: dict[str, Any] = {"origin": "lower", "extent": (0, 360, -90, 90), "aspect": "auto"}
+        classes = where | {"cmap": ListedColormap(COLOURS), "vmin": 0, "vmax": len(CLASSES) - 1}
+        for row, (name, field, true, predicted) in enumerate(self._maps):
+            image = axes[row, 0].imshow(field, cmap="YlGnBu_r", **where)
+            figure.colorbar(image, ax=axes[row, 0], pad=0.01)
+            axes[row, 1].imshow(true, interpolation="none", **classes)
+            axes[row, 2].imshow(predicted, interpolation="none", **classes)
+            axes[row, 0].set_ylabel(f"{name}\nlatitude", fontsize=8)
+        for axis, title in zip(axes[0], (self._field, "truth", "prediction"), strict=True):
+            axis.set_title(title)
+        for axis in axes[-1]:
+            axis.set_xlabel("longitude")
+        marks = [Patch(color=colour, label=name) for colour, name in zip(COLOURS, CLASSES, strict=True)]
+        figure.legend(handles=marks, loc="outside upper right", ncols=len(CLASSES))

@@ -1,0 +1,12 @@
+"""`python -m oc20.predict RUN -o FILE`: energies and forces that saved weights predict, and the truth."""
+
+import sys
+from functools import partial
+
+from common.training import predict_command
+from oc20.train import BENCHMARK
+
+main = partial(predict_command.main, BENCHMARK)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The trained network of New Benchmark with what is around it: fields as in the data files in, predictions out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.training import benchmark
+from newbenchmark import model
+
+
+class Predictor(benchmark.Predictor):
+    """The diffusivity of plates; see `common.training.benchmark.Predictor`."""
+
+    @staticmethod
+    def network(config: Any) -> nn.Module:
+        """Return the network."""
+        return model.NewBenchmark(config.model)
+
+    @staticmethod
+    def describe(config: Any) -> dict[str, Any]:
+        """Return what is around the network: nothing is done to a field before it."""
+        side = config.data.side
+        return {
+            "input": {"shape": ["batch", side, side], "type": "float32", "unit": "temperature, scaled"},
+            "preprocessing": {},
+            "output": {"shape": ["batch", 1], "type": "float32", "unit": "log10 of the diffusivity, centred"},
+        }
+
+    def forward(self, fields_BHW: Tensor | np.ndarray) -> Tensor:
+        """Return the predictions (B, 1) for float32 fields (B, H, W)."""
+        predictions_B1: Tensor = self.model(torch.as_tensor(fields_BHW, device=self.device)).float()
+        return predictions_B1

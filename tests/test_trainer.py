@@ -1,0 +1,250 @@
+"""Training from Python: as the command trains, with exceptions, in threads and beside other work of the process."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.config import ConfigError
+from common.mllog import LogError
+from common.training.trainer import BusyError
+from compliance.benchmarks import PACKAGES
+from cosmoflow import train
+
+ROOT = Path(__file__).parents[1]
+CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
+
+
+def prepare(case, folder):
+    """Make the data of a case and its configuration, small.yaml, in a folder."""
+    assert case.synthesize.main([str(folder / "data"), *case.made.split(), "--workers", "1"]) == 0
+    (folder / "small.yaml").write_text(case.config.replace("DATA", "data"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    made = {}
+
+    def of(name):
+        if name not in made:
+            case = import_module(f"tests.{name}.case").CASE
+            made[name] = prepare(case, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return of
+
+
+@pytest.fixture
+def small(prepared, tmp_path, monkeypatch):
+    """Return the configuration of CosmoFlow, in a working directory with its data."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "small.yaml"):
+        (tmp_path / name).symlink_to(prepared("cosmoflow") / name)
+    return "./small.yaml"
+
+
+def curve(run):
+    return [(epoch.loss, epoch.quality) for epoch in run.history]
+
+
+def when_trained(folder, action):
+    """Call an action in a thread once the first epoch of a run is done."""
+
+    def wait():
+        while not (Path(folder) / "history.csv").exists():
+            time.sleep(0.002)
+        action()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_run_is_that_of_the_command(case, prepared, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(prepared(case.name))
+    command = ["./small.yaml", "train.epochs=2", f"output_dir={tmp_path}/command"]
+    assert case.train.main(command) == 4
+    capsys.readouterr()
+    options = {"output_dir": tmp_path / "python", "quiet": True}
+    run = case.train.run("./small.yaml", {"train.epochs": np.int64(2)}, **options)
+    assert capsys.readouterr() == ("", "")
+    assert curve(run) == curve(case.train.load(tmp_path / "command")) and len(run.history) == 2
+    assert (run.target.key, run.target_met, run.ending.how) == (case.quality, False, "target_not_met")
+    assert run.log.is_file() and run.history_csv.is_file() and len(run.checkpoints) == 2
+    more = case.train.run("./small.yaml", "train.epochs=3", resume=True, **options)
+    assert curve(more)[:2] == curve(run)[:2] and len(more.history) == 3
+    for resume in (False, True):  # trained, and then found as it ended
+        met = case.train.run("./small.yaml", f"train.target={case.met}", resume=resume, output_dir=tmp_path / "met")
+        assert met.target_met and met.target.value == float(case.met) and len(met.history) == 1
+
+
+def test_predictions_are_those_of_the_evaluation(small):
+    train.run(small, "train.epochs=1")
+    run = train.load("run", {"data.data_dir": Path("data")})
+    assert not run.network().training
+    wrong = [(predicted - batch.y).abs().mean(dim=1) for batch, predicted in run.predictions(7)]
+    assert np.concatenate(wrong).mean() == pytest.approx(run.history[-1].quality, rel=1e-5)
+    assert sum(len(batch.y) for batch, _ in run.predictions(3, "train")) == 3
+
+
+def test_errors_are_exceptions_and_leave_nothing_behind(small):
+    with pytest.raises(ConfigError, match=r"override optim.momentum=2: optim: momentum has 2"):
+        train.run(small, {"optim.momentum": 2})
+    with pytest.raises(ConfigError, match=r"unknown key optim.momentun"):
+        train.run(small, "optim.momentun=0.5")
+    with pytest.raises(ConfigError, match="`run` trains one network"):
+        train.run(small, "instances.count=2")
+    with pytest.raises(ValueError, match=r"has 24 .*asks for 1,000"):
+        train.run(small, "data.train_samples=1000")
+    assert sorted(path.name for path in Path().iterdir()) == ["data", "small.yaml"]
+    train.run(small, "train.epochs=1")
+    with pytest.raises(LogError, match="a log already exists"):
+        train.run(small, "train.epochs=1")
+    with pytest.raises(FloatingPointError, match=r"lower schedule.base_lr"):
+        train.run(small, "schedule.base_lr=1e30", output_dir="diverged")
+    assert train.run(small, "train.epochs=2", output_dir="next").history[-1].epoch == 2
+
+
+def test_an_interrupted_run_continues_to_the_same_curve(small):
+    whole = train.run(small, output_dir="whole")
+    before = signal.getsignal(signal.SIGINT)
+    when_trained("run", lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt, match="resume=True"):
+        train.run(small)
+    assert signal.getsignal(signal.SIGINT) is before
+    stopped = train.load("run")
+    assert stopped.ending.cause == "SIGINT" and stopped.checkpoints
+    assert curve(train.run(small, resume=True)) == curve(whole)
+
+
+def test_a_signal_that_the_program_handles_returns_the_stopped_run(small):
+    got = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _frame: got.append(number))
+    try:
+        when_trained("run", lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        run = train.run(small, "train.epochs=200")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == [signal.SIGUSR1] and run.ending.how == "stopped" and len(run.history) < 200
+
+
+def test_a_thread_trains_while_the_main_thread_goes_on(small, capsys):
+    """As a widget of a notebook does it: the main thread prints, and starts no second training."""
+    runs = []
+    options = {"train.epochs": 40, "train.seed": 3, "schedule.decay": {}}
+    thread = threading.Thread(target=lambda: runs.append(train.run(small, options, output_dir="thread", quiet=True)))
+    thread.start()
+    while not Path("thread/history.csv").exists() and thread.is_alive():
+        time.sleep(0.002)
+    with pytest.raises(BusyError, match="another training is active in this process"):
+        train.run(small, output_dir="second")
+    print("the main thread prints")
+    thread.join()
+    assert capsys.readouterr().out == "the main thread prints\n"
+    assert curve(runs[0]) == curve(train.run(small, options, output_dir="main"))
+    assert not Path("second").exists()
+
+
+SCRIPT = """
+from cosmoflow import synthesize, train
+print("started")
+synthesize.main("data --grid 16 --particles 16 --train 24 --validation 7 --workers 2".split())
+run = train.run("small.yaml", "train.epochs=1")
+print(run.ending.text)
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path):
+    """The processes that make data do not run it again."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "small.yaml").write_text(CASES[0].config.replace("DATA", "data"))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("started") == 1 and done.stdout.endswith("target not met\n")
+
+
+# -- sweeps --------------------------------------------------------------------------------------------------
+
+
+def table():
+    with Path("run/sweep.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_trains_each_combination_once(small, capsys):
+    axes = ["--sweep", "optim.momentum=0.8,0.9", "--sweep", "train.seed=1,2"]
+    assert train.main([small, *axes, "train.epochs=1"]) == 4
+    names = [f"momentum-{momentum}_seed-{seed}" for momentum in (0.8, 0.9) for seed in (1, 2)]
+    rows = table()
+    assert [row["folder"] for row in rows] == names
+    assert [(row["optim.momentum"], row["train.seed"]) for row in rows][1] == ("0.8", "2")
+    alone = train.run(small, "train.epochs=1", "train.seed=2", "optim.momentum=0.9", output_dir="alone")
+    assert float(rows[3]["best"]) == alone.history[0].quality and rows[3]["ended"] == "target not met"
+    logs = [Path("run", name, "result_0.txt").read_bytes() for name in names]
+    capsys.readouterr()
+    runs = train.sweep(small, {"optim.momentum": [0.8, 0.9], "train.seed": range(1, 4)}, "train.epochs=1")
+    assert "this run has ended" in capsys.readouterr().out and len(runs) == 6
+    assert [Path("run", name, "result_0.txt").read_bytes() for name in names] == logs
+    assert [row["folder"] for row in table()] == [run.folder.name for run in runs]
+
+
+def test_an_error_of_one_does_not_end_the_others(small, capsys):
+    """The table says so; and the status is that of an error."""
+    assert train.main([small, "--sweep", "data.train_samples=1000,20", "train.epochs=1"]) == 1
+    assert "error: train_samples-1000: " in capsys.readouterr().err
+    assert [row["epochs"] for row in table()] == ["0", "1"]
+    assert table()[0]["ended"].startswith("failed: ") and table()[1]["ended"] == "target not met"
+
+
+WRONG = (
+    (["--sweep", "optim.momentum=0.8,2"], "momentum has 2"),
+    (["--sweep", "optim.momentum=0.8", "--sweep", "optim.momentum=0.9"], "named twice"),
+    (["--sweep", "optim.momentum=0.8,0.80"], "give each value once"),
+    (["--sweep", "optim.momentum="], "in YAML"),
+    (["--sweep", "schedule.decay={2: 0.5},{2"], "in YAML"),
+    (["--sweep", "output_dir=a,b"], "made by the sweep"),
+    (["--sweep", "train.seed=1,2", "--resume"], "by the same command"),
+    (["--sweep", "train.seed=1,2", "instances.count=2"], "single networks"),
+)
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_all_is_checked_before_the_first_begins(words, message, small, capsys):
+    try:
+        status = train.main([small, *words])
+    except SystemExit as end:
+        status = end.code
+    assert status == 2 and message in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_sweep_is_refused_to_several_ranks(small, monkeypatch, capsys):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+        monkeypatch.setenv(name, "0" if name != "LOCAL_WORLD_SIZE" else "2")
+    assert train.main([small, "--sweep", "train.seed=1,2"]) == 2
+    assert "a sweep trains in one process" in capsys.readouterr().err
+
+
+def test_a_stopped_sweep_goes_on_where_it_was(small):
+    """A list or mapping is a value, too; its folder has a name that needs no quotes."""
+    first, second = Path("run/seed-1_decay-2-0.5"), Path("run/seed-2_decay-2-0.5")
+    when_trained(first, lambda: os.kill(os.getpid(), signal.SIGINT))
+    command = [small, "--sweep", "train.seed=1,2", "--sweep", "schedule.decay={2: 0.5}", "train.epochs=9"]
+    assert train.main(command) == 3
+    assert [row["ended"] for row in table()] == ["stopped by SIGINT", "not started"]
+    assert train.main(command) == 4
+    assert [(row["epochs"], row["schedule.decay"]) for row in table()] == [("9", '{"2": 0.5}')] * 2
+    assert len(list(first.glob("result_0.txt*"))) == 2 and len(list(second.glob("result_0.txt*"))) == 1

@@ -1,0 +1,178 @@
+"""Weights leave a run and start another one: the exported network alone gives the run's own quality."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import common.export
+import compliance
+from common import mllog
+from common.config import load
+from common.distributed.dist import Dist
+from common.distributed.launch import Place
+from common.export import load_network
+from common.training import weights
+from common.training.checkpoint import CheckpointError
+from compliance.benchmarks import PACKAGES
+
+ROOT = Path(__file__).parents[1]
+CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
+PAGE = ROOT / "docs" / "guide" / "weights.md"
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+def case(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Use one thread: another number of threads adds in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def made(case, tmp_path_factory):
+    """Return a folder with a configuration, and with the run and the export of one epoch of it."""
+    folder = tmp_path_factory.mktemp(case.name)
+    assert case.synthesize.main([str(folder / "data"), *case.made.split(), "--workers", "1"]) == 0
+    (folder / "small.yaml").write_text(case.config.replace("DATA", str(folder / "data")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert case.train.main(["small.yaml", "train.epochs=1", "output_dir=first"]) == 4
+        assert common.export.main(["first", f"{case.name}.safetensors"]) == 0
+    return folder
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    """Work in an empty folder beside a copy of the export."""
+    for name in ("small.yaml", *(path.name for path in made.glob("*.safetensors"))):
+        shutil.copy(made / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def qualities(folder):
+    return [float(line.split(",")[2]) for line in (Path(folder) / "history.csv").read_text().splitlines()[1:]]
+
+
+def test_the_exported_network_has_the_quality_of_the_run(case, made, here):
+    network = load_network(case.train.BENCHMARK, f"{case.name}.safetensors")
+    config = load(case.train.BENCHMARK.config, Path("small.yaml"))
+    problem = case.train.BENCHMARK.problem(config, Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu")), 0)
+    with torch.inference_mode():
+        judged = [case.judged(network, problem.sets["validation"], index) for index in range(7)]
+    quality = sum(total for total, _ in judged) / sum(count for _, count in judged)
+    assert quality == pytest.approx(qualities(made / "first")[0], rel=1e-5)
+
+
+def test_the_file_says_what_is_around_the_network(case, here):
+    with safe_open(f"{case.name}.safetensors", "pt") as file:
+        metadata = file.metadata()
+    assert metadata["benchmark"] == case.name and metadata["epochs_done"] == "1"
+    interface = json.loads(metadata["interface"])
+    assert list(interface) == ["input", "preprocessing", "output"]
+    config = load(case.train.BENCHMARK.config, Path("small.yaml"))
+    assert interface == json.loads(json.dumps(case.train.BENCHMARK.predictor.describe(config)))
+    assert metadata["weights_sha256"] == weights.read(Path(f"{case.name}.safetensors")).digest
+
+
+@pytest.mark.parametrize("source", ["export", "checkpoint", "run"])
+def test_training_goes_on_from_the_weights(case, made, here, source, capsys):
+    """At a learning rate of nearly 0 the first epoch ends where the weights were."""
+    file = {
+        "export": f"{case.name}.safetensors",
+        "checkpoint": str(made / "first/checkpoints/epoch-0001-step-0000000.pt"),
+        "run": str(made / "first"),
+    }[source]
+    still = ["schedule.base_lr=1e-12", "optim.weight_decay=0", "train.seed=5", "train.epochs=1"]
+    batches = ["train.global_batch_size=24"]  # batch statistics over all samples are least like new ones
+    assert case.train.main(["small.yaml", f"train.init_from={file}", "output_dir=second", *still, *batches]) == 4
+    assert "starting from the weights in " in capsys.readouterr().out
+    found, given = weights.read(Path("second")), weights.read(Path(f"{case.name}.safetensors"))
+    trained = load_network(case.train.BENCHMARK, "second").model.named_parameters()
+    for name, _ in trained:
+        torch.testing.assert_close(found.tensors[name], given.tensors[name], rtol=1e-4, atol=1e-7)
+    assert mllog.logged(Path("second/result_0.txt"), "init_weights_sha256") == given.digest
+    assert found.config["train"]["init_from"] == Path(file).name
+    report = compliance.check(["second/result_0.txt"])
+    assert "SET16" in {finding.rule for finding in report.findings if finding.severity == "error"}
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_is_made(case, here, capsys):
+    name, other = f"{case.name}.safetensors", "other.safetensors"
+    given = weights.read(Path(name))
+    first, second, *_ = given.tensors
+    tensors = {**given.tensors, first: torch.zeros(7, 5), "foreign.weight": torch.zeros(3)}
+    del tensors[second]
+    weights.write(Path(other), replace(given, tensors=tensors))
+    assert case.train.main(["small.yaml", f"train.init_from={other}"]) == 1
+    said = capsys.readouterr().err
+    assert f"1 missing: {second}" in said and "1 not in the network: foreign.weight" in said
+    assert f"1 of another shape: {first} 7 x 5, expected " in said and "Traceback" not in said
+    assert not Path("run/result_0.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:1000], "not a safetensors file, or damaged"),
+        (lambda content: b"", "not a safetensors file, or damaged"),
+        (lambda content: content[:-3] + bytes(3), "its weights are not those of `weights_sha256` in its metadata"),
+    ],
+    ids=["cut", "empty", "changed"],
+)
+def test_a_damaged_export_is_refused(case, here, damage, message, capsys):
+    path = Path(f"{case.name}.safetensors")
+    path.write_bytes(damage(path.read_bytes()))
+    assert case.train.main(["small.yaml", f"train.init_from={path}"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_other_files_are_refused(here):
+    save_file({"a": torch.ones(2)}, "plain.safetensors")
+    for name, message in (
+        ("plain.safetensors", "its metadata lack benchmark"),
+        ("nowhere.safetensors", "no such file"),
+        ("small.yaml", "not a checkpoint"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            weights.read(Path(name))
+    other = next(path for path in here.glob("*.safetensors") if path.name != "plain.safetensors")
+    with pytest.raises(CheckpointError, match="expected those of 'another'"):
+        weights.read(other, "another")
+
+
+def test_a_resumed_run_does_not_need_the_file(case, here):
+    given = f"train.init_from={case.name}.safetensors"
+    assert case.train.main(["small.yaml", given, "output_dir=whole", "train.epochs=2"]) == 4
+    assert case.train.main(["small.yaml", given, "output_dir=resumed", "train.epochs=1"]) == 4
+    Path(f"{case.name}.safetensors").unlink()
+    assert case.train.main(["small.yaml", given, "output_dir=resumed", "train.epochs=2", "--resume"]) == 4
+    assert qualities("resumed") == qualities("whole")
+    text = Path("resumed/result_0.txt").read_text()
+    assert text.count("init_weights_sha256") == 1
+
+
+def test_the_documented_lines_load_the_export(case, here):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = [block for block in blocks if f"from {case.name}.train " in block]
+    if not found and case.name not in ("cosmoflow", "deepcam", "oc20"):
+        pytest.skip("the page is about the benchmarks of MLPerf HPC")
+    (block,) = found
+    names: dict = {}
+    exec(block, names)
+    results = [names[name] for name in ("labels", "classes", "energies", "forces") if name in names]
+    assert results and all(torch.isfinite(result).all() for result in results)

@@ -42,7 +42,7 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert measure(["mini", "--steps", "4"]) == 0
     out = capsys.readouterr().out
     _, found = measured(out, Path(f"runs/{benchmark}-measure/fom.json"))
-    assert found["network"] == "mini" and len(found["step_ms"]) == 4 and "not an MLPerf result" in out
+    assert found["network"] == "mini2" and len(found["step_ms"]) == 4 and "not an MLPerf result" in out
     assert not list(tmp_path.rglob("result_0.txt"))
     data = f"data/{benchmark}-measure-mini"
     options = ["train.global_batch_size=5", "profile.steps=2", "--steps", "1", "--data", data, "-o", "here.json"]

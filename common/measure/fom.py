@@ -37,7 +37,7 @@ class FigureOfMerit:
     """What a measurement or a training found.
 
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
-    samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: full or mini.
+    samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: of which variant.
     energy_j: of all nodes in the time of the steps, or from run_start to run_stop; None if it was not metered, or with
     gaps. energy_scope: what the meter includes. samples_per_j: samples trained.
     """

@@ -49,7 +49,7 @@ NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 class Measurable(NamedTuple):
     """What a benchmark gives to the command.
 
-    provide: generates a few samples of a variant, full or mini, in a folder. flops: gives the operations of a training
+    provide: generates a few samples of a variant in a folder. flops: gives the operations of a training
     step for a sample of the problem, on average.
     """
 
@@ -290,8 +290,8 @@ dataset. It is not an MLPerf result.
   srun -n 512 {module}""",
         epilog=f"""\
 Without --data a few samples of the published shape and distribution are generated once, in
-data/{name}-measure-full (or -mini), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and one
-line on standard output:
+data/{name}-measure-full (or -mini, -mini2), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and
+one line on standard output:
   FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
 units: ranks. spread: standard deviation of the steps' times by their median. An earlier {NAME} is replaced.
 Exit status: 0 measured, 1 an error, 2 wrong use.""",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.reference import MINI, of
+from common.reference import FULL, MINI, of
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import INIT_WEIGHTS, PROVENANCE, variant_of
@@ -41,7 +41,7 @@ class NoPretraining(LogRule):
             return
         record, weights = found
         message = f"the run starts from given weights ({show(weights)}), so this is not an MLPerf result"
-        severity = NOTE if case.allow_mini and variant_of(log) == MINI else ERROR
+        severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
         yield self.found(log.path, record.line, message, "random initial weights", INIT_WEIGHTS, severity)
 
 

@@ -128,8 +128,8 @@ HEAD = """\
 
 A mini problem needs its network: the target lies beyond what classical methods reach. They are fitted on the training
 split alone (`python -m <benchmark>.baselines`); runs and baselines are on data of new seeds, on which nothing was
-tuned. Trained and evaluated on data without what the network should need (`bench/mini_ablation.py`), it is no better
-than the best baseline. Made by `bench/mini_runs.py`, whose `--help` has the commands."""
+tuned. Trained and evaluated on data without what the network should need (`bench/mini_ablation.py`), it should not be
+better than the best baseline. Made by `bench/mini_runs.py`, whose `--help` has the commands."""
 
 
 def main() -> int:

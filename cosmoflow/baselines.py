@@ -33,7 +33,7 @@ CELLS: Final = (2, 4)
 """Sides of the cells of counts in cells, in voxels."""
 PENALTIES: Final = np.geomspace(1e-3, 1e4, 15)
 HELD_OUT: Final = 6
-"""The last of so many parts of the training universes chooses the penalty, and when the dense network stops."""
+"""One in six training universes, the last ones, chooses the penalty and when the dense network stops."""
 HIDDEN, EPOCHS, BATCH, RATE, DECAY = 64, 100, 64, 1e-3, 1e-2
 STEPS: Final = (1, 2)
 """Distances in voxels over which the specialist takes differences."""

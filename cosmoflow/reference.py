@@ -169,4 +169,4 @@ MINIS = (
     mini_of(REFERENCE, MINI, 0.21, (2_048, 256), source="generated universes of flat LCDM, 32^3 voxels"),
 )
 """The target is the mean absolute error on the validation universes; the best constant prediction has 0.5. The second
-problem is that of the first generation, where the network is no better than spectra."""
+problem is that of the first generation, where spectra tell as much as the network."""

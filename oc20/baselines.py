@@ -217,7 +217,7 @@ def _portions(frames: Dataset, chosen: np.ndarray | None = None) -> Iterator[Gra
         yield collate([frames.read(number) for number in numbers[start : start + FRAMES]])
 
 
-BASELINES = Baselines("oc20", MINIS[0], fit, make_mini)
+BASELINES = Baselines("oc20", MINIS, fit, make_mini)
 main = partial(baselines_command.main, BASELINES)
 
 if __name__ == "__main__":

@@ -46,16 +46,17 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """The baselines of a benchmark's mini problem.
+    """The baselines of a benchmark's mini problems.
 
-    name: of its package. reference: the facts of its mini problem, with the target. fit: yields the baselines of a
-    dataset, one after another as they are ready; they are fitted on the training split alone, and what they choose is
-    chosen there too; it raises DatasetError, another ValueError or OSError for data that it cannot use. make_mini:
-    generates the mini dataset in a folder unless it exists; None: it must exist.
+    name: of its package. references: the facts of its mini problems, with their targets, the current one first.
+    fit: yields the baselines of a dataset, one after another as they are ready; they are fitted on the training split
+        alone, and what they choose is chosen there too; it raises DatasetError, another ValueError or OSError for data
+        that it cannot use.
+    make_mini: generates the current mini dataset in a folder unless it exists; None: it must exist.
     """
 
     name: str
-    reference: Reference
+    references: tuple[Reference, ...]
     fit: Callable[[Path, Say], Iterator[Baseline]]
     make_mini: Callable[[Path, str], None] | None = None
 
@@ -69,7 +70,8 @@ def main(baselines: Baselines, argv: Sequence[str] | None = None) -> int:
 
 def _run(baselines: Baselines, folder: Path, output: Path | None) -> int:
     variant, digest = _found(baselines, folder)
-    target = baselines.reference.target
+    current = baselines.references[0]
+    target = next((one for one in baselines.references if one.variant == variant), current).target
     print(f"{baselines.name}: {variant} dataset in {folder}", flush=True)
     reached = []
     for baseline in baselines.fit(folder, _say):
@@ -94,8 +96,8 @@ def _run(baselines: Baselines, folder: Path, output: Path | None) -> int:
 
 def _found(baselines: Baselines, folder: Path) -> tuple[str, str]:
     """Return the variant and the digest of the dataset in a folder; DatasetError if there is none, or the full one."""
-    if baselines.make_mini:
-        baselines.make_mini(folder, baselines.reference.variant)
+    if baselines.make_mini and not (folder / NAME).exists():
+        baselines.make_mini(folder, baselines.references[0].variant)
     if not (folder / NAME).exists():
         raise DatasetError(
             f"{folder} has no dataset with a {NAME}; generate it by `python -m {baselines.name}.synthesize {folder}`"
@@ -134,7 +136,7 @@ def _say(text: str) -> None:
 
 
 def _parser(baselines: Baselines) -> CommandParser:
-    name, target = baselines.name, baselines.reference.target
+    name, target = baselines.name, baselines.references[0].target
     folder = Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
     parser = CommandParser(
         prog=f"python -m {name}.baselines",

@@ -43,16 +43,16 @@ def check_instances(config: RunConfig) -> None:
 
 
 def check_length(config: RunConfig, steps: int | None) -> None:
-    """Raise ConfigError if a run ends before its schedule's full rate or first decay.
+    """Raise ConfigError if a run ends before the warm-up of its learning rate.
 
     steps: of an epoch, None if they are unknown.
     """
     epochs = config.train.epochs
-    for name, (what, end) in config.schedule.begins(steps).items():
+    for name, end in config.schedule.warmed_up(steps).items():
         if end > epochs:
             raise ConfigError(
-                f"schedule.{name} is {getattr(config.schedule, name)}, so that {what} after {end:.4g} epochs, but "
-                f"train.epochs is {epochs}; lower the former or raise the latter"
+                f"schedule.{name} is {getattr(config.schedule, name)}, so that the warm-up ends after {end:.4g} "
+                f"epochs, but train.epochs is {epochs}; lower the former or raise the latter"
             )
 
 

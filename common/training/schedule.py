@@ -11,7 +11,6 @@ from common.config import key
 
 RATE: Final = ("lr", "learning_rate")
 """Other names that users try for base_lr."""
-WARM, DECAYS = "the warm-up ends", "the rate first decays"
 
 
 class Schedule(ABC):
@@ -24,8 +23,8 @@ class Schedule(ABC):
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
         """Return the learning rate of a step of an epoch that has `steps` steps; both count from 0."""
 
-    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
-        """Return, by key, what begins at which epoch: the full rate, the first decay. steps: of an epoch, if known."""
+    def warmed_up(self, steps: int | None) -> dict[str, float]:
+        """Return, by the key that says so, after how many epochs the warm-up ends. steps: of an epoch, if known."""
         return {}
 
     @abstractmethod
@@ -97,10 +96,9 @@ class EpochSchedule(Schedule):
         past = [boundary for boundary in self.decay if boundary < epoch]
         return peak * self.decay[max(past)] if past else peak
 
-    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
-        """Return when the full rate and the first decay begin; no number of steps is needed."""
-        decay = {"decay": (DECAYS, float(min(self.decay)))} if self.decay else {}
-        return {"warmup_epochs": (WARM, float(self.warmup_epochs))} | decay
+    def warmed_up(self, steps: int | None) -> dict[str, float]:
+        """Return when the warm-up ends; no number of steps is needed."""
+        return {"warmup_epochs": float(self.warmup_epochs)}
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
         """Return keys and values in the order and with the conventions of the reference.
@@ -179,12 +177,9 @@ class StepSchedule(Schedule):
         since = number - self.warmup_steps - 1
         return full * self.decay_rate ** sum(milestone <= since for milestone in self.milestones)
 
-    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
-        """Return when the full rate and the first decay begin."""
-        if not steps:
-            return {}
-        decay = {"milestones": (DECAYS, (self.warmup_steps + self.milestones[0]) / steps)} if self.milestones else {}
-        return {"warmup_steps": (WARM, self.warmup_steps / steps)} | decay
+    def warmed_up(self, steps: int | None) -> dict[str, float]:
+        """Return when the warm-up ends."""
+        return {"warmup_steps": self.warmup_steps / steps} if steps else {}
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
         """Return the keys of the reference, without those of the other kind of schedule."""
@@ -233,12 +228,9 @@ class BoundarySchedule(Schedule):
             return self.base_lr * (self.warmup_factor * (1 - share) + share)
         return self.base_lr * self.decay_factor ** sum(boundary <= number for boundary in self.boundaries)
 
-    def begins(self, steps: int | None) -> dict[str, tuple[str, float]]:
-        """Return when the full rate and the first decay begin."""
-        if not steps:
-            return {}
-        decay = {"boundaries": (DECAYS, self.boundaries[0] / steps)} if self.boundaries else {}
-        return {"warmup_steps": (WARM, self.warmup_steps / steps)} | decay
+    def warmed_up(self, steps: int | None) -> dict[str, float]:
+        """Return when the warm-up ends."""
+        return {"warmup_steps": self.warmup_steps / steps} if steps else {}
 
     def logged(self, global_batch_size: int) -> dict[str, Any]:
         """Return the keys of the reference."""

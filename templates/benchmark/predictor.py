@@ -1,4 +1,4 @@
-"""The trained network of New Benchmark with what is around it: fields as in the data files in, predictions out."""
+"""The trained network of New Benchmark with its preprocessing: fields in, predictions out."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def test_the_command_shows_the_baselines_beside_the_target(data, tmp_path, capsy
 
 def test_missing_and_other_data_are_told(data, tmp_path, monkeypatch, capsys):
     made = []
-    monkeypatch.setattr(synthesize.SYNTHESIS, "provide", made.append)
-    assert baselines.main([str(tmp_path)]) == 1 and made == [tmp_path]
+    monkeypatch.setattr(synthesize.SYNTHESIS, "provide", lambda *asked: made.append(asked))
+    assert baselines.main([str(tmp_path)]) == 1 and made == [(tmp_path, "mini")]
     assert "generate it by `python -m oc20.synthesize" in capsys.readouterr().err
     text = (data / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace('"variant": "synthetic"', '"variant": "full"'))

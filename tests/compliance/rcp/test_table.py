@@ -39,7 +39,7 @@ def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
         ("name: a, ", "", "point 1 (without name), key 'name': missing"),
         ("batch_size: 16", "batch_size: 8", None),
         (", variant: mini", "", None),
-        ("variant: mini", "variant: tiny", "key 'variant': expected full or mini, found 'tiny'"),
+        ("variant: mini", "variant: tiny", "key 'variant': expected full or mini or mini2, found 'tiny'"),
         ("batch_size: 16, epochs: [6, 7, 8]", "batch_size: 8, epochs: [6, 7, 8], runs: [1]", "list of {file"),
         ("variant: mini", "runs: [{file: f, sha256: x, epochs: 6}]", "run 1, key 'sha256'"),
         (

@@ -26,7 +26,7 @@ STAND_INS = {
     "python": """\
 echo "python $*" >>calls
 case "$*" in
-*--print-config*) printf '  %s\\n' 'org: A Lab' 'status: cloud' 'platform: our_cluster' 'data_dir: data/mini'; exit ;;
+*--print-config*) echo 'variant: mini2'; printf '  %s\\n' 'org: A Lab' 'status: cloud' 'platform: our_cluster' 'data_dir: data/mini'; exit ;;
 *submission.system*) touch "$4"; exit ;;
 *.train*) ;;
 *) exit ;;
@@ -255,7 +255,7 @@ def test_a_plain_script_makes_all_runs(cluster, capsys):
     assert trained(script, "none 1") == 1  # as torchrun reports a killed rank
     assert trained(script, "target_met 0", "stopped 1") == 3
     assert trained(script, "target_met 0") == 0
-    assert calls("python -m cosmoflow.synthesize")[0] == "python -m cosmoflow.synthesize data/mini"
+    assert calls("python -m cosmoflow.synthesize")[0] == "python -m cosmoflow.synthesize data/mini --preset mini2"
     trainings = [line for line in calls("python -m cosmoflow.train") if "--auto-resume" in line]
     assert len(trainings) == 4 and len({line.split("train.seed=")[1] for line in trainings}) == 2
     assert "--allow-mini" in calls("python")[-1]

@@ -6,12 +6,14 @@ Only rank 0 shows it. The live line appears on a terminal only.
 from __future__ import annotations
 
 import sys
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tqdm import tqdm
 
 from common.reference import Target
-from common.training.callbacks import Epoch
+
+if TYPE_CHECKING:  # it needs torch, and `duration` serves commands that do not
+    from common.training.callbacks import Epoch
 
 
 def duration(seconds: float) -> str:

@@ -26,7 +26,10 @@ STAND_INS = {
     "python": """\
 echo "python $*" >>calls
 case "$*" in
-*--print-config*) echo 'variant: mini2'; printf '  %s\\n' 'org: A Lab' 'status: cloud' 'platform: our_cluster' 'data_dir: data/mini'; exit ;;
+*--print-config*)
+  echo 'variant: mini2'
+  printf '  %s\\n' 'org: A Lab' 'status: cloud' 'platform: our_cluster' 'data_dir: data/mini'
+  exit ;;
 *submission.system*) touch "$4"; exit ;;
 *.train*) ;;
 *) exit ;;

@@ -79,9 +79,11 @@ class Stop:
             yield
             return
         self._catch()
+        raises = self._raises
         try:
             yield
         finally:
+            self._raises = raises  # contexts of a training may end in another order than they began
             if self._former:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in self._former.items():

@@ -244,7 +244,7 @@ def test_the_log_states_what_the_reference_of_deepcam_asks_for():
         ({"weight_decay": 0.1}, "model.l2"),
         ({"name": "lamb", "weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"eps": 0.0}, "eps is 0.0"),
-        ({"name": "adam", "fused": "mixed_precision"}, "adam has auto, flat and off"),
+        ({"name": "adam", "fused": "mixed_precision"}, "name is adam; set fused=auto"),
     ],
 )
 def test_impossible_values_are_refused(values, message):

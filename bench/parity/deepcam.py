@@ -27,41 +27,18 @@ from common.distributed.dist import alone
 from common.training import optim
 from common.training.schedule import StepSchedule
 from deepcam import losses, metrics, model, summarize
+from deepcam.convert_checkpoint import reference_names
 from deepcam.data import dataset, snapshot, stats
 from deepcam.reference import CLASS_WEIGHTS
 from parity import child
 from parity.rows import Row, largest_relative, relative, spread_ratios
 
 HEIGHT, WIDTH, CHANNELS = 96, 144, 16
-NAMES = (
-    (r"^xception_features\.(conv|bn)1\.", lambda m: f"xception.stem.{0 if m[1] == 'conv' else 1}."),
-    (r"^xception_features\.(conv|bn)2\.", lambda m: f"xception.stem.{3 if m[1] == 'conv' else 4}."),
-    (r"^xception_features\.block([123])\.", lambda m: f"xception.block{m[1]}."),
-    (r"^xception_features\.block20\.", lambda m: "xception.exit.0."),
-    (r"^xception_features\.block(\d+)\.", lambda m: f"xception.middle.{2 * (int(m[1]) - 4)}."),
-    (r"^xception_features\.(conv|bn)([345])\.", lambda m: f"xception.exit.{3 * int(m[2]) - 8 + (m[1] == 'bn')}."),
-    (r"^bottleneck\.aspp(\d)\.atrous_convolution\.", lambda m: f"pyramid.branches.{int(m[1]) - 1}.0."),
-    (r"^bottleneck\.aspp(\d)\.bn\.", lambda m: f"pyramid.branches.{int(m[1]) - 1}.1."),
-    (r"^bottleneck\.global_avg_pool\.global_average_pool\.1\.", lambda m: "pyramid.pooled."),
-    (r"^bottleneck\.global_avg_pool\.global_average_pool\.2\.weights", lambda m: "pyramid.pooled_scale"),
-    (r"^bottleneck\.global_avg_pool\.global_average_pool\.2\.bias", lambda m: "pyramid.pooled_shift"),
-    (r"^bottleneck\.(conv|bn)\.", lambda m: f"pyramid.merge.{0 if m[1] == 'conv' else 1}."),
-    (r"^(conv|bn)2\.", lambda m: f"decoder.low_level.{0 if m[1] == 'conv' else 1}."),
-    (r"^upsample\.deconv1\.", lambda m: "decoder.deep."),
-    (r"^upsample\.conv1\.", lambda m: "decoder.join."),
-    (r"^upsample\.deconv2\.", lambda m: "decoder.output."),
-    (r"^upsample\.last_deconv\.0\.", lambda m: "decoder.output.3."),
-)
-"""Official names of parameters and ours; the first that matches counts."""
 
 
-def ours_of(name: str) -> str:
-    """Return our name of an official parameter or buffer."""
-    begin, match = next((begin, match) for pattern, begin in NAMES if (match := re.match(pattern, name)))
-    ours = begin(match) + re.sub(r"(^|\.)bn\.", r"\1", name[match.end() :])
-    ours = re.sub(r"\.rep\.(\d+)\.", r".main.\1.", ours)
-    ours = ours.replace(".skip.", ".skip.0.").replace(".skipbn.", ".skip.1.")
-    return ours.replace(".conv1.", ".0.").replace(".pointwise.", ".1.")
+def our_names(ours: nn.Module) -> dict[str, str]:
+    """Return the official names of parameters and buffers with ours."""
+    return {official: name for name, official in reference_names(ours.state_dict()).items()}
 
 
 class Official:
@@ -109,7 +86,8 @@ def networks(official: Official) -> Iterator[Row]:
     ours = model.build(model.ModelConfig(), CHANNELS, seed=0)
     counts = [sum(weights.numel() for weights in network.parameters()) for network in (ours, theirs)]
     yield Row(f"parameters, {counts[1]:,}", "number", abs(counts[0] - counts[1]), 0)
-    state = {ours_of(name): tensor for name, tensor in theirs.state_dict().items()}
+    names = our_names(ours)
+    state = {names.get(name, name): tensor for name, tensor in theirs.state_dict().items()}
     own = ours.state_dict()
     unlike = state.keys() ^ own.keys()
     unlike |= {name for name in state.keys() & own.keys() if state[name].shape != own[name].shape}
@@ -134,6 +112,7 @@ def outputs(ours: nn.Module, theirs: nn.Module, official: Official) -> Iterator[
     generator = torch.Generator().manual_seed(1)
     x_BHWC = torch.rand(2, HEIGHT, WIDTH, CHANNELS, generator=generator, dtype=torch.float64)
     y_BHW = torch.randint(0, 3, (2, HEIGHT, WIDTH), generator=generator)
+    names = our_names(ours)
     criterion = official.losses.CELoss(list(CLASS_WEIGHTS)).double()
     for mode in ("eval", "train"):
         for network in (ours, theirs):
@@ -146,10 +125,10 @@ def outputs(ours: nn.Module, theirs: nn.Module, official: Official) -> Iterator[
         loss.backward()
         their_loss.backward()
         gradients = dict(ours.named_parameters())
-        pairs = [(gradients[ours_of(name)].grad, weights.grad) for name, weights in theirs.named_parameters()]
+        pairs = [(gradients[names[name]].grad, weights.grad) for name, weights in theirs.named_parameters()]
         yield Row(f"gradients, {mode}, {len(pairs)} tensors", "relative", largest_relative(pairs), 1e-6)
     buffers = dict(ours.named_buffers())
-    pairs = [(buffers[ours_of(name)], buffer) for name, buffer in theirs.named_buffers()]
+    pairs = [(buffers[names[name]], buffer) for name, buffer in theirs.named_buffers()]
     yield Row("running statistics", "relative", largest_relative(pairs), 1e-11)
 
 
@@ -264,6 +243,7 @@ def statistics(official: Official, root: Path) -> Iterator[Row]:
     world = SimpleNamespace(rank=0, size=1, allreduce=lambda value, op=None: value, allgather=lambda value: [value])
     mpi = SimpleNamespace(COMM_WORLD=SimpleNamespace(Dup=lambda: world), SUM=None)
     with child.modules(mpi4py=SimpleNamespace(MPI=mpi)):
+        # The clone's own program: whoever names a clone has its code run, as all rows do.
         exec(compile(program.replace('"/data"', repr(str(root))), "summarize_data.py", "exec"), {})
     with h5py.File(root / stats.NAME) as file:
         theirs = {key: file[f"climate/{key}"][()] for key in ("count", "mean", "sqmean", "minval", "maxval")}

@@ -11,7 +11,6 @@ functions in float32: hence 1e-7.
 from __future__ import annotations
 
 import pickle
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,8 +29,10 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from torch import nn
 
+from common.training.convert_command import renamed
 from common.training.schedule import BoundarySchedule
 from oc20 import model
+from oc20.convert_checkpoint import RULES
 from oc20.data import records, reference_edges
 from oc20.graphs import Frame, collate, count_triplets, neighbours
 from oc20.train import Oc20
@@ -40,36 +41,11 @@ from parity.rows import MissingError, Row, largest_relative, relative, spread_ra
 
 SLABS = (("Cu", "O", (2, 2, 3)), ("Pt", "C", (3, 3, 4)), ("Ni", "H", (1, 1, 4)))
 STD = 2.887317180633545
-NAMES = (
-    (r"^rbf\.freq", "radial.frequencies"),
-    (r"^emb\.emb\.", "embedding.elements."),
-    (r"^emb\.lin_rbf\.", "embedding.radial."),
-    (r"^emb\.lin\.", "embedding.join."),
-    (r"^output_blocks\.(\d+)\.lin_rbf\.", r"outputs.\1.radial."),
-    (r"^output_blocks\.(\d+)\.lin_up\.", r"outputs.\1.up."),
-    (r"^output_blocks\.(\d+)\.lins\.", r"outputs.\1.layers."),
-    (r"^output_blocks\.(\d+)\.lin\.", r"outputs.\1.energy."),
-    (r"^interaction_blocks\.(\d+)\.lin_rbf1\.", r"interactions.\1.radial.0."),
-    (r"^interaction_blocks\.(\d+)\.lin_rbf2\.", r"interactions.\1.radial.1."),
-    (r"^interaction_blocks\.(\d+)\.lin_sbf1\.", r"interactions.\1.spherical.0."),
-    (r"^interaction_blocks\.(\d+)\.lin_sbf2\.", r"interactions.\1.spherical.1."),
-    (r"^interaction_blocks\.(\d+)\.lin_kj\.", r"interactions.\1.arriving."),
-    (r"^interaction_blocks\.(\d+)\.lin_ji\.", r"interactions.\1.own."),
-    (r"^interaction_blocks\.(\d+)\.lin_(down|up)\.", r"interactions.\1.\2."),
-    (r"^interaction_blocks\.(\d+)\.layers_before_skip\.", r"interactions.\1.before_skip."),
-    (r"^interaction_blocks\.(\d+)\.layers_after_skip\.", r"interactions.\1.after_skip."),
-    (r"^interaction_blocks\.(\d+)\.lin\.", r"interactions.\1.skip."),
-)
-"""Official names of parameters and ours; the first that matches counts."""
 
 
-def ours_of(name: str) -> str:
-    """Return our name of an official parameter."""
-    for pattern, ours in NAMES:
-        found, count = re.subn(pattern, ours, name)
-        if count:
-            return found.replace(".lin1.", ".first.").replace(".lin2.", ".second.")
-    raise KeyError(name)
+def our_names(ours: nn.Module) -> dict[str, str]:
+    """Return the official names of parameters with ours."""
+    return {official: name for name, official in renamed(ours.state_dict(), RULES).items()}
 
 
 class Official:
@@ -184,7 +160,8 @@ def networks(official: Official) -> Iterator[Row]:
     theirs, ours = official.model(), model.build(model.ModelConfig(), seed=0)
     counts = [sum(weights.numel() for weights in network.parameters()) for network in (ours, theirs)]
     yield Row(f"parameters, {counts[1]:,}", "number", abs(counts[0] - counts[1]), 0)
-    state, own = {ours_of(name): p for name, p in theirs.state_dict().items()}, dict(ours.named_parameters())
+    names, own = our_names(ours), dict(ours.named_parameters())
+    state = {names.get(name, name): p for name, p in theirs.state_dict().items()}
     unlike = state.keys() ^ own.keys()
     unlike |= {name for name in state.keys() & own.keys() if state[name].shape != own[name].shape}
     yield Row("names and shapes, one to one", "number of others", len(unlike), 0)
@@ -234,8 +211,8 @@ def outputs(official: Official, ours: nn.Module, theirs: nn.Module, some: list[F
     for network, value in ((ours, loss), (theirs, their_loss)):
         network.zero_grad()
         value.backward()
-    own = dict(ours.named_parameters())
-    pairs = [tuple(map(slope, (own[ours_of(name)], p))) for name, p in theirs.named_parameters()]
+    own, names = dict(ours.named_parameters()), our_names(ours)
+    pairs = [tuple(map(slope, (own[names[name]], p))) for name, p in theirs.named_parameters()]
     yield Row(
         f"gradients through forces, {what}, {len(pairs)} tensors", "relative", largest_relative(pairs), 10 * close
     )

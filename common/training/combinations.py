@@ -16,9 +16,9 @@ LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tai
 def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
     """Raise ConfigError for what cannot work on any number of ranks. overrides: as given."""
     check_instances(config)
-    keys = keys_of(overrides)
-    if LENGTH.isdisjoint(keys) or about_schedule(keys):  # else it is a shorter trial of a recipe
-        check_length(config, _steps(config))
+    asked = keys_of(overrides)
+    # With another length alone it is a trial of a recipe.
+    check_length(config, _steps(config), None if LENGTH.isdisjoint(asked) else asked)
 
 
 def check_instances(config: RunConfig) -> None:
@@ -42,14 +42,14 @@ def check_instances(config: RunConfig) -> None:
         )
 
 
-def check_length(config: RunConfig, steps: int | None) -> None:
+def check_length(config: RunConfig, steps: int | None, asked: Collection[str] | None) -> None:
     """Raise ConfigError if a run ends before the warm-up of its learning rate.
 
-    steps: of an epoch, None if they are unknown.
+    steps: of an epoch, None if they are unknown. asked: look at these keys only; None: at all.
     """
     epochs = config.train.epochs
     for name, end in config.schedule.warmed_up(steps).items():
-        if end > epochs:
+        if end > epochs and (asked is None or f"schedule.{name}" in asked):
             raise ConfigError(
                 f"schedule.{name} is {getattr(config.schedule, name)}, so that the warm-up ends after {end:.4g} "
                 f"epochs, but train.epochs is {epochs}; lower the former or raise the latter"
@@ -60,11 +60,6 @@ def keys_of(overrides: Sequence[Override]) -> set[str]:
     """Return the dotted keys of overrides."""
     names = ([one.partition("=")[0].strip()] if isinstance(one, str) else one for one in overrides)
     return {key for keys in names for key in keys}
-
-
-def about_schedule(keys: Collection[str]) -> bool:
-    """Tell whether any key is one of the schedule."""
-    return any(key.partition(".")[0] == "schedule" for key in keys)
 
 
 def _steps(config: RunConfig) -> int | None:

@@ -36,7 +36,7 @@ from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem, RunConfig
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.combinations import about_schedule, check_length, keys_of
+from common.training.combinations import check_length, keys_of
 from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
@@ -303,8 +303,7 @@ class Training:
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         check_samples(self.benchmark, self.config, problem)
-        if about_schedule(keys_of(self.given.overrides)):
-            check_length(self.config, problem.steps(0))
+        check_length(self.config, problem.steps(0), keys_of(self.given.overrides))
         if self.shared is None:
             self._say(problem.describe())
         run = self._fit(log, problem, seed)

@@ -63,6 +63,7 @@ def test_a_file_is_named_and_of_several_the_one_with_the_value(printed, tmp_path
 
 def test_a_short_trial_of_a_recipe_is_none_of_them(printed):
     assert not printed("cosmoflow", "config", "train.epochs=1", "submission.division=open")
+    assert not printed("cosmoflow", "mini", "train.epochs=1", "schedule.base_lr=0.1")
     assert not printed("oc20", "config", "train.epochs=1", "data.train_samples=null", "submission.division=open")
 
 

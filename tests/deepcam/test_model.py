@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from common.training.flops import count, table3
-from deepcam.model import DeepLab, ModelConfig, build
+from deepcam.model import DeepLab, ModelConfig, Shortcut, build
 
 SMALL = ModelConfig(width=0.125, middle_blocks=2)
 FINE = replace(SMALL, output_stride=8)
@@ -177,6 +177,21 @@ def test_running_statistics_move_by_a_tenth():
     statistics = model.xception.stem[1]
     torch.testing.assert_close(statistics.running_mean, 0.1 * first.mean((0, 2, 3)))
     torch.testing.assert_close(statistics.running_var, 0.9 + 0.1 * first.var((0, 2, 3)))
+
+
+def test_a_narrow_shortcut_is_the_convolution_with_several_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        ours = Shortcut(8, 16, 1, stride=2, bias=False)
+        x_BCHW = torch.randn(5, 8, 24, 32).contiguous(memory_format=torch.channels_last).requires_grad_()
+        inputs, y_BCHW = (x_BCHW, ours.weight), ours(x_BCHW)
+        found = [y_BCHW, *torch.autograd.grad(y_BCHW.square().sum(), inputs)]
+    finally:
+        torch.set_num_threads(threads)
+    y_BCHW = torch.einsum("oi,bihw->bohw", ours.weight[..., 0, 0], x_BCHW[..., ::2, ::2])
+    for one, expected in zip(found, [y_BCHW, *torch.autograd.grad(y_BCHW.square().sum(), inputs)], strict=True):
+        torch.testing.assert_close(one, expected, rtol=0, atol=1e-5 * float(expected.detach().abs().max()))
 
 
 def test_the_pooled_view_is_merged_as_if_it_were_joined_to_the_others():

@@ -77,7 +77,7 @@ def _names(folder: Path) -> list[str]:
         found = sorted(name.removesuffix(FIELD) for name in os.listdir(folder) if name.endswith(FIELD))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetError(
-            f"{folder} is not a folder: data.data_dir must have train/ and validation/; "
+            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; "
             "`python -m newbenchmark.synthesize` makes them"
         ) from error
     if not found:

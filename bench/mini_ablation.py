@@ -1,14 +1,15 @@
-"""Train a mini problem's network on data without what it should need: it must then be no better than the baselines.
+"""Train a mini problem without what its network should need: it must then be no better than the baselines.
 
-    python bench/mini_ablation.py cosmoflow data.data_dir=data/cosmoflow-mini output_dir=runs/ablated
-    python bench/mini_ablation.py deepcam train.epochs=5 output_dir=runs/ablated
+    python bench/mini_ablation.py cosmoflow-phases data.data_dir=data/cosmoflow-mini output_dir=runs/ablated
+    python bench/mini_ablation.py deepcam-blocks train.epochs=5 output_dir=runs/ablated
 
-All is as in `python -m <benchmark>.train mini`, training and evaluation alike, but for the network's input:
+All is as in `python -m <benchmark>.train mini`, training and evaluation alike, but for one thing:
 
-cosmoflow   each Fourier mode of log(1 + n) is turned by a random phase, the same for all redshifts: all spectra are as
-            before, and what goes beyond them is gone
-deepcam     the 8 x 8 blocks of a snapshot are shuffled, with their labels: what is within a block is as before, and
-            what lies around it is gone
+cosmoflow-phases  each Fourier mode of log(1 + n) is turned by a random phase, the same for all redshifts: all spectra
+                  are as before, and what goes beyond them is gone
+deepcam-blocks    the 8 x 8 blocks of a snapshot are shuffled, with their labels: what is within a block is as before,
+                  and what lies around it is gone
+deepcam-window    the network sees 13 x 13 pixels around each, at full resolution, and nothing else
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.training import train_command
+from deepcam import model
+from deepcam.data.snapshot import CLASSES
 
 BLOCK = 8
+REACH = 6
+"""Pixels that the small network sees in each direction."""
+FEATURES = 96
 
 
 def without_phases(batch: Any) -> Any:
@@ -56,7 +63,32 @@ def in_shuffled_blocks(batch: Any) -> Any:
     return replace(batch, x=x, y=y)
 
 
-ABLATIONS: dict[str, Callable[[Any], Any]] = {"cosmoflow": without_phases, "deepcam": in_shuffled_blocks}
+class Window(nn.Module):
+    """A network of full resolution in which a pixel depends on those at most REACH rows and columns away."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        layers = model.activated(nn.Conv2d(channels, FEATURES, 3, padding=1, bias=False))
+        for _ in range(REACH - 1):
+            layers += model.activated(model.separable(FEATURES, FEATURES))
+        self.layers = nn.Sequential(*layers, nn.Conv2d(FEATURES, len(CLASSES), 1))
+
+    def forward(self, x_BHWC: Tensor) -> Tensor:
+        """Return the logits (B, K, H, W) of snapshots (B, H, W, C)."""
+        logits_BKHW: Tensor = self.layers(x_BHWC.permute(0, 3, 1, 2))
+        return logits_BKHW
+
+
+def seen_through_a_window(problem: Any) -> nn.Module:
+    """Return the small network in the place of DeepCAM's."""
+    with torch.random.fork_rng():
+        torch.manual_seed(problem.seed)
+        return Window(len(problem.config.data.channels)).to(memory_format=torch.channels_last)
+
+
+INPUTS: dict[str, Callable[[Any], Any]] = {"cosmoflow-phases": without_phases, "deepcam-blocks": in_shuffled_blocks}
+NETWORKS: dict[str, Callable[[Any], nn.Module]] = {"deepcam-window": seen_through_a_window}
+ABLATIONS = (*INPUTS, *NETWORKS)
 
 
 def main() -> int:
@@ -65,13 +97,19 @@ def main() -> int:
         print(f"{__doc__}\nname one of {', '.join(ABLATIONS)}", file=sys.stderr)
         return 2
     name, *overrides = sys.argv[1:]
-    benchmark, ablate = import_module(f"{name}.train").BENCHMARK, ABLATIONS[name]
+    benchmark = import_module(f"{name.partition('-')[0]}.train").BENCHMARK
 
     class Ablated(benchmark.problem):  # type: ignore[misc, name-defined]
-        """The problem with other input."""
+        """The problem with another input or another network."""
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            if name in NETWORKS:
+                self.model = NETWORKS[name](self)
 
         def prepared(self, batch: Any) -> Any:
-            return ablate(super().prepared(batch))
+            batch = super().prepared(batch)
+            return INPUTS[name](batch) if name in INPUTS else batch
 
     return train_command.main(replace(benchmark, problem=Ablated), ["mini", *overrides])
 

@@ -11,13 +11,14 @@
 Finished runs are kept, interrupted ones are started again. With data seeds the runs take turns on data made from
 other seeds than the default data. summary.json has, for each run, epochs, seconds from run_start to run_stop, CPU
 seconds and the curve. With yardsticks it also has the classical baselines on each of the datasets, and that many
-trainings on ablated data (`bench/mini_ablation.py`). The page is made of docs/performance/mini-*.json.
+trainings of each ablation (`bench/mini_ablation.py`). The page is made of docs/performance/mini-*.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import platform
@@ -31,6 +32,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from mini_ablation import ABLATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 DONE = "run.json"
@@ -115,9 +118,10 @@ def _table(summary: dict[str, Any]) -> Iterator[str]:
     lower = summary["baselines"][0]["lower_is_better"]
     rows = {name: [one["quality"] for one in fitted if one["name"] == name] for name in (one["name"] for one in fitted)}
     rows["**network**, when the target was met"] = [run["curve"][-1] for run in summary["results"]]
-    if summary["ablated"]:
-        best = min if lower else max
-        rows["network on ablated data, its best epoch"] = [best(run["curve"]) for run in summary["ablated"]]
+    best = min if lower else max
+    for name in dict.fromkeys(run["ablation"] for run in summary["ablated"]):
+        runs = [run for run in summary["ablated"] if run["ablation"] == name]
+        rows[f"ablated network ({name}), its best epoch"] = [best(run["curve"]) for run in runs]
     yield f"| {summary['baselines'][0]['quality']} | median | from | to | datasets or runs |\n|---|---:|---:|---:|---:|"
     for row, values in sorted(rows.items(), key=lambda item: statistics.median(item[1]), reverse=lower):
         yield f"| {row} | {statistics.median(values):.3f} | {min(values):.3f} | {max(values):.3f} | {len(values)} |"
@@ -161,9 +165,10 @@ def main() -> int:
         command = [sys.executable, "-m", f"{given.benchmark}.train", given.config]
         return run_once([*command, *given.override, *data[number % len(data)]], out / f"run-{number:02}", threads)
 
-    def ablate(number: int) -> dict[str, Any]:
-        command = [sys.executable, str(ROOT / "bench/mini_ablation.py"), given.benchmark]
-        return run_once([*command, *given.override, *data[number % len(data)]], out / f"ablated-{number:02}", threads)
+    def ablate(name: str, number: int) -> dict[str, Any]:
+        command = [sys.executable, str(ROOT / "bench/mini_ablation.py"), name, *given.override]
+        result = run_once([*command, *data[number % len(data)]], out / f"{name}-{number:02}", threads)
+        return {"ablation": name, **result}
 
     def fit(number: int) -> dict[str, Any]:
         return baselines_of(given.benchmark, data[number], out, number)
@@ -173,7 +178,9 @@ def main() -> int:
         yardsticks = {}
         if given.yardsticks is not None:
             yardsticks["baselines"] = list(pool.map(fit, range(len(data))))
-            yardsticks["ablated"] = list(pool.map(ablate, range(given.yardsticks)))
+            names = [name for name in ABLATIONS if name.startswith(given.benchmark)]
+            repeated = itertools.product(names, range(given.yardsticks))
+            yardsticks["ablated"] = list(pool.map(ablate, *zip(*repeated, strict=True))) if given.yardsticks else []
     summary = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",

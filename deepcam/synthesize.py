@@ -14,7 +14,7 @@ from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.synthesize_command import Synthesis, given
 from common.distributed.dist import alone
-from common.reference import MINI
+from common.reference import MINI_2
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather
@@ -122,7 +122,7 @@ class Synthesize(Synthesis):
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: train."""
-        if plan.variant == MINI:
+        if plan.variant == MINI_2:
             return f"python -m deepcam.train mini data.data_dir={folder}"
         height, width, _ = plan.facts["sample_shape"]
         counts = "data.train_samples=null data.eval_samples=null submission.division=open"

@@ -56,7 +56,7 @@ def test_without_phases_the_network_sees_what_isotropic_statistics_see(tmp_path)
     """A part of the schedule; with phases the network is at 0.2 by then."""
     ran = run(
         "bench/mini_ablation.py",
-        "cosmoflow",
+        "cosmoflow-phases",
         "train.epochs=5",
         "train.seed=1",
         "schedule.decay={}",

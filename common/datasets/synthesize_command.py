@@ -83,6 +83,8 @@ class Synthesis(ABC):
 
         Data of another variant are a DatasetError, too.
         """
+        if variant not in self.presets:
+            raise DatasetError(f"`python -m {self.module}` no longer generates the {variant} dataset: use {self.mini}")
         self._provide(folder, f"the {variant} dataset", f"--preset {variant}")
         there = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else variant
         if there in VARIANTS and there != variant:

@@ -1,8 +1,10 @@
 """Labels by detection on the fields themselves: tropical cyclones and atmospheric rivers.
 
 In the manner of TECA (Prabhat et al. 2012, Procedia Comp. Sci. 9, 866), which made the published labels: a cyclone is a
-closed low with a warm core, vorticity and gales; a river is a long and narrow region of much vapour that flows poleward
-outside the tropics. Labels hold no chance: who has the channels can find them.
+closed low with a warm core, vorticity and gales, and no cold low near; a river is a long and narrow region of much
+vapour that flows poleward outside the tropics (Guan and Waliser 2015, JGR Atmos. 120, 12514). What decides is far away:
+the cold low lies more than 1,000 km from the storm, and where a river is broken, its pieces differ from one of 2,000 km
+only at their ends. Labels contain no chance: they can all be found from the channels.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ SPIN: Final = 1e-4  # 1/s
 CLOSED_PA: Final = 400  # the centre below every place of the ring
 WARM_K: Final = 2.0  # the core above the ring, mean of 500 and 200 hPa
 EYE_KM, CORE_KM, RING_KM, REACH_KM = 90, 200, 350, 500
+COLD_K: Final = 1.0  # the core of a cold low below the ring at 500 hPa
+NEAR_KM: Final = 1500  # a cold low within this distance makes a storm a hybrid
+POLAR: Final = 75  # degrees; poleward of it no lows are looked for
 STORMY: Final = 40  # degrees; poleward of it no cyclone is tropical
 # Atmospheric rivers
 SURPLUS: Final = 4  # kg/m² above the median of the parallel
@@ -44,23 +49,33 @@ def detect(planet: Planet, fields: np.ndarray) -> np.ndarray:
 def find_cyclones(planet: Planet, fields: np.ndarray) -> np.ndarray:
     """True where the gales around the centre of a tropical cyclone blow, and in its eye.
 
-    A cyclone is a closed low with a warm core, a maximum of vorticity and gales.
+    A cyclone is a closed low with a warm core, a maximum of vorticity and gales, and with no cold low near: beside one
+    the same storm is a hybrid, on the way from tropical to extratropical (Hart 2003, Mon. Wea. Rev. 131, 585).
     """
     u, v, psl, t200, t500 = np.moveaxis(fields[..., [U850, V850, PSL, T200, T500]].astype(float), -1, 0)
     speed = np.hypot(u, v)
     spin = (planet.gradient(v)[0] - planet.gradient(u)[1]) * planet.sign
     warmth = (t500 + t200) / 2
-    eyes, reach = np.zeros((2, *psl.shape), bool)
+    warm, cold = [], []  # distances of all cells from the centres
     for row, column in lows(planet, psl):
         distance = planet.distance_km(float(planet.lat[row, 0]), float(planet.lon[0, column]))
         core, ring = distance <= CORE_KM, (distance >= RING_KM) & (distance <= REACH_KM)
-        if (
-            psl[ring].min() - psl[row, column] >= CLOSED_PA
+        if psl[ring].min() - psl[row, column] < CLOSED_PA:
+            continue
+        if t500[ring].mean() - t500[core].mean() >= COLD_K:
+            cold.append(distance)
+        elif (
+            abs(planet.lat[row, 0]) <= STORMY
             and warmth[core].max() - warmth[ring].mean() >= WARM_K
             and spin[core].max() >= SPIN
             and speed[core].max() >= GALE
         ):
-            eyes |= distance <= EYE_KM
+            warm.append(distance)
+    eyes, reach = np.zeros((2, *psl.shape), bool)
+    for distance in warm:
+        eye = distance <= EYE_KM
+        if not any((other[eye] <= NEAR_KM).any() for other in cold):
+            eyes |= eye
             reach |= distance <= REACH_KM
     region, count = connected(eyes | (reach & (speed >= GALE)))
     kept: np.ndarray = np.zeros(count + 1, bool)  # the last is outside
@@ -70,11 +85,11 @@ def find_cyclones(planet: Planet, fields: np.ndarray) -> np.ndarray:
 
 
 def lows(planet: Planet, psl: np.ndarray) -> np.ndarray:
-    """Rows and columns (n, 2) of the lowest pressure among 24 neighbours, outside the storm tracks."""
+    """Rows and columns (n, 2) of the lowest pressure among 24 neighbours, outside the polar regions."""
     lowest = psl.copy()
     for axis in (0, 1):
         lowest = np.minimum.reduce([np.roll(lowest, shift, axis) for shift in (-2, -1, 0, 1, 2)])
-    places: np.ndarray = np.argwhere((psl == lowest) & (abs(planet.lat) <= STORMY))
+    places: np.ndarray = np.argwhere((psl == lowest) & (abs(planet.lat) <= POLAR))
     return places
 
 

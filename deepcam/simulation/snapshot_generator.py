@@ -14,6 +14,8 @@ WARMEST_DAY: Final = 192  # of the year in the north, three weeks after the sols
 DAYS: Final = 365  # CAM's calendar knows no leap years
 ATTEMPTS: Final = 100
 TRIES: Final = 20  # to find room for one thing
+BESIDE_KM: Final = 1050, 1300  # from a hybrid storm to the cold low beside it
+APART_KM: Final = 1700  # a cold low is farther than this from cyclones
 
 
 def season(day: int) -> float:
@@ -41,45 +43,66 @@ class Forecast:
     def __init__(self, planet: Planet, season: float, rng: np.random.Generator) -> None:
         self.planet, self.season, self.rng = planet, season, rng
         self.sky = Sky(planet, season, rng)
+        self.cyclones: list[tuple[int, int]] = []
         self.taken: list[tuple[np.ndarray, np.ndarray, float]] = []
 
     def fields(self) -> np.ndarray:
-        """The 16 channels of waves, a cyclone or more, a river or more, and what resembles them."""
+        """The 16 channels of waves, cyclones, rivers, and what resembles them."""
         rng, share = self.rng, 1 / self.planet.size  # there is less room on a small planet
-        for kind, number in (
-            ("cyclone", 1 + rng.poisson(0.5)),
-            ("river", 1 + rng.poisson(4 * share**1.5)),
-            ("cold low", rng.poisson(6 * share)),
-            ("weak low", rng.poisson(4 * share)),
-            ("short plume", rng.poisson(4 * share)),
-            ("calm plume", rng.poisson(3 * share)),
-            ("humid patch", rng.poisson(6 * share)),
+        for draw, kind, number in (
+            (self._storm, "cyclone", 1 + rng.poisson(0.75)),
+            (self._storm, "hybrid", 1 + rng.poisson(0.75)),
+            (self._plume, "river", 1 + rng.poisson(4 * share**1.5)),
+            (self._plume, "broken river", 1 + rng.poisson(4 * share**1.5)),
+            (self._storm, "cold low", rng.poisson(0.5 * share)),
+            (self._storm, "weak low", rng.poisson(2 * share)),
+            (self._plume, "calm plume", rng.poisson(3 * share)),
         ):
-            draw = {"low": self._storm, "cyclone": self._storm, "patch": self._patch}.get(kind.split()[-1], self._plume)
             for _ in range(number):
                 draw(kind)
         return self.sky.fields()
 
     def _storm(self, kind: str) -> None:
-        """A storm of this kind is in the sky if there was room; those of the tropics need the sea."""
-        low, high = {"cyclone": (10, 28), "cold low": (26, 58), "weak low": (9, 32)}[kind]
+        """A storm of this kind is in the sky if there was room; those of the tropics need the sea.
+
+        A hybrid is like a cyclone, but has a cold low beside it, to the west and the pole. No cyclone has one nearby.
+        """
+        cold = kind == "cold low"
         for _ in range(TRIES):
-            lat, lon = self._spot(low, high, 0.35 * self.season if kind == "cyclone" else 0)
+            lat, lon = self._spot(26, 58, 0) if cold else self._spot(10, 28, 0.35 * self.season)
             row, column = int((lat + 90) / 180 * self.planet.height), int(lon / 360 * self.planet.width)
-            if (kind == "cold low" or not self.planet.land[row, column]) and self._free(
-                np.array([lat]), np.array([lon]), 450
-            ):
-                self.sky.add_storm(self._drawn(kind, lat, lon))
+            kinds, places = [kind], [(lat, lon)]
+            if kind == "hybrid":
+                kinds.append("cold low")
+                places.append(self._beside(lat, lon))
+            lats, lons = np.array(places).T
+            alone = kinds[-1] != "cold low" or self._alone(*places[-1])
+            if (cold or not self.planet.land[row, column]) and alone and self._free(lats, lons, 450):
+                for name, place in zip(kinds, places, strict=True):
+                    self.sky.add_storm(self._drawn(name, *place))
+                if kind == "cyclone":
+                    self.cyclones.append((row, column))
                 return
+
+    def _beside(self, lat: float, lon: float) -> tuple[float, float]:
+        """A random place to the west and the pole, as of a trough that comes near."""
+        degrees, angle = self.rng.uniform(*BESIDE_KM) / self.planet.km_per_degree, self.rng.uniform(0.5, 1.1)
+        other = lat + np.sign(lat) * degrees * np.cos(angle)
+        return other, (lon - degrees * np.sin(angle) / np.cos(np.radians((lat + other) / 2))) % 360
+
+    def _alone(self, lat: float, lon: float) -> bool:
+        """Whether a place is far from all cyclones."""
+        distance = self.planet.distance_km(lat, lon)
+        return all(distance[row, column] > APART_KM for row, column in self.cyclones)
 
     def _drawn(self, kind: str, lat: float, lon: float) -> Storm:
         rng = self.rng
         radius, shape = rng.uniform(50, 90), rng.uniform(1.2, 1.7)
         if kind == "cold low":
-            deficit, core = rng.uniform(1500, 5000), -rng.uniform(3, 7)
+            deficit, core = rng.uniform(2500, 5000), -rng.uniform(4, 8)
             return Storm(lat, lon, deficit, 1.5 * radius, shape, core, -0.2 * core, 0.8, 2e-10 * deficit)
         # The warmth makes the low fade with height: about 8 m of 1000 hPa per hPa.
-        deficit = rng.uniform(2000, 6000) if kind == "cyclone" else rng.uniform(200, 600)
+        deficit = rng.uniform(200, 600) if kind == "weak low" else rng.uniform(2000, 6000)
         return Storm(lat, lon, deficit, radius, shape, 2e-3 * deficit, 1.8e-3 * deficit, 0.97, 8e-10 * deficit)
 
     def _plume(self, kind: str) -> None:
@@ -87,7 +110,7 @@ class Forecast:
         rng = self.rng
         longest = min(4200, 100 * self.planet.km_per_degree)  # to go around a small planet is too far
         for _ in range(TRIES):
-            length = rng.uniform(700, 1200) if kind == "short plume" else rng.uniform(3000, longest)
+            length = rng.uniform(3000, longest)
             start, end = rng.uniform(20, 28), rng.uniform(45, 60)
             slope = np.arcsin(min(0.85, (end - start) * self.planet.km_per_degree / length)) * rng.uniform(0.7, 1)
             middle = start + length / 2 * np.sin(slope) / self.planet.km_per_degree
@@ -98,19 +121,14 @@ class Forecast:
                 width_km=rng.uniform(150, 220),
                 slope=slope,
                 bow_km=rng.uniform(-0.12, 0.15) * np.tan(slope) * length,
-                wind=rng.uniform(-10, 0) if kind == "calm plume" else rng.uniform(22, 30),
+                wind=rng.uniform(-10, 0) if kind == "calm plume" else rng.uniform(27, 34),
                 humidity=rng.uniform(0.9, 0.98),
                 rain=rng.uniform(0.5e-7, 2e-7),
+                gap_km=rng.uniform(600, 800) if kind == "broken river" else 0,
             )
             if self._free(*plume.axis(self.planet), 350):
                 self.sky.add_plume(plume)
                 return
-
-    def _patch(self, _: str) -> None:
-        """A patch of humid air is in the sky if there was room."""
-        lat, lon = self._spot(20, 50, 0)
-        if self._free(np.array([lat]), np.array([lon]), 300):
-            self.sky.add_patch(lat, lon, self.rng.uniform(200, 500), self.rng.uniform(0.8, 0.97))
 
     def _spot(self, low: float, high: float, bias: float) -> tuple[float, float]:
         """A random place between two latitudes of either hemisphere, of the northern one more often by `bias`."""

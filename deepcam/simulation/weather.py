@@ -3,7 +3,7 @@
 The wind follows from a streamfunction and the pressure from the wind (geostrophic; in storms the gradient wind of
 Holland's profile), temperature from where the wind has brought the air from, and heights, surface pressure and the
 column of vapour from hydrostatics and saturation. Beside tropical cyclones and atmospheric rivers there are things
-that resemble them: lows with a cold core, weak lows, humid air without wind, and short or calm plumes.
+that resemble them: lows with a cold core, weak lows, calm plumes, and plumes that dry air breaks.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SEA_LEVEL_PA: Final = 101_100.0
 EDDY_WIND: Final = 7.0  # m/s, root mean square of each component in the storm tracks
 DISPLACED_DEGREES: Final = 0.45  # where the air comes from, per m/s of meridional wind
 STORM_EDGE_KM: Final = 370.0
+DRY: Final = 0.3  # relative humidity of the air that breaks a plume
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Plume:
     wind: float  # m/s along the axis
     humidity: float
     rain: float
+    gap_km: float = 0.0  # of dry air at the middle, which breaks the band
 
     def frame(self, planet: Planet) -> tuple[np.ndarray, np.ndarray]:
         """For every cell the distances in km from the axis, positive poleward, and along it from the middle."""
@@ -138,7 +140,7 @@ class Sky:
         self.warm_500[rows] += storm.core_k * core
         self.warm_200[rows] += storm.core_200_k * core
         wet = np.exp(-((r / (4.5 * storm.radius_km)) ** 2))
-        self._moisten(rows, wet, storm.humidity)
+        self._mix(rows, wet, storm.humidity)
         arms = 1 + 0.6 * np.sin(2 * np.arctan2(north, east) - np.sign(storm.lat) * r / 90)
         self.rain[rows] += storm.rain * arms * np.exp(-((r / (2.5 * storm.radius_km)) ** 2))
 
@@ -147,7 +149,11 @@ class Sky:
         across, along = plume.frame(self.planet)
         to_end = plume.length_km / 2 - abs(along)
         band = (1 + np.tanh(to_end / 180)) / 2 * np.exp(-((across / plume.width_km) ** 2) / 2)
-        self._moisten(slice(None), band, plume.humidity)
+        self._mix(slice(None), band, plume.humidity)
+        if plume.gap_km:
+            gap = np.exp(-((2 * along / plume.gap_km) ** 8)) * np.exp(-((across / (3 * plume.width_km)) ** 4))
+            self._mix(slice(None), gap, DRY)
+            band *= 1 - gap
         jet_km = 1.8 * plume.width_km
         stream = 1000 * plume.wind * across * np.exp(-((across / jet_km) ** 2) / 2)
         stream *= (1 + np.tanh(to_end / 250)) / 2  # softly: where it ends, the wind turns
@@ -156,14 +162,10 @@ class Sky:
         self.warm_500 += 2.5 * band
         self.rain += plume.rain * band**2
 
-    def add_patch(self, lat: float, lon: float, radius_km: float, humidity: float) -> None:
-        """A round patch of air is humid, whatever the wind."""
-        self._moisten(slice(None), np.exp(-((self.planet.distance_km(lat, lon) / radius_km) ** 4)), humidity)
-
-    def _moisten(self, rows: slice, share: np.ndarray, humidity: float) -> None:
+    def _mix(self, rows: slice, share: np.ndarray, humidity: float) -> None:
         """The relative humidity of the column approaches a value where the share is near 1."""
         here = self.humidity[rows]
-        here += share * np.maximum(humidity - here, 0)
+        here += share * (humidity - here)
 
     def fields(self) -> np.ndarray:
         """The 16 channels (height, width, 16) in the published order, float32."""

@@ -26,7 +26,7 @@ def season(day: int) -> float:
 def simulate(planet: Planet, day: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """A snapshot: 16 channels (height, width, 16), float32, and the classes (height, width), uint8.
 
-    Weather without a cyclone or a river is drawn again, in the mini problem one in fifteen: real snapshots have both,
+    Weather without a cyclone or a river is drawn again, in the mini problem one in 25: real snapshots have both,
     and a class that is nowhere would count as found.
     """
     for _ in range(ATTEMPTS):

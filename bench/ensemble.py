@@ -51,10 +51,11 @@ MSE_TOLERANCE: Final = 1e-6
 class Size:
     """How much a benchmark is given.
 
-    per_name: samples of what the data's generator counts, frames of a trajectory. steps: overrides of its schedule for
-    this length.
+    config: of the training. per_name: samples of what the data's generator counts, frames of a trajectory. steps:
+    overrides of its schedule for this length.
     """
 
+    config: str
     train: int
     validation: int
     epochs: int
@@ -63,10 +64,13 @@ class Size:
 
 
 SIZES: Final = {
-    "cosmoflow": Size(1_024, 128, 8),
-    "oc20": Size(400, 80, 6, 10, ("schedule.warmup_steps=30", "schedule.boundaries=[120, 180, 240]")),
+    "cosmoflow": Size("mini-lcdm", 1_024, 128, 8),
+    "oc20": Size("mini", 400, 80, 6, 10, ("schedule.warmup_steps=30", "schedule.boundaries=[120, 180, 240]")),
 }
-QUICK: Final = {"cosmoflow": Size(32, 16, 1), "oc20": Size(30, 10, 1, 10, ("schedule.warmup_steps=2",))}
+QUICK: Final = {
+    "cosmoflow": Size("mini-lcdm", 32, 16, 1),
+    "oc20": Size("mini", 30, 10, 1, 10, ("schedule.warmup_steps=2",)),
+}
 
 
 class Bench:
@@ -79,7 +83,7 @@ class Bench:
         """Return the folder of generated data, which are made if they are not there."""
         folder, size = self.out / benchmark / f"data-{seed}", self.sizes[benchmark]
         train, validation = (str(samples // size.per_name) for samples in (size.train, size.validation))
-        words = [str(folder), "--seed", str(seed), "--train", train, "--validation", validation]
+        words = [str(folder), "--preset", "mini", "--seed", str(seed), "--train", train, "--validation", validation]
         log = folder.with_suffix(".log")
         if self.run(f"{benchmark}.synthesize", words, log):
             raise SystemExit(f"{folder}: the data were not made; see {log}")
@@ -103,7 +107,7 @@ class Bench:
         shutil.rmtree(folder, ignore_errors=True)
         size = self.sizes[benchmark]
         words = [
-            "mini",
+            size.config,
             f"output_dir={folder}",
             f"data.data_dir={self.out / benchmark / f'data-{data_seed}'}",
             f"train.seed={SEED + 100 * data_seed}",
@@ -256,7 +260,7 @@ def main() -> int:
     results: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "what": "The mini problems (generation of this revision), made smaller, with generated data.",
+        "what": "The mini problems, CosmoFlow's of the first generation, made smaller, with generated data.",
         "draws": bench.draws(2_048),
         "benchmarks": {},
     }

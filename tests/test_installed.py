@@ -25,7 +25,7 @@ variant: mini
 output_dir: run
 data: {data_dir: data/tiny, sample_shape: [16, 16, 16, 4], workers: 1}
 model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0}
-schedule: {base_lr: 0.01, scaling: none}
+schedule: {base_lr: 0.01, scaling: none, warmup_epochs: 0}
 train: {epochs: 1, global_batch_size: 8, target: 0.9}
 precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1, status: research}

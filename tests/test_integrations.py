@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compliance.benchmarks import PACKAGES
+from compliance.benchmarks import MINIS, PACKAGES
 from tests.measurement import STEPS
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +75,7 @@ def line_of(folder, output):
     (line,) = re.findall(r"^FOM (\w+) samples/s (\S+) .* spread (\S+)$", (folder / output).read_text(), re.MULTILINE)
     found = json.loads((folder / "fom.json").read_text())
     assert (found["benchmark"], f"{found['samples_per_s']:.6g}", f"{found['spread']:.3f}") == line
-    assert found["network"] == "mini" and len(found["step_ms"]) == 3
+    assert found["network"] == MINIS[found["benchmark"]][0].variant and len(found["step_ms"]) == 3
     return line
 
 
@@ -94,7 +94,8 @@ def test_reframe_reports_the_line(tmp_path, data):
         assert case["result"] == "pass"
         assert reported == {"samples_per_s": float(lines[-1][1]), "spread": float(lines[-1][2])}
     assert sorted(name for name, *_ in lines) == sorted(PACKAGES)
-    assert sorted(path.name for path in data.iterdir()) == [f"{name}-measure-mini" for name in sorted(PACKAGES)]
+    folders = [f"{name}-measure-{MINIS[name][0].variant}" for name in sorted(PACKAGES)]
+    assert sorted(path.name for path in data.iterdir()) == folders
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):
     ("benchmark", "words", "network", "batch"),
     [
         ("oc20", [], "full", "2"),
-        ("deepcam", ["mini", "batchnorm_group_size=2", "train.global_batch_size=4"], "mini", "4"),
+        ("deepcam", ["mini", "batchnorm_group_size=2", "train.global_batch_size=4"], "mini2", "4"),
     ],
 )
 def test_two_ranks(benchmark, words, network, batch, tmp_path):

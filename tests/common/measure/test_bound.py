@@ -150,7 +150,7 @@ def slow_disk(tmp_path):
 def test_slow_files(slow_disk, tmp_path):
     measure = [sys.executable, "-m", "deepcam.measure", "mini", "-o", "fom.json", "--steps"]
     ran([*measure, 3], tmp_path)
-    data = ["--data", "data/deepcam-measure-mini", "data.cache=false", "data.direct=true"]
+    data = ["--data", "data/deepcam-measure-mini2", "data.cache=false", "data.direct=true"]
     ran([*slow_disk, *measure, 4, *data], tmp_path)
     found = json.loads((tmp_path / "fom.json").read_text())
     if found["stored_bytes_per_step"] < 0.9 * found["bytes_read_per_step"]:

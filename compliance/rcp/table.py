@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.reference import FULL, ROUNDS, VARIANTS
+from common.tree import NAMED
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 
@@ -188,7 +189,8 @@ def read_table(path: Path) -> RcpTable:
     import yaml  # here, because most uses of the checker never open a table
 
     try:
-        text = path.read_text(encoding="utf-8")
+        with NAMED.open(path) as file:
+            text = file.read().decode()
         found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except OSError as error:
         raise TableError(

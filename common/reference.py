@@ -339,6 +339,7 @@ class Reference:
     parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", or the name of the mini problem that the facts are of.
+    baseline: of a mini problem, the quality of the best method without a deep network (docs/performance/mini.md).
     """
 
     name: str
@@ -356,6 +357,7 @@ class Reference:
     parameters: Mapping[str, int] = field(default_factory=dict)
     staging: tuple[str, ...] = ()
     variant: str = FULL
+    baseline: float | None = None
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
         """Return the settings for which a log of this round and division is checked.

@@ -5,6 +5,7 @@ Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc deepcam/, Ku
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -240,16 +241,13 @@ REFERENCE = Reference(
     staging=("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),
 )
 
-SAMPLES = 512, 64
+SAMPLES, WEATHER = (512, 64), "generated snapshots 96 x 144 x 16"
 MINIS = (
-    mini_of(
-        REFERENCE,
-        MINI_2,
-        TARGET.value,
-        SAMPLES,
-        source="generated snapshots 96 x 144 x 16, whose labels depend on what is far away",
+    replace(
+        mini_of(REFERENCE, MINI_2, TARGET.value, SAMPLES, source=f"{WEATHER}, whose labels depend on what is far away"),
+        baseline=0.7,
     ),
-    mini_of(REFERENCE, MINI, TARGET.value, SAMPLES, source="generated snapshots 96 x 144 x 16"),
+    replace(mini_of(REFERENCE, MINI, TARGET.value, SAMPLES, source=WEATHER), baseline=0.851),
 )
 """The official target; a predictor that sees background everywhere has 0.32. The second problem is that of the first
 generation, whose labels a small network finds that sees each pixel and a few around it."""

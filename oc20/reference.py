@@ -4,6 +4,8 @@ Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc open_catalys
 (arXiv:2010.09990).
 """
 
+from dataclasses import replace
+
 from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
@@ -138,4 +140,9 @@ REFERENCE = Reference(
 
 MINI_TARGET = 0.036
 """Mean absolute error of the forces on free atoms, in eV per angstrom; no force at all has 0.47."""
-MINIS = (mini_of(REFERENCE, MINI, MINI_TARGET, (2_400, 320), source="generated surfaces of 13 or 14 atoms"),)
+MINIS = (
+    replace(
+        mini_of(REFERENCE, MINI, MINI_TARGET, (2_400, 320), source="generated surfaces of 13 or 14 atoms"),
+        baseline=0.163,
+    ),
+)

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from csv import DictReader
 from pathlib import Path
+from statistics import median
 
 import pytest
+
+from compliance.benchmarks import MINIS, PACKAGES
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/performance"
@@ -45,6 +48,18 @@ def test_data_that_cannot_be_used_are_told(tmp_path):
 
 def test_the_page_is_of_the_committed_summaries():
     assert run("bench/mini_runs.py", "--page").stdout == (PAGES / "mini.md").read_text()
+
+
+@pytest.mark.parametrize("benchmark", PACKAGES)
+def test_the_baseline_that_a_run_shows_is_the_measured_one(benchmark):
+    found = json.loads((PAGES / f"mini-{benchmark}.json").read_text())["baselines"]
+    names = {one["name"] for one in found[0]["baselines"] if one["counts"]}
+    qualities = {
+        name: median(one["quality"] for data in found for one in data["baselines"] if one["name"] == name)
+        for name in names
+    }
+    best = min if found[0]["lower_is_better"] else max
+    assert MINIS[benchmark][0].baseline == pytest.approx(best(qualities.values()), abs=5e-4)
 
 
 @pytest.mark.parametrize("benchmark", ["cosmoflow", "deepcam"])

@@ -28,7 +28,7 @@ from common import mllog
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
-from compliance.benchmarks import PACKAGES
+from compliance.benchmarks import MINIS, PACKAGES
 from tests.conformance import official
 from tests.conformance.mutations import PUBLISHED
 
@@ -303,6 +303,13 @@ def cut(case, folder):
 def missing(case, folder):
     sorted((folder / "validation").glob(case.files))[0].unlink()
     return "validation"
+
+
+def test_a_mini_run_ends_with_what_is_reached_without_a_deep_network(case, run, capsys):
+    reference = MINIS[case.name][0]
+    assert run(f"variant={reference.variant}", "train.epochs=1") == 4
+    line = f"without a deep network: {reference.baseline} (python -m {case.name}.baselines)"
+    assert (line in capsys.readouterr().out) == (reference.baseline is not None)
 
 
 def not_a_folder(_, folder):

@@ -29,7 +29,7 @@ from common.measure import fom
 from common.measure.power.energy import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.provenance import provenance, shown_path
-from common.reference import FULL, Target
+from common.reference import FULL, Reference, Target
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
@@ -265,7 +265,7 @@ class Training:
                 record.end(outcome.ending)
             self.owned.result = outcome.ending if outcome.ending.final else None
         if not outcome.stopped_by:
-            self._conclude(outcome, run.target, problem.reference.variant != FULL, time.perf_counter() - begin)
+            self._conclude(outcome, run.target, problem.reference, time.perf_counter() - begin)
         return outcome, run
 
     @contextlib.contextmanager
@@ -414,13 +414,15 @@ class Training:
         """Return what checkpoints say of the network's input and output; rank 0 writes them."""
         return {"interface": self.benchmark.predictor.describe(self.config)} if self.dist.is_main else {}
 
-    def _conclude(self, outcome: Outcome, target: Target, mini: bool, seconds: float) -> None:
+    def _conclude(self, outcome: Outcome, target: Target, reference: Reference, seconds: float) -> None:
         """Print how the run ended and what to do next."""
         log = self.folder / LOG_NAME
         how = "reached" if outcome.target_met else "NOT reached"
         epochs = len(outcome.history)
         self._say(f"target {target.range_text} {how} after {epochs} epochs, {duration(seconds)}; log: {log}")
-        for line in self._next_steps(mini) if self.shared is None else ():
+        if reference.baseline is not None:
+            self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
+        for line in self._next_steps(reference.variant != FULL) if self.shared is None else ():
             self._say(as_called(line))
 
     def _next_steps(self, mini: bool) -> Iterator[str]:

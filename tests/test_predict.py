@@ -84,6 +84,18 @@ def test_a_file_has_every_sample_once_under_its_name(case, config, trained, caps
     assert "is missing, which is the truth: add it, or name a run" in capsys.readouterr().err
 
 
+def test_no_file_is_overwritten_and_no_folder_hides_a_configuration(case, trained, capsys):  # noqa: F811  # fixtures
+    assert case.predict.main(["run", trained, "-o", "out.npz"]) == 0
+    before = Path("out.npz").read_bytes()
+    assert case.evaluate.main(["--predictions", "out.npz", "-o", "out.npz"]) == 2
+    assert "-o out.npz: the file already exists" in capsys.readouterr().err and Path("out.npz").read_bytes() == before
+    Path("mini").mkdir()
+    assert case.evaluate.main(["--predictions", "out.npz", "mini", "data.data_dir=out.npz"]) == 1
+    assert "no checkpoint" not in capsys.readouterr().err
+    assert case.evaluate.main(["--predictions", "out.npz", "./mini"]) == 1
+    assert "mini: no checkpoint in this folder" in capsys.readouterr().err
+
+
 def test_two_ranks_write_the_file_of_one(case, trained):  # noqa: F811  # fixtures
     words = ["run", trained, "train.eval_batch_size=2", "-o"]
     assert case.predict.main([*words, "one.npz"]) == 0

@@ -98,3 +98,6 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     assert capsys.readouterr().out == ""
     with pytest.raises(DatasetError, match="has the mini dataset; expected mini2"):
         cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini2")
+    (tmp_path / "file").touch()
+    with pytest.raises(DatasetError, match=r"file is not a folder: data.data_dir must be one"):
+        cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "file", "mini")

@@ -337,6 +337,7 @@ def test_damaged_data_have_a_clear_error(case, run, copy, capsys, damage):
         ("train.target=-3", 2, "override 'train.target=-3': train: target is -3"),
         ("data.train_samples=25", 1, "the configuration asks for 25"),
         ("submission.org=''", 1, "submission.org is empty"),
+        ("data.data_dir=small.yaml", 1, "data.data_dir"),
         ("data.data_dir=missing", 1, "missing/train is not a folder: data.data_dir must contain"),
         ("--resume", 1, "no checkpoint to resume from"),
     ],

@@ -101,6 +101,8 @@ class Synthesis(ABC):
     def _provide(self, folder: Path, what: str, options: str) -> None:
         if all((folder / name).exists() for name in self.needed):
             return
+        if folder.exists() and not folder.is_dir():
+            raise DatasetError(f"{folder} is not a folder: data.data_dir must be one; {what} is generated in a new one")
         print(f"no data in {folder}; generating {what}", flush=True)
         args = self.parser().parse_args([str(folder), *options.split()])
         recipe = self._recipe(args)

@@ -15,7 +15,7 @@ from common.config import load as load_config
 from common.config import rebuild
 from common.distributed.dist import Dist, connect
 from common.files import instance_folders, whole_file
-from common.named_configs import SUFFIXES, find_config
+from common.named_configs import SUFFIXES, find_config, named_configs
 from common.reference import Target
 from common.training import ensemble
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
@@ -23,6 +23,7 @@ from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.memory import memory_told
 from common.training.precision import Precision
+from common.training.predictions.columns import check_new
 from common.training.predictions.judging import judge_alone, judge_by_data
 from common.training.predictions.reading import Predictions, reading
 from common.training.predictions.report import PredictionReport
@@ -35,9 +36,10 @@ VALIDATION: Final = "validation"
 class _Asked(NamedTuple):
     """The arguments. runs: checkpoints, folders of runs or of jobs. best: take the best checkpoint of each run.
 
-    predictions: a file to judge instead.
+    first: what was written for the first of them. predictions: a file to judge instead.
     """
 
+    first: str
     runs: list[Path]
     overrides: list[str]
     out_of_bag: bool
@@ -49,8 +51,13 @@ class _Asked(NamedTuple):
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
     asked = _arguments(benchmark.name, argv)
-    evaluate = _evaluate_file if asked.predictions else _evaluate
-    return run_stoppable(lambda: evaluate(benchmark, asked), TRAINING_ERRORS)
+
+    def evaluate() -> int:
+        if asked.output is not None:
+            check_new("-o", asked.output)
+        return (_evaluate_file if asked.predictions else _evaluate)(benchmark, asked)
+
+    return run_stoppable(evaluate, TRAINING_ERRORS)
 
 
 def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
@@ -127,7 +134,7 @@ def _evaluate_file(benchmark: Benchmark, asked: _Asked) -> int:
 
 def _judged_by_data(benchmark: Benchmark, asked: _Asked, report: PredictionReport) -> int:
     """Judge a file by data; return 0 if it meets the target, or is of the training samples, which have none; else 1."""
-    config, seed = _config_of(benchmark, asked.runs[0], asked.overrides)
+    config, seed = _config_of(benchmark, asked)
     report.variant = config.variant
     with connect(config.dist, TRAINING_ERRORS) as dist:
         problem = benchmark.problem(config, dist, seed)
@@ -150,12 +157,13 @@ def _opened(benchmark: Benchmark, asked: _Asked) -> contextlib.AbstractContextMa
     return reading(asked.predictions, benchmark.name, benchmark.report.columns)
 
 
-def _config_of(benchmark: Benchmark, named: Path, overrides: Sequence[str]) -> tuple[RunConfig, int]:
-    """Return a configuration and its seed: that of a run or checkpoint, or of a YAML file or a name."""
-    if named.exists() and named.suffix not in SUFFIXES:
-        member, _ = load_member(benchmark, named, overrides)
+def _config_of(benchmark: Benchmark, asked: _Asked) -> tuple[RunConfig, int]:
+    """Return a configuration and its seed: that of a name or a YAML file, or else of a run or checkpoint."""
+    run = asked.runs[0]
+    if run.exists() and run.suffix not in SUFFIXES and asked.first not in named_configs(benchmark.name):
+        member, _ = load_member(benchmark, run, asked.overrides)
         return member.config, member.seed
-    return load_config(benchmark.config, find_config(benchmark.name, str(named)), overrides), 0
+    return load_config(benchmark.config, find_config(benchmark.name, asked.first), asked.overrides), 0
 
 
 def _say(asked: _Asked, report: PredictionReport, text: str) -> None:
@@ -318,10 +326,11 @@ is for a file alone and for predictions of training samples, 0 if the file is va
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
     given = parser.parse_intermixed_args(argv)
     overrides = [word for word in given.words if "=" in word and not Path(word).exists()]
-    runs = [Path(word) for word in given.words if word not in overrides]
+    named = [word for word in given.words if word not in overrides]
+    first, runs = next(iter(named), ""), [Path(word) for word in named]
     if not runs and given.predictions is None:
         parser.error("no run is named")
-    return _Asked(runs, overrides, given.out_of_bag, given.output, given.best, given.predictions)
+    return _Asked(first, runs, overrides, given.out_of_bag, given.output, given.best, given.predictions)
 
 
 def word(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Sequence
 from functools import partial
 
@@ -30,6 +31,8 @@ def configured(benchmark: Benchmark, given: str, overrides: Sequence[Override]) 
 def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     """Train on all ranks; return the exit status of `common.ending`. The caller listens to signals (`STOP`)."""
     check_installed(config.track)
+    if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
+        importlib.import_module("common.data.dali")
     with contextlib.ExitStack() as connected:
         with STOP.interrupting():
             dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))

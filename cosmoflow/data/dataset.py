@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,7 +60,9 @@ class DataConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; expected at least 1")
-        if self.scale <= 0 or self.roll_step < 0:
+        if not math.isfinite(self.shift):
+            raise ValueError(f"shift is {self.shift}; expected a finite number")
+        if not 0 < self.scale < math.inf or self.roll_step < 0:
             raise ValueError(f"scale is {self.scale}, roll_step {self.roll_step}; expected above 0 and at least 0")
         if min(self.sample_shape) < 1:
             raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")

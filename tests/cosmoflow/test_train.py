@@ -1,5 +1,6 @@
 """What a training step and an evaluation of CosmoFlow compute from a batch of counts."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from common.data.prefetch import TensorBatch
 from common.training.precision import Precision, PrecisionConfig
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build
-from cosmoflow.train import CosmoFlow
+from cosmoflow.train import CosmoFlow, main
 
 SHAPE = (8, 8, 8, 4)
 MODEL = ModelConfig(conv_size=4, conv_layers=2, fc1=16, fc2=8, dropout=0.0)
@@ -57,3 +58,11 @@ def test_the_score_is_the_sum_of_absolute_errors_and_their_number():
     wrong = (ours.model(to_input(given.x, apply_log=True)) - given.y).abs().double()
     expected = torch.tensor([wrong.sum().item(), 12], dtype=torch.float64)
     torch.testing.assert_close(ours.score(ours.prepared(given)), expected)
+
+
+@pytest.mark.skipif(find_spec("nvidia") is not None, reason="DALI may be installed")
+def test_a_missing_dali_is_told_before_anything_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["config", "data.data_dir=data", "data.pipeline=dali", "submission.division=open"]
+    assert main([*words, "submission.org=Example", "submission.platform=test"]) == 1
+    assert "needs NVIDIA DALI" in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -65,9 +65,10 @@ def _truth(problem: SampleProblem[Any], split: str, size: int) -> Generator[Rows
 
 def _check_names(file: Predictions, found: np.ndarray, expected: np.ndarray, start: int) -> None:
     for place in np.flatnonzero(found != expected)[:1].tolist():
+        ours, theirs = str(expected[place]), str(found[place])
         raise file.error(
-            f"sample {start + place} is named {found[place]!r}, but {expected[place]!r} in the data; expected the "
-            "samples in their order there"
+            f"sample {start + place} is named {theirs!r}, but {ours!r} in the data; expected the samples in the "
+            "order there"
         )
 
 

@@ -1,5 +1,6 @@
 """From files to the input of the network."""
 
+import math
 import threading
 
 import numpy as np
@@ -109,6 +110,8 @@ def test_damaged_npy_files_are_named(tmp_path):
     [
         ({"workers": 0}, "workers is 0"),
         ({"train_samples": 0}, "train_samples is 0"),
+        ({"shift": math.nan}, "shift is nan; expected a finite number"),
+        ({"scale": math.inf}, "scale is inf"),
         ({"sample_shape": (4, 4, 0, 4)}, "sample_shape"),
         ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is not a cube"),
         ({"format": "npy", "verify_crc": True}, "no checksum"),

@@ -14,7 +14,6 @@ COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
     "compliance/docs.py": "the docs of the suite",
     "compliance/own_rules.py": "the rules, which the user names",
-    "compliance/rcp/table.py": "tables of the suite, or that the user names",
     "submission/round/make.py": "the configuration that an earlier call wrote",
     "submission/round/processes.py": "the lock and the output of the round's own processes",
     "submission/round/state.py": "the state that an earlier call wrote",

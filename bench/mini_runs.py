@@ -132,8 +132,10 @@ HEAD = """\
 
 A mini problem needs its network: the target lies beyond what classical methods reach. They are fitted on the training
 split alone (`python -m <benchmark>.baselines`); runs and baselines are on data of new seeds, on which nothing was
-tuned. Trained and evaluated on data without what the network should need (`bench/mini_ablation.py`), it should not be
-better than the best baseline. Made by `bench/mini_runs.py`, whose `--help` has the commands."""
+tuned. Trained and evaluated on data without what the network should need (`bench/mini_ablation.py`: phases, order of
+blocks), it should not be better than the best baseline. DeepCAM's window of 13 x 13 pixels is another network on the
+same data: it may be better than the baselines, but must stay at 0.74 or below. Made by `bench/mini_runs.py`, whose
+`--help` has the commands."""
 
 
 def main() -> int:

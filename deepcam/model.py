@@ -26,6 +26,7 @@ SIDE_UNIT: Final = 16
 CHANNEL_UNIT: Final = 8
 """Scaled channel counts are multiples of this, as in the reference and as fast kernels need."""
 NARROW: Final = 16
+"""Channels from which on torch's own convolution serves as a shortcut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,7 +344,9 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
     for name, value in layer.value.items():
         dotted = f"{place}.{name}" if place else str(name)
         if name not in known:
-            meant = _meant(str(name), cls, f"{place}." if place else "") or _meant(str(name), root, "")
+            section = isinstance(value, dict)
+            inside = _meant(str(name), cls, f"{place}." if place else "", section)
+            meant = inside or _meant(str(name), root, "", section)
             hint = f"; did you mean {meant}?" if meant else ";"
             of_section = f" of {place}" if place else ""
             asked = dotted[: len(place) + SHOWN]
@@ -353,13 +355,17 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
             _check_keys(known[name], layer._replace(value=value), dotted, root)
 
 
-def _meant(name: str, cls: type, prefix: str) -> str | None:
+def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
     """Return the dotted key of a section that an unknown name stands for, None if none is like it.
 
-    The last part decides: who writes `momentum` at the top is told `optim.momentum`.
+    The last part decides: who writes `momentum` at the top is told `optim.momentum`. section: only what can have keys
+    of its own is meant, so that `modle.fc1` is told `model` and not `staging.mode`.
     """
     by_name: dict[str, str] = {
-        called: dotted for dotted, one in _keys(cls, prefix) for called in (*_aliases(one), dotted.rpartition(".")[2])
+        called: dotted
+        for dotted, one, nested in _keys(cls, prefix)
+        if nested or not section
+        for called in (*_aliases(one), dotted.rpartition(".")[2])
     }
     near = difflib.get_close_matches(name, by_name, 1)
     return by_name[near[0]] if near else None
@@ -370,13 +376,15 @@ def _aliases(one: Field[Any]) -> tuple[str, ...]:
     return aliases
 
 
-def _keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any]]]:
-    """Yield the dotted keys of a section and their fields, inner ones first."""
+def _keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any], bool]]:
+    """Yield the dotted keys of a section, their fields, and whether they have keys of their own; inner ones first."""
     hints = get_type_hints(cls)
     for one in fields(cls):
         if is_dataclass(hints[one.name]):
             yield from _keys(hints[one.name], f"{prefix}{one.name}.")
-    yield from ((prefix + one.name, one) for one in fields(cls))
+    for one in fields(cls):
+        hint = hints[one.name]
+        yield prefix + one.name, one, is_dataclass(hint) or get_origin(hint) is dict
 
 
 def _value(hint: Any, layer: _Layer, place: str) -> Any:

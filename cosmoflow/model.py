@@ -121,12 +121,21 @@ def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
 
 
 def check_sides(config: ModelConfig, sample_shape: tuple[int, int, int, int]) -> None:
-    """Raise ValueError for samples (D, H, W, C) with a side that the blocks would halve to nothing."""
+    """Raise ValueError for samples (D, H, W, C) with a side that the blocks would halve to nothing.
+
+    Also for kernels of twice the smallest side or more, whose outer voxels would only ever meet padding.
+    """
     *sides, _ = sample_shape
     if min(sides) < 2**config.conv_layers:
         raise ValueError(
             f"data.sample_shape is {list(sample_shape)}, too small for model.conv_layers = {config.conv_layers}, each "
             f"of which halves the sides; expected at least {2**config.conv_layers} a side, or fewer layers"
+        )
+    last = min(sides) >> (config.conv_layers - 1)
+    if config.kernel_size >= 2 * last:
+        raise ValueError(
+            f"model.kernel_size is {config.kernel_size}, but the last of model.conv_layers = {config.conv_layers} sees "
+            f"only {last} voxels a side of data.sample_shape {list(sample_shape)}; expected less than {2 * last}"
         )
 
 

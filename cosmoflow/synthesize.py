@@ -140,6 +140,10 @@ class Synthesize(Synthesis):
         samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
         return synthesis(recipe, args.seed, samples)
 
+    def asked(self, data: Any) -> dict[str, Any]:
+        """Return the format and the shape of samples that a configuration reads."""
+        return {"format": data.format, "sample_shape": list(data.sample_shape)}
+
     def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw slices and spectra."""
         draw(recipe, seed, path)

@@ -116,6 +116,10 @@ class Synthesize(Synthesis):
         """Return the plan of snapshots."""
         return synthesis(recipe, args.seed)
 
+    def asked(self, data: Any) -> dict[str, Any]:
+        """Return the format and the shape of samples that a configuration reads."""
+        return {"format": data.format, "sample_shape": [data.height, data.width, len(CHANNELS)]}
+
     def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw snapshots and their labels."""
         draw(recipe, seed, path)

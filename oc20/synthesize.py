@@ -135,6 +135,10 @@ class Synthesize(Synthesis):
         """Return the plan of trajectories."""
         return synthesis(recipe, args.seed, args.format)
 
+    def asked(self, data: Any) -> dict[str, Any]:
+        """Return the format that a configuration reads."""
+        return {"format": data.format}
+
     def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw surfaces and forces."""
         draw(recipe, seed, path)

@@ -198,11 +198,11 @@ class Oc20(SampleProblem[GraphBatch]):
         return (forces_A3 - graph.forces / self.config.data.energy_std) * graph.free[:, None]
 
 
-def make_mini(folder: Path, variant: str) -> None:
-    """Generate the data of a mini problem in a folder, unless they exist."""
+def make_mini(folder: Path, variant: str, data: DataConfig | None = None) -> None:
+    """Generate the data of a mini problem in a folder, unless they exist. data: the configuration that reads them."""
     from oc20 import synthesize  # needs ase, which training does not
 
-    synthesize.SYNTHESIS.provide(folder, variant)
+    synthesize.SYNTHESIS.provide(folder, variant, data)
 
 
 BENCHMARK = Benchmark(

@@ -101,3 +101,20 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match=r"file is not a folder: data.data_dir must be one"):
         cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "file", "mini")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("cosmoflow", ["data.sample_shape=[64,64,64,4]"], "its sample_shape is [32, 32, 32, 4], the config"),
+        ("cosmoflow", ["data.format=npy"], "its format is tfrecord, the configuration asks for npy"),
+        ("deepcam", ["data.width=288"], "asks for [96, 288, 16]"),
+        ("oc20", ["data.format=compact"], "its format is lmdb"),
+    ],
+)
+def test_a_mini_problem_is_not_generated_for_a_configuration_that_cannot_read_it(name, words, says, tmp_path, capsys):
+    case = import_module(f"tests.{name}.case").CASE
+    places = [f"data.data_dir={tmp_path / 'misspelt'}", f"output_dir={tmp_path / 'run'}"]
+    assert case.train.main(["mini", *places, *words]) == 1
+    assert says in capsys.readouterr().err and not (tmp_path / "misspelt").exists()
+    assert not list(tmp_path.glob("run/*"))

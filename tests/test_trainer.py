@@ -207,6 +207,14 @@ def test_an_error_of_one_does_not_end_the_others(small, capsys):
     assert table()[0]["ended"].startswith("failed: ") and table()[1]["ended"] == "target not met"
 
 
+def test_a_length_that_only_the_data_tell_is_checked_for_each(prepared, monkeypatch, tmp_path):
+    monkeypatch.chdir(prepared("deepcam"))
+    end = {"train.epochs": 1, "output_dir": str(tmp_path / "run")}
+    runs = import_module("deepcam.train").sweep("./small.yaml", {"schedule.warmup_steps": [1, 999]}, end)
+    assert [len(run.history) for run in runs] == [1, 0]
+    assert "schedule.warmup_steps is 999, so that the warm-up ends after" in runs[1].ending.text
+
+
 WRONG = (
     (["--sweep", "optim.momentum=0.8,2"], "momentum has 2"),
     (["--sweep", "optim.momentum=0.8", "--sweep", "optim.momentum=0.9"], "named twice"),

@@ -66,6 +66,10 @@ class Synthesis(ABC):
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to run next, on the data in a folder."""
 
+    def asked(self, data: Any) -> dict[str, Any]:
+        """Return the facts that a dataset must have for the section `data` of a configuration; none here."""
+        return {}
+
     def finish(self, recipe: Any, folder: Path) -> None:  # noqa: B027  (most benchmarks need nothing here)
         """Make what needs the whole dataset, such as its statistics; called after each complete build."""
 
@@ -78,14 +82,15 @@ class Synthesis(ABC):
         """Return the name of the mini problem that a recipe makes, else "synthetic"."""
         return next((name for name, known in self.presets.items() if name in VARIANTS and known == recipe), "synthetic")
 
-    def provide(self, folder: Path, variant: str) -> None:
+    def provide(self, folder: Path, variant: str, data: Any = None) -> None:
         """Generate a mini dataset in a folder unless all needed files exist; DatasetError if that fails.
 
-        Data of another variant are a DatasetError, too.
+        Data of another variant are a DatasetError, too. data: the section of the configuration that will read them; one
+        that cannot is a DatasetError before anything is generated.
         """
         if variant not in self.presets:
             raise DatasetError(f"`python -m {self.module}` no longer generates the {variant} dataset: use {self.mini}")
-        self._provide(folder, f"the {variant} dataset", f"--preset {variant}")
+        self._provide(folder, f"the {variant} dataset", f"--preset {variant}", data)
         there = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else variant
         if there in VARIANTS and there != variant:
             raise DatasetError(
@@ -98,20 +103,32 @@ class Synthesis(ABC):
         options = self.few[FULL] if variant == FULL else f"--preset {variant} {self.few[MINI]}"
         self._provide(folder, f"a few samples of the {variant} size", options)
 
-    def _provide(self, folder: Path, what: str, options: str) -> None:
+    def _provide(self, folder: Path, what: str, options: str, data: Any = None) -> None:
         if all((folder / name).exists() for name in self.needed):
             return
         if folder.exists() and not folder.is_dir():
             raise DatasetError(f"{folder} is not a folder: data.data_dir must be one; {what} is generated in a new one")
-        print(f"no data in {folder}; generating {what}", flush=True)
         args = self.parser().parse_args([str(folder), *options.split()])
         recipe = self._recipe(args)
+        plan = self.plan(recipe, args)
+        if data is not None:
+            self._check_fits(plan, data, folder, what)
+        print(f"no data in {folder}; generating {what}", flush=True)
         try:
-            failed = self._generate(self.plan(recipe, args), recipe, args)
+            failed = self._generate(plan, recipe, args)
         except DATASET_ERRORS as error:
             raise DatasetError(f"{what} cannot be generated in {folder}: {told(error)}") from error
         if failed:
             raise DatasetError(f"{folder}: {what} could not be generated; the errors are above")
+
+    def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, what: str) -> None:
+        for name, asked in self.asked(data).items():
+            if plan.facts[name] != asked:
+                raise DatasetError(
+                    f"there are no data in {folder}, and {what}, which would be generated there, does not fit: its "
+                    f"{name} is {plan.facts[name]}, the configuration asks for {asked}; correct the configuration, or "
+                    "set data.data_dir to data that fit"
+                )
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""

@@ -523,9 +523,9 @@ class Benchmark:
     problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
         OSError that names the key or file at fault.
     predictor: its trained network with all that is around it.
-    make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist. Called on rank 0
-        alone, before the log is opened, unless `variant` is full;
-        `common.datasets.synthesize_command.Synthesis.provide` can serve.
+    make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist; its last argument
+        is the section `data` that will read them. Called on rank 0 alone, before the log is opened, unless `variant` is
+        full; `common.datasets.synthesize_command.Synthesis.provide` can serve.
     report: judges, summarises and draws predictions; None: the benchmark has no command `predict`.
     """
 
@@ -534,5 +534,5 @@ class Benchmark:
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
     predictor: type[Predictor]
-    make_mini: Callable[[Path, str], None]
+    make_mini: Callable[[Path, str, Any], None]
     report: type[PredictionReport] | None = None

@@ -245,7 +245,7 @@ class InstancesJob:
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
         if self.dist.is_main and config.variant != FULL:
-            self.benchmark.make_mini(config.data.data_dir, config.variant)
+            self.benchmark.make_mini(config.data.data_dir, config.variant, config.data)
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)

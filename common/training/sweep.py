@@ -61,7 +61,7 @@ class Sweep:
         self, benchmark: Benchmark, config: str, overrides: Sequence[Override], values: Mapping[str, Sequence[Any]]
     ) -> None:
         _check_place()
-        self.benchmark = benchmark
+        self.benchmark, self.overrides = benchmark, tuple(overrides)
         self.lower_is_better = benchmark.reference.target.lower_is_better
         names = _short(list(values))
         self.points: list[Point] = []
@@ -92,7 +92,7 @@ class Sweep:
         for number, point in enumerate(self.points, 1):
             print(f"[{number}/{len(self.points)}] {point.folder}", flush=True)
             try:
-                train(self.benchmark, point.config, start)
+                train(self.benchmark, point.config, replace(start, overrides=(*self.overrides, point.values)))
             except (*TRAINING_ERRORS, InUseError) as error:
                 self.failed[point.folder] = ending_of(error)
                 print(f"error: {point.folder.name}: {error}", file=sys.stderr, flush=True)

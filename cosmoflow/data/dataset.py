@@ -68,7 +68,8 @@ class DataConfig:
             raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
         if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:
             raise ValueError(
-                f"augment is {self.augment!r}, but {self.sample_shape[:3]} is not a cube; set augment=none"
+                f"augment is {self.augment!r}, but sample_shape is {list(self.sample_shape)}, not a cube; "
+                "set augment=none"
             )
         if self.verify_crc and self.format == "npy":
             raise ValueError("verify_crc needs format=tfrecord or narrow: npy files have no checksum")

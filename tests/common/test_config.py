@@ -121,6 +121,9 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
             ["unknown key data.foldr", "data.folder?", "known keys of data: folder, cache"],
         ),
         ("data: {folder: x}", ["momentum=1"], ["override 'momentum=1'", "did you mean optim.momentum?"]),
+        ("data: {folder: x}", ["limits.lr=1"], ["unknown key limits; known keys: data"]),  # data.limit has no keys
+        ("data: {folder: x}", ["shedule.decay={}"], ["unknown key shedule; did you mean schedule?"]),
+        ("data: {folder: x}", ["dcay={1: 0.5}"], ["unknown key dcay; did you mean schedule.decay?"]),
         ("data: {folder: x}", ["optim.xyz=1"], ["unknown key optim.xyz; known keys of optim: lr, momentum"]),
         ("data: {folder: x}", ["optim.lr.x=1"], ["optim.lr: expected a number", '{"x": 1}']),
         ("data: {folder: x}", ["base=y.yaml"], ["unknown key base"]),

@@ -41,6 +41,8 @@ def printed(tmp_path, monkeypatch, capsys):
         ("cosmoflow", "mini data.pipeline=dali data.format=narrow data.cache=false", 2, "does not read format=narrow"),
         ("deepcam", "mini data.pipeline=dali", 1, "reads only npy files"),
         ("cosmoflow", "mini data.sample_shape=[16,16,16,4] model.conv_layers=5", 2, "too small for model.conv_layers"),
+        ("cosmoflow", "mini model.kernel_size=8", 1, "the last of model.conv_layers = 4 sees only 4 voxels a side"),
+        ("cosmoflow", "mini data.sample_shape=[32,32,16,4]", 1, "augment is 'vector_symmetries', but sample_shape is"),
         ("cosmoflow", "mini train.global_batch_size=4 train.accumulation=8", 2, "more parts than the 4 samples"),
         ("cosmoflow", "mini optim.name=sgd optim.weight_decay=0.1", 2, "name is sgd, which has none"),
         ("oc20", "mini optim.name=sgd", 1, "weight_decay is 0.01, but name is sgd"),

@@ -113,7 +113,7 @@ def test_damaged_npy_files_are_named(tmp_path):
         ({"shift": math.nan}, "shift is nan; expected a finite number"),
         ({"scale": math.inf}, "scale is inf"),
         ({"sample_shape": (4, 4, 0, 4)}, "sample_shape"),
-        ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "is not a cube"),
+        ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "sample_shape is .4, 4, 8, 4., not a cube"),
         ({"format": "npy", "verify_crc": True}, "no checksum"),
         ({"pipeline": "dali", "cache": True}, "set verify_crc=false, cache=false"),
         ({"pipeline": "dali", "format": "narrow"}, "pipeline is dali, which does not read format=narrow"),

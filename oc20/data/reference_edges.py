@@ -11,7 +11,8 @@ operations, in float64 without fused multiplication, on any machine alike:
 4. those below 1e-8 angstrom dropped.
 
 What remains open in the reference: which of exactly equal distances its unstable sort keeps (here: by number and
-image), and processors whose LAPACK rounds otherwise.
+image), and processors on which NumPy rounds step 1 otherwise, by fused multiplication, so that some frames have an edge
+more or less (docs/performance/parity.md).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, i
 def neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return edges and images as `oc20.graphs.neighbours` does, for positions and a cell in float64."""
     reach = np.array(images_within(pos, cell, CUTOFF_ANGSTROM))
-    places = _product(_product(pos, _eliminated(cell)), cell)
+    places = _places(pos, cell)
     fractions = _product(places, _cofactors(cell))
     within: np.ndarray = fractions % 1
     cells = np.round(fractions - within).astype(np.int64)
@@ -42,6 +43,11 @@ def neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarra
     kept = nearest(centre, distance, source, offset, MOST_NEIGHBOURS)
     kept = kept[distance[kept].astype(np.float32) >= np.float32(SAME_PLACE_ANGSTROM)]
     return np.stack([source[kept], centre[kept]], 1).astype(np.int32), offset[kept].astype(np.int8)
+
+
+def _places(pos: np.ndarray, cell: np.ndarray) -> np.ndarray:
+    """Return the positions that step 1 gives."""
+    return _product(_product(pos, _eliminated(cell)), cell)
 
 
 def _product(rows_N3: np.ndarray, matrix_33: np.ndarray) -> np.ndarray:

@@ -128,6 +128,14 @@ def file_place(text: str) -> Path:
     return path
 
 
+def check_new(option: str, path: Path) -> None:
+    """Raise UsageError if a file of an option exists, or its folder does not."""
+    if path.exists():
+        raise UsageError(f"{option} {path}: the file already exists; name another, or remove it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}; make it first")
+
+
 def folder_place(text: str) -> Path:
     """Return the path of a folder to write into, which may not exist yet; an `argparse` type."""
     path = place(text)

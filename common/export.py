@@ -47,6 +47,8 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
 
 def export(checkpoint: Path, weights: Path) -> int:
     """Write the weights and return how many numbers they are; an existing file is an error, not overwritten."""
+    if weights.suffix != weights_file.ENDING:
+        raise CheckpointError(f"{weights}: expected a name that ends in {weights_file.ENDING}, by which it is known")
     weights_file.check_new(weights)
     found = weights_file.read(checkpoint)
     if found.interface is None:
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _export(checkpoint: Path, weights: Path, best: bool) -> int:
-    print(f"{weights}: {export(best_of(checkpoint) if best else checkpoint, weights):,} parameters")
+    print(f"{weights}: {export(best_of(checkpoint) if best else checkpoint, weights):,} numbers")
     return 0
 
 

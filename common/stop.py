@@ -6,7 +6,8 @@ raises StopAsked; the training loop looks at `STOP.number` between two steps, sa
 
 Python may run the handler of a signal between the taking of a lock and the `with` that releases it. An exception there
 would leave the lock taken for good, and a thread that needs it, such as one that stages, would never end. So StopAsked
-is raised a moment later if the signal comes in the code of locks.
+is raised a moment later if the signal comes in the code of locks. It is raised again if Python drops it, as it drops
+what is raised in callbacks of weak references and in `__del__`.
 
 No torch here: the signals are caught before it is imported, which takes seconds.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -55,6 +57,7 @@ class Stop:
         self._at = 0.0
         self._raises = False
         self._former: dict[signal.Signals, Any] = {}
+        self._former_hook = sys.unraisablehook
 
     @property
     def listens(self) -> bool:
@@ -71,6 +74,7 @@ class Stop:
         if not self._former and threading.current_thread() is threading.main_thread():
             self._former = {number: signal.signal(number, self._caught) for number in SIGNALS}
             self._former[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._moment_later)
+            self._former_hook, sys.unraisablehook = sys.unraisablehook, self._dropped
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -88,6 +92,8 @@ class Stop:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in self._former.items():
                 signal.signal(number, handler or signal.SIG_DFL)  # None: not set by Python
+            if self._former:
+                sys.unraisablehook = self._former_hook
             self.number, self._former = 0, {}
 
     @contextlib.contextmanager
@@ -129,6 +135,14 @@ class Stop:
 
     def _moment_later(self, _number: int, frame: FrameType | None) -> None:
         self._raise_unless(_in_lock(frame, WAITS))
+
+    def _dropped(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Raise StopAsked again a moment later where Python cannot pass it on; tell other exceptions as ever."""
+        if isinstance(unraisable.exc_value, StopAsked):
+            self._raises = True
+            signal.setitimer(signal.ITIMER_REAL, MOMENT_S)
+        else:
+            self._former_hook(unraisable)
 
     def _raise_unless(self, later: bool) -> None:
         if self._raises and later:

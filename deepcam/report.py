@@ -55,15 +55,25 @@ class Report(PredictionReport):
             for place in range(min(SAMPLES - len(self._maps), len(rows[field]))):
                 self._maps.append(tuple(rows[column][place].copy() for column in columns))
 
-    def lines(self) -> Iterator[str]:
-        """Yield the IoU of the classes, and how the pixels of each true class were predicted."""
+    def facts(self) -> dict[str, Any]:
+        """Return the IoU of the classes, and how many pixels of each true class (row) were predicted as which."""
         both_K = self.confusion_KK.diagonal()
         either_K = self.confusion_KK.sum(axis=0) + self.confusion_KK.sum(axis=1) - both_K
+        return {
+            "classes": list(CLASSES),
+            "iou_mean_of_images": (self._iou_K / self.samples).tolist(),
+            "iou_of_all_pixels": (both_K / np.maximum(1, either_K)).tolist(),
+            "confusion_pixels": self.confusion_KK.tolist(),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the table of `facts`, with shares of pixels."""
+        facts = self.facts()
         width = max(map(len, CLASSES)) + 2
         yield f"  {'class':<{width}}{'IoU, mean of images':>21}{'IoU of all pixels':>19}"
         for place, name in enumerate(CLASSES):
-            pooled = both_K[place] / max(1, either_K[place])
-            yield f"  {name:<{width}}{float(self._iou_K[place]) / self.samples:>21.5f}{pooled:>19.5f}"
+            of_images, pooled = facts["iou_mean_of_images"][place], facts["iou_of_all_pixels"][place]
+            yield f"  {name:<{width}}{of_images:>21.5f}{pooled:>19.5f}"
         yield "  confusion: of the pixels of a true class (row), the % that were predicted as (column)"
         yield f"  {'':<{width}}{''.join(f'{name:>{width}}' for name in CLASSES)}{'pixels':>16}"
         for place, name in enumerate(CLASSES):
@@ -85,10 +95,10 @@ class Report(PredictionReport):
             figure.colorbar(image, ax=axes[row, 0], pad=0.01)
             axes[row, 1].imshow(true, interpolation="none", **classes)
             axes[row, 2].imshow(predicted, interpolation="none", **classes)
-            axes[row, 0].set_ylabel(f"{name}\nlatitude", fontsize=8)
+            axes[row, 0].set_ylabel(f"{name}\nlatitude (°)", fontsize=8)
         for axis, title in zip(axes[0], (self._field, "truth", "prediction"), strict=True):
             axis.set_title(title)
         for axis in axes[-1]:
-            axis.set_xlabel("longitude")
+            axis.set_xlabel("longitude (°)")
         marks = [Patch(color=colour, label=name) for colour, name in zip(COLOURS, CLASSES, strict=True)]
         figure.legend(handles=marks, loc="outside upper right", ncols=len(CLASSES))

@@ -62,9 +62,17 @@ def frame(numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray) -> Frame
     """Return the frame of atoms with its edges, such as of ase's `atoms.numbers, atoms.positions, atoms.cell.array`.
 
     numbers: atomic numbers (N,). positions (N, 3), cell (3, 3): in angstrom. Raises ValueError for a cell or positions
-    of which no graph can be made. What training knows besides is 0: energy, forces, tags.
+    of which no graph can be made, other shapes, and atomic numbers that the network does not have. What training knows
+    besides is 0: energy, forces, tags.
     """
     atoms = len(numbers)
+    if (np.shape(positions), np.shape(cell)) != ((atoms, 3), (3, 3)):
+        raise ValueError(
+            f"positions have the shape {np.shape(positions)}, the cell {np.shape(cell)}; expected {(atoms, 3)} for as "
+            "many atomic numbers, and (3, 3)"
+        )
+    if atoms and not 1 <= np.min(numbers) <= np.max(numbers) < ELEMENTS:
+        raise ValueError(f"atomic numbers from {np.min(numbers)} to {np.max(numbers)}; expected 1 to {ELEMENTS - 1}")
     edges, offsets = neighbours(positions, cell)
     return Frame(
         numbers=np.asarray(numbers, np.uint8),

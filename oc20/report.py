@@ -61,18 +61,33 @@ class Report(PredictionReport):
         self._force_points.add(np.concatenate(columns, axis=1).astype(np.float32))
         self._energy_points.add(np.stack((rows["energy_targets"], rows["energies"]), axis=1))
 
+    def facts(self) -> dict[str, Any]:
+        """Return the errors of energies, in eV, and of forces by element, in eV/Å."""
+        error, bias, square = (self._energy / self.samples).tolist()
+        elements = {}
+        for number in np.flatnonzero(self._forces[:, 0]).tolist():
+            atoms, wrong, true = self._forces[number].tolist()
+            means = {"mean_absolute_force_error_ev_a": wrong / atoms, "mean_absolute_force_ev_a": true / atoms}
+            elements[SYMBOLS[number]] = {"free_atoms": int(atoms), **means}
+        return {
+            "mean_absolute_energy_error_ev": error,
+            "mean_energy_error_ev": bias,
+            "rms_energy_error_about_the_mean_ev": max(0.0, square - bias**2) ** 0.5,
+            "elements": elements,
+        }
+
     def lines(self) -> Iterator[str]:
-        """Yield the errors of energies, and of forces by element."""
-        error, bias, square = self._energy / self.samples
-        spread = max(0.0, square - bias**2) ** 0.5
+        """Yield the table of `facts`."""
+        facts = self.facts()
         yield (
-            f"  energy: mean |error| {error:.5g} eV; mean error {bias:.5g} eV, and {spread:.5g} eV rms about it (the "
-            "reference's loss has forces alone, so the energies of each system are free by a constant)"
+            f"  energy: mean |error| {facts['mean_absolute_energy_error_ev']:.5g} eV; mean error "
+            f"{facts['mean_energy_error_ev']:.5g} eV, and {facts['rms_energy_error_about_the_mean_ev']:.5g} eV rms "
+            "about it (the reference's loss has forces alone, so the energies of each system are free by a constant)"
         )
         yield f"  {'element':<9}{'free atoms':>12}{'mean |force error|':>21}{'mean |force|':>15}  eV/Å, by component"
-        for number in np.flatnonzero(self._forces[:, 0]).tolist():
-            atoms, wrong, true = self._forces[number]
-            yield f"  {SYMBOLS[number]:<9}{int(atoms):>12,}{wrong / atoms:>21.5f}{true / atoms:>15.5f}"
+        for symbol, of in facts["elements"].items():
+            wrong, true = of["mean_absolute_force_error_ev_a"], of["mean_absolute_force_ev_a"]
+            yield f"  {symbol:<9}{of['free_atoms']:>12,}{wrong:>21.5f}{true:>15.5f}"
 
     def draw(self, figure: Any) -> None:
         """Draw the components of forces, predicted over true, coloured by element, and the energies."""
@@ -84,9 +99,10 @@ class Report(PredictionReport):
         points = self._force_points.rows
         elements = np.unique(points[:, 6]).astype(int).tolist()
         colours = colormaps["turbo"](np.linspace(0.03, 0.97, len(elements)))
-        for number, colour in zip(elements, colours, strict=True):
+        for number, colour in zip(elements, colours, strict=True):  # rare elements are drawn over frequent ones
             true, predicted = np.split(points[points[:, 6] == number, :6], 2, axis=1)
-            left.plot(true.ravel(), predicted.ravel(), color=colour, label=SYMBOLS[number], **dots)
+            front = 2 + 1 / len(true)
+            left.plot(true.ravel(), predicted.ravel(), color=colour, label=SYMBOLS[number], zorder=front, **dots)
         left.legend(ncols=1 + len(elements) // 16, markerscale=4, fontsize=8)
         energies = self._energy_points.rows
         right.plot(energies[:, 0], energies[:, 1], **dots)
@@ -96,4 +112,4 @@ class Report(PredictionReport):
             axes.set_xlabel(f"true {what}")
             axes.set_ylabel(f"predicted {what}")
         left.set_title("forces on free atoms, each component")
-        right.set_title("energies")
+        right.set_title("energies: those of each system are free by a constant")

@@ -16,6 +16,7 @@ class Case:
     the last digit. staged: with staged data. wrong: each with a part of its error.
     full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
     small: arguments for data that are made at once. wrong_options: of synthesize, each with a part of its error.
+    other_network: an override with which the network has other weights.
     judged: gives the sum of the qualities of what a Predictor says of a validation sample, and their number.
     """
 
@@ -29,6 +30,7 @@ class Case:
     full: str
     small: str
     wrong_options: tuple[tuple[str, str], ...]
+    other_network: str
     judged: Callable[[Any, Any, int], tuple[float, int]]
     shared: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()

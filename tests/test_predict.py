@@ -48,6 +48,13 @@ def written(path, columns):
     return path
 
 
+def floats(found):
+    """Return the numbers in plain values that are not whole."""
+    if isinstance(found, dict | list):
+        return [one for part in (found.values() if isinstance(found, dict) else found) for one in floats(part)]
+    return [found] if isinstance(found, float) else []
+
+
 def test_all_ways_to_the_quality_agree_to_the_last_bit(case, trained, numbers, capsys):  # noqa: F811  # fixtures
     quality = numbers("run", trained)[1]["quality"]
     capsys.readouterr()
@@ -59,6 +66,9 @@ def test_all_ways_to_the_quality_agree_to_the_last_bit(case, trained, numbers, c
         status, alone = numbers("--predictions", output)
         assert status == 0 and alone["quality"] == quality and alone["truth"] == "file" and alone["samples"] == 7
         assert capsys.readouterr().out.splitlines()[1:] == said.splitlines()[1:-1]  # the same summary
+        numbers_in_it = floats(alone["summary"])
+        assert len(numbers_in_it) > 5
+        assert all(any(f"{one:{form}}" in said for form in (".5f", ".4f", ".5g")) for one in numbers_in_it)
         status, by_data = numbers("--predictions", output, "run", trained)
         assert status == 1 and by_data["quality"] == quality and by_data["truth"] == "data"
         assert "not met" in capsys.readouterr().out
@@ -89,6 +99,11 @@ def test_no_file_is_overwritten_and_no_folder_hides_a_configuration(case, traine
     before = Path("out.npz").read_bytes()
     assert case.evaluate.main(["--predictions", "out.npz", "-o", "out.npz"]) == 2
     assert "-o out.npz: the file already exists" in capsys.readouterr().err and Path("out.npz").read_bytes() == before
+    assert case.predict.main(["run", trained, case.other_network, "-o", "other.npz"]) == 1
+    error = capsys.readouterr().err
+    assert "these weights do not fit the network of the configuration" in error and not Path("other.npz").exists()
+    assert case.evaluate.main(["run", trained, case.other_network]) == 1
+    assert "these weights do not fit" in capsys.readouterr().err
     Path("mini").mkdir()
     assert case.evaluate.main(["--predictions", "out.npz", "mini", "data.data_dir=out.npz"]) == 1
     assert "no checkpoint" not in capsys.readouterr().err

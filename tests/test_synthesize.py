@@ -43,9 +43,11 @@ def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, ca
     picture = tmp_path / "picture.png"
     assert synthesize.main([*small, "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG") and os.listdir(tmp_path) == ["picture.png"]
-    assert synthesize.main([*small, "--plot", str(tmp_path / "no/where.png")]) == 1
+    assert synthesize.main([*small, "--plot", str(tmp_path / "no/where.png")]) == 2
+    assert synthesize.main([*small, "--plot", str(picture)]) == 2
+    assert "picture.png: the file already exists" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert synthesize.main([*small, "--plot", str(picture)]) == 1
+    assert synthesize.main([*small, "--plot", str(tmp_path / "other.png")]) == 1
     assert "pip install matplotlib" in capsys.readouterr().err
 
 

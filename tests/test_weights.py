@@ -156,6 +156,11 @@ def test_other_files_are_refused(here):
         weights.read(other, "another")
 
 
+def test_an_export_is_known_by_its_ending(here, capsys):
+    assert common.export.main(["first", "weights.pt"]) == 1
+    assert "ends in .safetensors" in capsys.readouterr().err and not Path("weights.pt").exists()
+
+
 def test_a_resumed_run_does_not_need_the_file(case, here):
     given = f"train.init_from={case.name}.safetensors"
     assert case.train.main(["small.yaml", given, "output_dir=whole", "train.epochs=2"]) == 4

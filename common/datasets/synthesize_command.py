@@ -13,6 +13,7 @@ from common.command import (
     CommandParser,
     UsageError,
     as_called,
+    check_new,
     count,
     file_place,
     folder_place,
@@ -113,7 +114,9 @@ class Synthesis(ABC):
         plan = self.plan(recipe, args)
         if data is not None:
             self._check_fits(plan, data, folder, what)
-        print(f"no data in {folder}; generating {what}", flush=True)
+        started = folder.is_dir() and any(folder.iterdir())
+        found = f"{folder} is not complete; completing" if started else f"no data in {folder}; generating"
+        print(f"{found} {what}", flush=True)
         try:
             failed = self._generate(plan, recipe, args)
         except DATASET_ERRORS as error:
@@ -143,6 +146,7 @@ class Synthesis(ABC):
         plan = self.plan(recipe, args) if args.output_dir else None
         if args.plot is not None:
             picture = args.plot if args.plot.suffix else args.plot.with_suffix(".png")  # as the library does
+            check_new("--plot", picture)
             self.draw(recipe, args.seed, picture)
             print(f"drew {picture}")
         if plan is None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from common.command import CommandParser, file_place, place, run_command
+from common.command import CommandParser, check_new, file_place, place, run_command
 from common.config import section_of
 from common.data.split import DatasetError
 from common.datasets.manifest import NAME, read_manifest
@@ -68,7 +68,13 @@ def main(baselines: Baselines, argv: Sequence[str] | None = None) -> int:
     return run_command(lambda: _run(baselines, given.data_dir, given.output), BASELINE_ERRORS)
 
 
-def _run(baselines: Baselines, folder: Path, output: Path | None) -> int:
+def _run(baselines: Baselines, named: Path | None, output: Path | None) -> int:
+    """Fit the baselines to the data of a folder, or to the mini dataset; return the exit status."""
+    if output is not None:
+        check_new("-o", output)
+    folder = named or _mini_folder(baselines.name)
+    if named is None and baselines.make_mini and not (folder / NAME).exists():
+        baselines.make_mini(folder, baselines.references[0].variant)
     variant, digest = _found(baselines, folder)
     current = baselines.references[0]
     target = next((one for one in baselines.references if one.variant == variant), current).target
@@ -96,8 +102,6 @@ def _run(baselines: Baselines, folder: Path, output: Path | None) -> int:
 
 def _found(baselines: Baselines, folder: Path) -> tuple[str, str]:
     """Return the variant and the digest of the dataset in a folder; DatasetError if there is none, or the full one."""
-    if baselines.make_mini and not (folder / NAME).exists():
-        baselines.make_mini(folder, baselines.references[0].variant)
     if not (folder / NAME).exists():
         raise DatasetError(
             f"{folder} has no dataset with a {NAME}; generate it by `python -m {baselines.name}.synthesize {folder}`"
@@ -135,9 +139,13 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _mini_folder(name: str) -> Path:
+    """Return the folder of the mini dataset."""
+    return Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
+
+
 def _parser(baselines: Baselines) -> CommandParser:
     name, target = baselines.name, baselines.references[0].target
-    folder = Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
     parser = CommandParser(
         prog=f"python -m {name}.baselines",
         description=f"""\
@@ -151,7 +159,7 @@ what they choose, such as a penalty, they choose on a part of it; the validation
         epilog="Exit status: 0 no baseline meets the target, 1 one does or an error, 2 wrong use.",
     )
     parser.add_argument(
-        "data_dir", nargs="?", type=place, default=folder, metavar="DATA_DIR", help=f"the dataset (default {folder})"
+        "data_dir", nargs="?", type=place, metavar="DATA_DIR", help=f"the dataset (default {_mini_folder(name)})"
     )
     parser.add_argument("-o", "--output", type=file_place, metavar="FILE.json", help="also write the numbers to a file")
     return parser

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from common.command import CommandParser, UsageError, place, run_stoppable
+from common.command import CommandParser, UsageError, check_new, place, run_stoppable
 from common.config import load as load_config
 from common.config import rebuild
 from common.distributed.dist import Dist, connect
@@ -23,11 +23,11 @@ from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.memory import memory_told
 from common.training.precision import Precision
-from common.training.predictions.columns import check_new
 from common.training.predictions.judging import judge_alone, judge_by_data
 from common.training.predictions.reading import Predictions, reading
 from common.training.predictions.report import PredictionReport
 from common.training.run import TRAINING_ERRORS, check_seed
+from common.training.weights import check_fit, load_fitting
 
 NO_RESULT: Final = "An ensemble is not an MLPerf result."
 VALIDATION: Final = "validation"
@@ -98,7 +98,7 @@ def instances_in(runs: Sequence[Path]) -> list[Path]:
 def _alone(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None) -> int:
     """Evaluate one run; return 0 if the target is met, 1 if not."""
     problem = benchmark.problem(member.config, dist, member.seed)
-    problem.model.load_state_dict(member.weights)
+    load_fitting(problem.model, member.weights, member.checkpoint)
     problem.model.eval()
     with torch.inference_mode(), Precision(member.config.precision, dist.device).autocast():
         quality = problem.evaluate()
@@ -173,6 +173,7 @@ def _say(asked: _Asked, report: PredictionReport, text: str) -> None:
 
 def _write_judged(benchmark: Benchmark, asked: _Asked, report: PredictionReport, facts: dict[str, str]) -> None:
     judged = {"predictions": str(asked.predictions), **facts, "samples": report.samples, "quality": report.quality}
+    judged |= {"summary": report.facts()}
     _write(asked.output, {"benchmark": benchmark.name, "quality": benchmark.reference.target.key, "members": [judged]})
 
 
@@ -184,6 +185,8 @@ def _together(benchmark: Benchmark, members: Sequence[Member], dist: Dist, asked
     problem = benchmark.problem(members[0].config, dist, members[0].seed)
     if not isinstance(problem, SampleProblem):
         raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem): evaluate one run at a time")
+    for member in members:
+        check_fit(problem.model, member.weights, member.checkpoint)
     split = "train" if asked.out_of_bag else "validation"
     parts = (ensemble.out_of_bag_parts if asked.out_of_bag else ensemble.validation_parts)(problem, members)
     judged = ensemble.judge(problem, members, split, parts)

@@ -23,6 +23,7 @@ from common.training.predictions.reading import SPLITS
 from common.training.predictions.report import PredictionReport, arrays
 from common.training.predictions.writing import About, Output, check_output, writing
 from common.training.run import TRAINING_ERRORS
+from common.training.weights import load_fitting
 
 
 class _Asked(NamedTuple):
@@ -61,7 +62,7 @@ def _predict(benchmark: Benchmark, asked: _Asked) -> int:
         problem = benchmark.problem(member.config, dist, member.seed)
         if not isinstance(problem, SampleProblem):
             raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem) to predict")
-        problem.model.load_state_dict(member.weights)
+        load_fitting(problem.model, member.weights, member.checkpoint)
         problem.model.eval()
         report = benchmark.report()
         report.variant = member.config.variant

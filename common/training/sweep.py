@@ -100,6 +100,7 @@ class Sweep:
                 self._write()
                 free_memory(torch.accelerator.current_accelerator() or torch.device("cpu"))
             if STOP.number:
+                print("the same command continues the sweep", flush=True)
                 break
         print("\n".join(self._table()), flush=True)
         return job_ending(dict(enumerate(map(self._ending, self.points)))).exit_status

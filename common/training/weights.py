@@ -59,29 +59,40 @@ class Weights:
 
     def check_fit(self, network: nn.Module) -> None:
         """Raise CheckpointError, with all tensors at fault, unless they are those of the network."""
-        wanted = network.state_dict()
-        problems = [
-            *_some("missing", (name for name in wanted if name not in self.tensors)),
-            *_some("not in the network", (name for name in self.tensors if name not in wanted)),
-            *_some("of another shape", self._misshapen(wanted)),
-        ]
-        if problems:
-            lines = [
-                f"{self.path}: these weights do not fit the network of the configuration:",
-                *problems,
-                "set the keys of `model` (and of the samples' size) to those with which the weights were trained",
-            ]
-            raise CheckpointError("\n".join(lines))
-
-    def _misshapen(self, wanted: Mapping[str, Tensor]) -> Iterator[str]:
-        for name, tensor in self.tensors.items():
-            if name in wanted and tensor.shape != wanted[name].shape:
-                yield f"{name} {_shape(tensor)}, expected {_shape(wanted[name])}"
+        check_fit(network, self.tensors, self.path)
 
     def load_into(self, network: nn.Module) -> None:
         """Give the network these weights; CheckpointError unless they fit."""
-        self.check_fit(network)
-        network.load_state_dict(dict(self.tensors))
+        load_fitting(network, self.tensors, self.path)
+
+
+def load_fitting(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Give the network the weights of a file; CheckpointError unless they fit."""
+    check_fit(network, tensors, path)
+    network.load_state_dict(dict(tensors))
+
+
+def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise CheckpointError, with all tensors at fault, unless the weights of a file are those of the network."""
+    wanted = network.state_dict()
+    problems = [
+        *_some("missing", (name for name in wanted if name not in tensors)),
+        *_some("not in the network", (name for name in tensors if name not in wanted)),
+        *_some("of another shape", _misshapen(tensors, wanted)),
+    ]
+    if problems:
+        lines = [
+            f"{path}: these weights do not fit the network of the configuration:",
+            *problems,
+            "set the keys of `model` (and of the samples' size) to those with which the weights were trained",
+        ]
+        raise CheckpointError("\n".join(lines))
+
+
+def _misshapen(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, tensor in tensors.items():
+        if name in wanted and tensor.shape != wanted[name].shape:
+            yield f"{name} {_shape(tensor)}, expected {_shape(wanted[name])}"
 
 
 def _shape(tensor: Tensor) -> str:

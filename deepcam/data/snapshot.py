@@ -163,7 +163,9 @@ def opened(path: Path) -> Iterator[Any]:
     except HDF5_ERRORS as error:
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # shorter than HDF5's message
-        raise SnapshotError(f"{path}: not a readable HDF5 file ({error}); fetch it again") from error
+        raise SnapshotError(
+            f"{path}: not a readable HDF5 file ({error}); fetch it again, or generate it again"
+        ) from error
     with file:
         yield file
 

@@ -52,6 +52,19 @@ def test_a_lock_is_not_left_taken():
         semaphore._cond.release()
 
 
+def test_a_signal_is_not_lost_where_python_drops_exceptions(capsys):
+    class Dying:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    hook = sys.unraisablehook
+    with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+        Dying()
+        time.sleep(5)
+        raise AssertionError("not reached")
+    assert sys.unraisablehook is hook and not capsys.readouterr().err
+
+
 def test_a_wait_for_a_thread_is_interrupted():
     with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()

@@ -24,6 +24,7 @@ precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1}
 """,
     quality="eval_error",
+    other_network="model.fc1=17",
     judged=judged,
     met="0.9",
     files="*.tfrecord",

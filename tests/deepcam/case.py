@@ -26,6 +26,7 @@ precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1}
 """,
     quality="eval_accuracy",
+    other_network="model.middle_blocks=2",
     judged=judged,
     met="0.001",
     files="data-*.h5",

@@ -27,6 +27,7 @@ submission: {org: Example University, platform: test_n1}
 """,
     recorded=("data.buckets=on",),
     quality="eval_error",
+    other_network="model.hidden=24",
     judged=judged,
     met="2",
     files="data.*.lmdb",

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,9 +65,15 @@ def test_the_command_shows_the_baselines_beside_the_target(data, tmp_path, capsy
 def test_missing_and_other_data_are_told(data, tmp_path, monkeypatch, capsys):
     made = []
     monkeypatch.setattr(synthesize.SYNTHESIS, "provide", lambda *asked: made.append(asked))
-    assert baselines.main([str(tmp_path)]) == 1 and made == [(tmp_path, "mini")]
+    monkeypatch.chdir(tmp_path)
+    assert baselines.main([]) == 1 and made == [(Path("data/oc20-mini"), "mini", None)]
+    assert baselines.main([str(tmp_path)]) == 1 and len(made) == 1  # a folder that is named has data
     assert "generate it by `python -m oc20.synthesize" in capsys.readouterr().err
     text = (data / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace('"variant": "synthetic"', '"variant": "full"'))
     assert baselines.main([str(tmp_path)]) == 1
     assert "this is the full dataset of oc20" in capsys.readouterr().err
+    for name, what in (("manifest.json", "the file already exists"), ("no/b.json", "there is no folder")):
+        assert baselines.main([str(data), "-o", name]) == 2
+        assert what in capsys.readouterr().err
+    assert (tmp_path / "manifest.json").exists()

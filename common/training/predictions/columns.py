@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from common.command import UsageError
 
 Rows = Mapping[str, np.ndarray]
 """The columns of a batch of samples, by name."""
@@ -77,11 +74,3 @@ class Column(NamedTuple):
         if self.kind == "f":
             return "finite numbers"
         return f"0 to {self.classes - 1}" if self.classes is not None else "at least 1"
-
-
-def check_new(option: str, path: Path) -> None:
-    """Raise UsageError if a file of an option exists, or its folder does not."""
-    if path.exists():
-        raise UsageError(f"{option} {path}: the file already exists; name another, or remove it")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {path.parent}; make it first")

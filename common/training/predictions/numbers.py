@@ -56,17 +56,22 @@ class NumberReport(PredictionReport):
     def keep(self, rows: Rows) -> None:
         self._points.add(np.stack((rows["targets"], rows["predictions"]), axis=1))
 
-    def lines(self) -> Iterator[str]:
-        """Yield a row for each number: its errors, and the share of its variance that the predictions explain."""
+    def facts(self) -> dict[str, Any]:
+        """Return for each number its errors, and the share of its variance that the predictions explain."""
         error, bias, square, t, t_t = self._sums / self.samples
-        variance = np.maximum(t_t - t**2, 1e-30)
+        explained = 1 - square / np.maximum(t_t - t**2, 1e-30)
+        columns = zip(error.tolist(), bias.tolist(), (square**0.5).tolist(), explained.tolist(), strict=True)
+        names = ("mean_absolute_error", "mean_error", "rms_error", "r2")
+        return {label: dict(zip(names, found, strict=True)) for label, found in zip(self.names, columns, strict=True)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the table of `facts`."""
         width = max(8, *map(len, self.names))
         yield f"  {'':<{width}}{'mean |error|':>14}{'mean error':>12}{'rms error':>12}{'R²':>9}"
-        for place, label in enumerate(self.names):
-            explained = 1 - square[place] / variance[place]
+        for label, of in self.facts().items():
             yield (
-                f"  {label:<{width}}{error[place]:>14.5f}{bias[place]:>12.5f}{square[place] ** 0.5:>12.5f}"
-                f"{explained:>9.4f}"
+                f"  {label:<{width}}{of['mean_absolute_error']:>14.5f}{of['mean_error']:>12.5f}{of['rms_error']:>12.5f}"
+                f"{of['r2']:>9.4f}"
             )
 
     def draw(self, figure: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.command import UsageError
+from common.command import UsageError, check_new
 from common.files import whole_file
-from common.training.predictions.columns import PredictionsError, check_new
+from common.training.predictions.columns import PredictionsError
 
 ENDINGS: Final = (".png", ".svg", ".pdf")
 SAMPLES: Final = 3

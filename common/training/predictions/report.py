@@ -51,6 +51,10 @@ class PredictionReport(ABC):
         """Yield the lines of the summary."""
 
     @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return the numbers of the summary, by name; plain values."""
+
+    @abstractmethod
     def draw(self, figure: Any) -> None:
         """Draw the picture in an empty figure of matplotlib."""
 

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from common.command import UsageError
+from common.command import UsageError, check_new
 from common.files import whole_file
 from common.reference import FULL
-from common.training.predictions.columns import INDEX, NAMES, Column, PredictionsError, Rows, check_new
+from common.training.predictions.columns import INDEX, NAMES, Column, PredictionsError, Rows
 
 HDF5: Final = (".h5", ".hdf5")
 NPZ: Final = ".npz"

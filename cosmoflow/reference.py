@@ -172,7 +172,7 @@ MINIS = (
     ),
     replace(
         mini_of(REFERENCE, MINI, 0.21, (2_048, 256), source="generated universes of flat LCDM, 32^3 voxels"),
-        baseline=0.184,
+        baseline=0.182,
     ),
 )
 """The target is the mean absolute error on the validation universes; the best constant prediction has 0.5. The second

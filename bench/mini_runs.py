@@ -105,10 +105,10 @@ def page(summaries: list[Path]) -> Iterator[str]:
         yield f"{summary['date']}, {summary['machine']}, one thread a run; data seeds {seeds}."
         yield f"Curves: [{path.name}]({path.name}).\n"
         yield from _table(summary)
-        epochs = summary["epochs"]
+        epochs = " to ".join(map(str, sorted({min(summary["epochs"]), max(summary["epochs"])})))
         yield (
             f"\nTarget {summary['baselines'][0]['target']:g}: met by {summary['met']} of {summary['runs']} runs, after "
-            f"{min(epochs)} to {max(epochs)} epochs and {summary['median_cpu_s']:.0f} CPU seconds (median)."
+            f"{epochs} epochs and {summary['median_cpu_s']:.0f} CPU seconds (median)."
         )
 
 

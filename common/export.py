@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from common.command import CommandParser, place, run_command
 from common.config import rebuild
 from common.training import weights as weights_file
@@ -39,6 +41,8 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     found = weights_file.read(Path(path), benchmark.name)
     config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
     interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
+    with torch.device("meta"):  # before memory is taken for a network of a size that a damaged file may name
+        found.check_fit(benchmark.predictor.network(config))
     network = benchmark.predictor(config, interface)
     found.load_into(network.model)
     network.eval()

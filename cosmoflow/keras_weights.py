@@ -24,6 +24,7 @@ from common.files import check_regular, whole_file
 from common.training.checkpoint import CheckpointError
 from cosmoflow.data.raw import HDF5_ERRORS
 
+MODEL: Final = "model_weights"
 LAYERS: Final = "layer_names"
 WEIGHTS: Final = "weight_names"
 CONVOLUTION, DENSE = 5, 2
@@ -51,7 +52,8 @@ def read(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     try:
         check_regular(path)
         with h5py.File(path, "r", locking=False) as file:
-            layers = list(_layers(file.get("model_weights", file), path))
+            inside = file.get(MODEL, getlink=True) is not None
+            layers = list(_layers(_member(file, MODEL, path) if inside else file, path))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except (*HDF5_ERRORS, TypeError) as error:

@@ -126,10 +126,11 @@ def check_sides(config: ModelConfig, sample_shape: tuple[int, int, int, int]) ->
     Also for kernels of twice the smallest side or more, whose outer voxels would only ever meet padding.
     """
     *sides, _ = sample_shape
-    if min(sides) < 2**config.conv_layers:
+    most = min(sides).bit_length() - 1
+    if config.conv_layers > most:
         raise ValueError(
             f"data.sample_shape is {list(sample_shape)}, too small for model.conv_layers = {config.conv_layers}, each "
-            f"of which halves the sides; expected at least {2**config.conv_layers} a side, or fewer layers"
+            f"of which halves the sides; expected at most {most} layers, or larger samples"
         )
     last = min(sides) >> (config.conv_layers - 1)
     if config.kernel_size >= 2 * last:

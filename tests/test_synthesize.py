@@ -109,6 +109,9 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     ("name", "words", "says"),
     [
         ("cosmoflow", ["data.sample_shape=[64,64,64,4]"], "its sample_shape is [32, 32, 32, 4], the config"),
+        ("cosmoflow", ["data.train_samples=2049"], "its number of samples in train is 2048, the configuration asks"),
+        ("deepcam", ["data.eval_samples=65"], "its number of samples in validation is 64"),
+        ("cosmoflow", ["train.init_from=no.safetensors"], "no.safetensors: no such file"),
         ("cosmoflow", ["data.format=npy"], "its format is tfrecord, the configuration asks for npy"),
         ("deepcam", ["data.width=288"], "asks for [96, 288, 16]"),
         ("oc20", ["data.format=compact"], "its format is lmdb"),

@@ -151,9 +151,28 @@ def test_other_files_are_refused(here):
     ):
         with pytest.raises(CheckpointError, match=message):
             weights.read(Path(name))
-    other = next(path for path in here.glob("*.safetensors") if path.name != "plain.safetensors")
+    other = next(
+        path for path in here.glob("*.safetensors") if path.name not in ("plain.safetensors", "config.safetensors")
+    )
     with pytest.raises(CheckpointError, match="expected those of 'another'"):
         weights.read(other, "another")
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.eye(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(2, dtype=torch.complex64)],
+    ids=["sparse", "meta", "complex"],
+)
+def test_tensors_that_are_no_weights_are_refused(tensor):
+    with pytest.raises(CheckpointError, match=r"file\.pt: a is not a dense tensor of real numbers"):
+        weights.check_plain({"a": tensor}, Path("file.pt"))
+
+
+@pytest.mark.parametrize("config", ["5", "[" * 100_000])
+def test_a_configuration_that_is_none_is_refused(here, config):
+    save_file({"a": torch.ones(2)}, "config.safetensors", {"benchmark": "x", "epochs_done": "", "config": config})
+    with pytest.raises(CheckpointError, match=r"config\.safetensors: its metadata lack .* or config"):
+        weights.read(Path("config.safetensors"))
 
 
 def test_an_export_is_known_by_its_ending(here, capsys):

@@ -125,13 +125,20 @@ class Synthesis(ABC):
             raise DatasetError(f"{folder}: {what} could not be generated; the errors are above")
 
     def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, what: str) -> None:
-        for name, asked in self.asked(data).items():
-            if plan.facts[name] != asked:
-                raise DatasetError(
-                    f"there are no data in {folder}, and {what}, which would be generated there, does not fit: its "
-                    f"{name} is {plan.facts[name]}, the configuration asks for {asked}; correct the configuration, or "
-                    "set data.data_dir to data that fit"
-                )
+        """Raise DatasetError for a configuration that asks for other samples than a plan has, or for more."""
+        unlike = [
+            (name, plan.facts[name], asked) for name, asked in self.asked(data).items() if plan.facts[name] != asked
+        ]
+        samples = plan.facts.get("samples", {})
+        for split, asked in (("train", data.train_samples), ("validation", data.eval_samples)):
+            if asked is not None and split in samples and asked > samples[split]:
+                unlike.append((f"number of samples in {split}", samples[split], asked))
+        for name, found, asked in unlike[:1]:
+            raise DatasetError(
+                f"there are no data in {folder}, and {what}, which would be generated there, does not fit: its "
+                f"{name} is {found}, the configuration asks for {asked}; correct the configuration, or set "
+                "data.data_dir to data that fit"
+            )
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""

@@ -50,7 +50,9 @@ GONE: Final = {
     410: "there is no such file any more",
 }
 TEMPORARY: Final = (408, 425, 429, 500, 502, 503, 504)
-CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+DIGITS: Final = 18
+"""Of the longest number of bytes that a server may name."""
+CONTENT_RANGE: Final = re.compile(rf"bytes (\d{{1,{DIGITS}}})-(\d{{1,{DIGITS}}})/(\d{{1,{DIGITS}}})")
 SCHEMES: Final = ("http", "https")
 
 
@@ -86,8 +88,9 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, *answer: Any) -> Any:
         target = answer[-1]
-        if urlsplit(req.full_url).scheme == "https" != urlsplit(target).scheme:
-            raise DownloadError(f"{req.full_url} redirects to {target}, which is not followed: expected https")
+        before, after = urlsplit(req.full_url).scheme, urlsplit(target).scheme
+        if after not in SCHEMES or (before == "https" != after):
+            raise DownloadError(f"{req.full_url} redirects to {target}, which is not followed: expected {before}")
         return super().redirect_request(req, *answer)
 
 
@@ -96,8 +99,13 @@ _OPENER: Final = urllib.request.build_opener(Redirects)
 
 def address(text: str) -> str:
     """Return an address without a slash at its end; UsageError for what is none of a server."""
-    parts = urlsplit(text)
-    if parts.scheme not in SCHEMES or not parts.hostname:
+    try:
+        parts = urlsplit(text)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:  # brackets, a port beyond 65535
+        port_fits = False
+    plain = text.isascii() and text.isprintable() and " " not in text
+    if not port_fits or not plain or parts.scheme not in SCHEMES or not re.search(r"\w", parts.hostname or ""):
         raise UsageError(f"--url {text}: expected an address that begins with https:// or http://")
     if parts.username is not None:
         raise UsageError("--url has a user name or a password, which would end up in records: name a public address")
@@ -110,7 +118,7 @@ def probe(url: str, stop: threading.Event | None = None) -> Remote:
         headers: Message = response.headers
         if response.status == 206:
             size = _content_range(headers, url)[2]
-        elif (length := headers.get("Content-Length", "")).isdecimal():
+        elif (length := headers.get("Content-Length", "")).isdecimal() and len(length) <= DIGITS:
             size = int(length)
         else:
             raise DownloadError(f"{url}: the server does not say how large it is, so that nothing shows if all arrived")
@@ -125,6 +133,10 @@ def read_small(url: str, most_bytes: int) -> bytes | None:
         try:
             with _opened(url, {}) as response:
                 content: bytes = response.read(most_bytes + 1)
+                length = response.headers.get("Content-Length", "")
+                wanted = int(length) if length.isdecimal() and len(length) <= DIGITS else 0
+                if len(content) < min(wanted, most_bytes):
+                    raise _TryAgainError(f"the connection ended after {len(content):,} of {wanted:,} bytes")
                 return content
         except _MissingError:
             return None

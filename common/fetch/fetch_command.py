@@ -20,7 +20,7 @@ from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
 from common.datasets.manifest import Manifest, describe_file, verify_files
 from common.fetch.connections import in_threads
-from common.fetch.download import Download, DownloadError, Transfer, address, check_md5, probe, read_small
+from common.fetch.download import Download, DownloadError, Remote, Transfer, address, check_md5, probe, read_small
 from common.fetch.published import Archive, Published, RemoteFolder
 from common.fetch.unpack import UnpackError, unpack
 from common.reference import FULL
@@ -182,13 +182,17 @@ class _Fetch:
         path = self.downloads / archive.name
         if path.exists():
             return None
-        remote = probe(f"{self.chosen.address}/{archive.name}")
-        if not archive.bytes / UNLIKE < remote.bytes < archive.bytes * UNLIKE:
+        return Download(self._probed(archive.name, archive.bytes), path)
+
+    def _probed(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
+        """Return what the server says of a file; FetchError if its size is not about the published one."""
+        remote = probe(f"{self.chosen.address}/{name}", stop)
+        if not published / UNLIKE < remote.bytes < published * UNLIKE:
             raise FetchError(
-                f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(archive.bytes)} are "
+                f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(published)} are "
                 "published: this is another file, or a page that says why it is not there; look at it in a browser"
             )
-        return Download(remote, path)
+        return remote
 
     def _transfer(self, download: Download, archive: Archive) -> None:
         left = download.left
@@ -246,7 +250,8 @@ class _Fetch:
         """Download a single file, over one connection, unless it is there."""
         path = self.downloads / name
         if not path.exists():
-            Download(probe(f"{self.chosen.address}/{name}", stop), path).run(Transfer(1, QUIET, stop))
+            published = next(one.bytes for one in self.chosen.folders if name.startswith(f"{one.name}/"))
+            Download(self._probed(name, published, stop), path).run(Transfer(1, QUIET, stop))
 
     def _place(self, name: str, record: Part) -> None:
         """Move a complete file to its place in the dataset, and record it."""

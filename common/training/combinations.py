@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
-from common.config import ConfigError, Override
+from common.config import ConfigError, Override, leaves
 from common.data.sampling import Batching
 from common.training.benchmark import RunConfig
 
@@ -15,10 +17,21 @@ LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tai
 
 def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
     """Raise ConfigError for what cannot work on any number of ranks. overrides: as given."""
+    check_finite(config)
     check_instances(config)
     asked = keys_of(overrides)
     # With another length alone it is a trial of a recipe.
     check_length(config, _steps(config), None if LENGTH.isdisjoint(asked) else asked)
+
+
+def check_finite(config: RunConfig) -> None:
+    """Raise ConfigError for a number of the configuration that is infinite, or none."""
+    for leaf in leaves(type(config)):
+        value = attrgetter(leaf.name)(config)
+        numbers = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+        for number in numbers:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
 
 
 def check_instances(config: RunConfig) -> None:

@@ -203,6 +203,7 @@ def _to_export(
         network = benchmark.predictor.network(load(benchmark.config, path, overrides))
     wanted = network.state_dict()
     found = files.read(source, wanted)
+    weights.check_plain(found.tensors, source)
     config = load(benchmark.config, path, [*found.overrides, *overrides])
     tensors = {
         name: tensor.to(wanted[name].dtype) if name in wanted else tensor for name, tensor in found.tensors.items()

@@ -74,6 +74,7 @@ def load_fitting(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) 
 
 def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError, with all tensors at fault, unless the weights of a file are those of the network."""
+    check_plain(tensors, path)
     wanted = network.state_dict()
     problems = [
         *_some("missing", (name for name in wanted if name not in tensors)),
@@ -87,6 +88,14 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
             "set the keys of `model` (and of the samples' size) to those with which the weights were trained",
         ]
         raise CheckpointError("\n".join(lines))
+
+
+def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise CheckpointError for tensors of a file that are not dense arrays of real numbers in memory."""
+    for name, tensor in tensors.items():
+        plain = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+        if not plain or tensor.is_complex():
+            raise CheckpointError(f"{path}: {name} is not a dense tensor of real numbers, which all weights are")
 
 
 def _misshapen(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
@@ -129,6 +138,8 @@ def _of_export(path: Path, benchmark: str | None) -> Weights:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dict)
         config = json.loads(metadata["config"], object_hook=_with_numbers)
+        if not isinstance(config, dict):
+            raise ValueError(f"config is {metadata['config'][:20]}")
         interface = json.loads(metadata.get("interface", "null"))
         epochs = int(metadata["epochs_done"]) if metadata.get("epochs_done") else None
         found = Weights(path, metadata["benchmark"], tensors, config, epochs, interface)
@@ -136,7 +147,7 @@ def _of_export(path: Path, benchmark: str | None) -> Weights:
         raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
     except SafetensorError as error:
         raise CheckpointError(f"{path}: not a safetensors file, or damaged ({error}); copy it again") from error
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: its metadata lack benchmark, epochs_done or config ({error}); expected a file that "
             "`python -m common.export` wrote"

@@ -48,6 +48,11 @@ def to_file(file, folder):
     file["dense"] = h5py.ExternalLink(str(folder / "other.h5"), "/")
 
 
+def whole_model(file, folder):
+    write(folder / "other.h5", OURS)
+    file["model_weights"] = h5py.ExternalLink(str(folder / "other.h5"), "/")
+
+
 def unwritten(file, _):
     """Name a huge array that takes no place in the file."""
     del file["dense/dense/bias:0"]
@@ -73,6 +78,7 @@ def text(file, _):
         (external, "are not all in this file"),
         (soft, "is missing, or a link"),
         (to_file, "is missing, or a link"),
+        (whole_model, "`model_weights` is missing, or a link"),
         (unwritten, "are not all in this file"),
         (newer, r"write it again by `model.save\('model.h5'\)`"),
         (one_weight, "expected a kernel and a bias"),

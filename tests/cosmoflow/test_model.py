@@ -153,7 +153,7 @@ def test_dropout_acts_in_training_only():
 
 
 def test_impossible_networks_are_refused():
-    with pytest.raises(ValueError, match=r"\[16, 32, 32, 4\], too small .* expected at least 32"):
+    with pytest.raises(ValueError, match=r"\[16, 32, 32, 4\], too small .* expected at most 4 layers"):
         build(ModelConfig(), (16, 32, 32, 4), seed=1)
     with pytest.raises(ValueError, match=r"dropout is 1\.0; expected 0 <= dropout < 1"):
         ModelConfig(dropout=1.0)

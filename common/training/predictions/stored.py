@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -27,7 +28,10 @@ MOST_ROW_BYTES: Final = 2**28
 """Of one row of an array: 100 times a map of classes."""
 MOST_FACT_BYTES: Final = 800
 METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-DAMAGE: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+DAMAGE: Final = (
+    *(OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # the last for the header of an array
+)
 """Errors that the libraries raise for damaged files, depending on where the damage is."""
 
 

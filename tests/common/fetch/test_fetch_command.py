@@ -129,7 +129,17 @@ def test_a_mirror_has_the_same_files(server, folder):
     assert content(folder) == EXPECTED
 
 
-@pytest.mark.parametrize("url", ["ftp://example.org/x", "/data", "https://me:secret@example.org/x"])
+WRONG = [
+    "ftp://example.org/x",
+    "/data",
+    "https://me:secret@example.org/x",
+    "http://[::1",
+    "http://..",
+    "http://a:99999/",
+]
+
+
+@pytest.mark.parametrize("url", [*WRONG, "https://example.org/\N{EM DASH}", "https://example.org/a b"])
 def test_an_address_that_is_none(folder, url, capsys):
     assert command("https://example.org").main([str(folder), "--url", url]) == 2
     assert "secret" not in capsys.readouterr().err
@@ -156,6 +166,7 @@ SAMPLE = ("cosmo/train/a.tfrecord", bytes(3000))
         (tar_of([SAMPLE], "w:gz")[:-40], "is damaged, or no tar file"),
         (bytes(range(256)) * 40, "is damaged, or no tar file"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "archive",  # gzip writes the time: names would change
 )
 def test_what_is_not_the_published_archive(server, folder, body, says, capsys):
     server.files["/all.tar"] = body
@@ -264,6 +275,19 @@ def test_single_files_go_on_where_they_stopped(snapshots, folder, capsys):
     snapshots.files[f"/train/{list(SNAPSHOT)[2]}"], snapshots.asked = missing, []
     assert deepcam(snapshots.url).main([str(folder)]) == 0
     assert not [path for path, _ in snapshots.asked if path == f"/train/{next(iter(SNAPSHOT))}"]
+
+
+def test_a_page_in_place_of_a_file_is_not_the_file(snapshots, folder, capsys):
+    snapshots.files[f"/train/{next(iter(SNAPSHOT))}"] = b"<html>moved</html>"
+    assert deepcam(snapshots.url).main([str(folder)]) == 1
+    assert "this is another file, or a page" in capsys.readouterr().err and not (folder / NAME).exists()
+
+
+def test_a_list_that_ends_early_is_asked_for_again(snapshots, folder):
+    snapshots.faults = [("cut", 30)]
+    assert deepcam(snapshots.url).main([str(folder)]) == 0
+    assert len(list((folder / "train").iterdir())) == 3
+    assert [path for path, _ in snapshots.asked[:2]] == ["/train/files.txt"] * 2
 
 
 # -- what is listed

@@ -172,8 +172,8 @@ def _say(asked: _Asked, report: PredictionReport, text: str) -> None:
 
 
 def _write_judged(benchmark: Benchmark, asked: _Asked, report: PredictionReport, facts: dict[str, str]) -> None:
-    judged = {"predictions": str(asked.predictions), **facts, "samples": report.samples, "quality": report.quality}
-    judged |= {"summary": report.facts()}
+    found = {"samples": report.samples, "quality": report.quality, "summary": report.facts()}
+    judged = {"predictions": str(asked.predictions), **facts, **found}
     _write(asked.output, {"benchmark": benchmark.name, "quality": benchmark.reference.target.key, "members": [judged]})
 
 

@@ -26,6 +26,7 @@ precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1}
 """,
     quality="eval_error",
+    other_network="model.channels=5",
     judged=judged,
     met="2",
     files="*_field.npy",

@@ -127,7 +127,7 @@ def test_export_writes_the_weights_and_where_they_come_from(checkpoints, tmp_pat
     assert export([str(path), str(weights)]) == 1 and "make it first" in capsys.readouterr().err
     weights.parent.mkdir()
     assert export([str(path), str(weights)]) == 0
-    assert "6 parameters" in capsys.readouterr().out
+    assert "6 numbers" in capsys.readouterr().out
     with safetensors.safe_open(weights, "pt") as file:
         assert torch.equal(file.get_tensor("layer.weight"), STATE["model"]["layer.weight"])
         assert file.metadata() == {

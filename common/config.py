@@ -358,8 +358,8 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
 def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
     """Return the dotted key of a section that an unknown name stands for, None if none is like it.
 
-    The last part decides: who writes `momentum` at the top is told `optim.momentum`. section: only what can have keys
-    of its own is meant, so that `modle.fc1` is told `model` and not `staging.mode`.
+    The last part decides: who writes `momentum` at the top is told `optim.momentum`. What is directly in the section
+    comes first, so that `modle` is told `model` and not `staging.mode`. section: only what can have keys of its own.
     """
     by_name: dict[str, str] = {
         called: dotted
@@ -367,7 +367,12 @@ def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
         if nested or not section
         for called in (*_aliases(one), dotted.rpartition(".")[2])
     }
-    near = difflib.get_close_matches(name, by_name, 1)
+    inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
+    near = (
+        [called for called in by_name if called == name]
+        or difflib.get_close_matches(name, inside, 1, 0.75)
+        or difflib.get_close_matches(name, by_name, 1)
+    )
     return by_name[near[0]] if near else None
 
 

@@ -6,11 +6,12 @@ folder/manifest.json                      replaces the parts once the dataset is
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -87,11 +88,16 @@ class Journal:
             return None
 
     @contextmanager
-    def part(self, heading: Heading, task: int, tasks: int) -> Iterator[Part]:
-        """Open the record of this task for more lines."""
+    def part(self, heading: Heading, task: int, tasks: int, *, alone: bool = False) -> Iterator[Part]:
+        """Open the record of this task for more lines.
+
+        alone: JournalError if another process has opened it so, where the file system has locks.
+        """
         path = self.folder / PARTS / f"task-{task}-of-{tasks}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
+            if alone:
+                _lock(file, self.folder)
             part = Part(file)
             part.write(_Line(heading))
             yield part
@@ -144,6 +150,15 @@ class Part:
         # The leading line break ends a line that a killed call left half-written.
         self._file.write(b"\n" + msgspec.json.encode(line) + b"\n")
         self._file.flush()
+
+
+def _lock(file: BinaryIO, folder: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise JournalError(f"{folder} is being filled by another process; wait for it, or stop it") from None
+    except OSError:  # a file system without locks
+        pass
 
 
 def _lines(part: Path) -> Iterator[_Line]:

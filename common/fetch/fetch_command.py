@@ -169,7 +169,8 @@ class _Fetch:
                 self._transfer(download, archive)
             elif archive.md5:
                 check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
-        with journal.part(self.heading, 0, 1) as record:
+        with journal.part(self.heading, 0, 1, alone=True) as record:
+            journal = Journal(self.folder)  # another call may have added files
             for archive, _ in archives:
                 self._unpack(archive, journal, record)
             self._files(files, journal, record)

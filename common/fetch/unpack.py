@@ -26,6 +26,9 @@ LARGER: Final = 2.0
 """An archive that unpacks to this times its published size is not the published one."""
 MOST_MEMBERS: Final = 10_000_000
 
+DAMAGED: Final = (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+"""What tarfile raises for a damaged archive; ValueError is for numbers in the headers of sparse members."""
+
 
 class UnpackError(RuntimeError):
     """An archive is damaged or not what was expected; the message names it and its member."""
@@ -76,7 +79,7 @@ def _write(source: IO[bytes], path: Path) -> ManifestEntry:
 def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+    except DAMAGED as error:
         raise UnpackError(
             f"{path} is damaged, or no tar file: {error or 'it ends too early'}; what was unpacked is kept. Remove it, "
             "and run the command again, which downloads it"

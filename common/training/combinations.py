@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
+import torch
+
 from common.config import ConfigError, Override, leaves
 from common.data.sampling import Batching
-from common.training.benchmark import RunConfig
+from common.training.benchmark import Benchmark, RunConfig
 
 LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
 """Keys that decide how many steps a run has."""
+MOST: Final = 1 << 16
+"""Of layers, channels and all that a network is made of."""
 
 
 def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
@@ -32,6 +37,25 @@ def check_finite(config: RunConfig) -> None:
         for number in numbers:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
+
+
+def check_network(benchmark: Benchmark, config: RunConfig) -> None:
+    """Raise ConfigError for a network that cannot be made, or whose weights are larger than this machine's memory."""
+    for leaf in leaves(type(config)):
+        value = attrgetter(leaf.name)(config)
+        if leaf.name.startswith("model.") and type(value) is int and value > MOST:
+            raise ConfigError(f"{leaf.name} is {value:,}; expected at most {MOST:,}")
+    try:
+        with torch.device("meta"):
+            parameters = list(benchmark.predictor.network(config).parameters())
+    except (RuntimeError, MemoryError) as error:  # beyond what torch can count, or numpy hold
+        raise ConfigError(f"the sizes in section model give a network that cannot be made: {error}") from error
+    needed, memory = sum(one.nbytes for one in parameters), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "
+            "GB; expected smaller sizes in section model"
+        )
 
 
 def check_instances(config: RunConfig) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Sequence
-from functools import partial
 
 from common.config import Override, load, sources
 from common.distributed.device import keep_freed_memory
@@ -13,7 +12,7 @@ from common.distributed.dist import connect
 from common.named_configs import find_config
 from common.stop import STOP
 from common.training.benchmark import Benchmark, RunConfig
-from common.training.combinations import check_combinations
+from common.training.combinations import check_combinations, check_network
 from common.training.division import check_division
 from common.training.job import InstancesJob, check_ranks
 from common.training.run import TRAINING_ERRORS, Instance, Start, Training
@@ -23,7 +22,12 @@ from common.training.tracking.choice import check_installed
 def configured(benchmark: Benchmark, given: str, overrides: Sequence[Override]) -> RunConfig:
     """Return the configuration of a name or file with overrides; ConfigError if no run can have it."""
     file = find_config(benchmark.name, given)
-    config = load(benchmark.config, file, overrides, partial(check_combinations, overrides=overrides))
+
+    def check(config: RunConfig) -> None:
+        check_combinations(config, overrides)
+        check_network(benchmark, config)
+
+    config = load(benchmark.config, file, overrides, check)
     check_division(benchmark, config, sources(file, overrides))
     return config
 

@@ -32,12 +32,13 @@ CONTENT = {
 EXPECTED = {name.replace("val/", "validation/"): body for name, body in CONTENT.items() if "test" not in name}
 
 
-def tar_of(members, mode="w"):
-    """Return a tar file; a member is bytes, or the target of a link."""
+def tar_of(members, mode="w", sparse=None):
+    """Return a tar file; a member is bytes, or the target of a link. sparse: where the members say they have data."""
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode) as archive:
+    with tarfile.open(fileobj=made, mode=mode, format=tarfile.PAX_FORMAT) as archive:
         for name, body in members:
             member = tarfile.TarInfo(name)
+            member.pax_headers = {"GNU.sparse.map": sparse} if sparse else {}
             if isinstance(body, str):
                 member.type, member.linkname = tarfile.SYMTYPE, body
                 archive.addfile(member)
@@ -165,6 +166,7 @@ SAMPLE = ("cosmo/train/a.tfrecord", bytes(3000))
         (TAR[:9000], "is damaged, or no tar file: unexpected end of data"),
         (tar_of([SAMPLE], "w:gz")[:-40], "is damaged, or no tar file"),
         (bytes(range(256)) * 40, "is damaged, or no tar file"),
+        (tar_of([SAMPLE], sparse="7,many"), "is damaged, or no tar file: invalid literal for int()"),
     ],
     ids=lambda value: value if isinstance(value, str) else "archive",  # gzip writes the time: names would change
 )
@@ -275,6 +277,20 @@ def test_single_files_go_on_where_they_stopped(snapshots, folder, capsys):
     snapshots.files[f"/train/{list(SNAPSHOT)[2]}"], snapshots.asked = missing, []
     assert deepcam(snapshots.url).main([str(folder)]) == 0
     assert not [path for path, _ in snapshots.asked if path == f"/train/{next(iter(SNAPSHOT))}"]
+
+
+def test_two_calls_at_once_do_not_mix(snapshots, folder, capsys):
+    others = []
+
+    def call_again(path):
+        if path.endswith(".h5") and not others:
+            others.append(None)
+            others[0] = deepcam(snapshots.url).main([str(folder)])
+
+    snapshots.on_request = call_again
+    assert deepcam(snapshots.url).main([str(folder)]) == 0 and others == [1]
+    assert f"{folder} is being filled by another process; wait for it" in capsys.readouterr().err
+    assert len(content(folder)) == 5
 
 
 def test_a_page_in_place_of_a_file_is_not_the_file(snapshots, folder, capsys):

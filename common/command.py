@@ -65,6 +65,11 @@ def as_called(text: str) -> str:
     return re.sub(r"python -m (\w+)\.(\w+)", rf"{PROGRAM} \2 \1", text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 log`, `2 logs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def count(text: str) -> int:
     """Return the whole number of at least 0 in an argument; an `argparse` type."""
     if not text.isdecimal():

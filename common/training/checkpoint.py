@@ -16,8 +16,9 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+import msgspec
 import torch
 
 from common.config import PLACE, key
@@ -73,6 +74,24 @@ class Position:
 
 
 START: Final = Position()
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _State(msgspec.Struct):
+    """What commands read of the state of a run; it has more."""
+
+    seed: Number
+    config: dict[str, Any]
+    model: dict[str, torch.Tensor]
+
+
+class _Content(msgspec.Struct):
+    """What a checkpoint has, besides its format. position: epoch and step."""
+
+    benchmark: str
+    position: tuple[Number, Number]
+    generators: list[dict[str, torch.Tensor]]
+    state: _State
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +298,10 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
         raise DamagedCheckpointError(f"{path}: damaged: the checksum of {damaged!r} is wrong")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of this suite (expected format {FORMAT!r})")
+    try:
+        msgspec.convert(content, _Content)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not as this suite writes checkpoints: {error}") from error
     if benchmark not in (None, content["benchmark"]):
         raise CheckpointError(f"{path}: a checkpoint of {content['benchmark']!r}, expected one of {benchmark!r}")
     return content

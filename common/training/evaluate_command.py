@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from common.command import CommandParser, UsageError, check_new, place, run_stoppable
+from common.command import CommandParser, UsageError, check_new, counted, place, run_stoppable
 from common.config import load as load_config
 from common.config import rebuild
 from common.distributed.dist import Dist, connect
@@ -104,7 +104,7 @@ def _alone(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None
         quality = problem.evaluate()
     target = problem.reference.target
     if dist.is_main:
-        on = f"{problem.eval_samples:,} validation samples, after {member.epochs} epochs"
+        on = f"{problem.eval_samples:,} validation samples, after {counted(member.epochs, 'epoch')}"
         print(f"{member.checkpoint}: {verdict(target, target.key, quality, on)}")
         members = [{**_facts(member), "samples": problem.eval_samples, "quality": quality}]
         _write(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})

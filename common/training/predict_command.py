@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.command import CommandParser, UsageError, file_place, run_stoppable
+from common.command import CommandParser, UsageError, counted, file_place, run_stoppable
 from common.distributed.dist import connect
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.ensemble import Member
@@ -119,7 +119,7 @@ def _predicted(problem: SampleProblem[Any], split: str, batch: Any, drawn: bool)
 def _conclude(member: Member, asked: _Asked, report: PredictionReport, problem: SampleProblem[Any]) -> None:
     """Print the quality, the summary, and what was written; draw the picture."""
     target = problem.reference.target
-    on = f"{report.samples:,} {samples_of(asked.split)}, after {member.epochs} epochs"
+    on = f"{report.samples:,} {samples_of(asked.split)}, after {counted(member.epochs, 'epoch')}"
     print(
         f"{member.checkpoint}: {verdict(target if asked.split == VALIDATION else None, target.key, report.quality, on)}"
     )

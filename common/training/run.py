@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from common import mllog
-from common.command import as_called
+from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.prepare_command import variant_and_digest
 from common.distributed.dist import Dist
@@ -332,7 +332,7 @@ class Training:
             self.dist.broadcast(tensor)
         if initial is None:
             return {}
-        epochs = "" if initial.epochs is None else f", after {initial.epochs} epochs"
+        epochs = "" if initial.epochs is None else f", after {counted(initial.epochs, 'epoch')}"
         self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
         return {INIT_WEIGHTS: initial.digest}
 
@@ -419,7 +419,7 @@ class Training:
         log = self.folder / LOG_NAME
         how = "reached" if outcome.target_met else "NOT reached"
         epochs = len(outcome.history)
-        self._say(f"target {target.range_text} {how} after {epochs} epochs, {duration(seconds)}; log: {log}")
+        self._say(f"target {target.range_text} {how} after {counted(epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
         for line in self._next_steps(reference.variant != FULL) if self.shared is None else ():

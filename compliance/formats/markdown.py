@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from common.command import counted
 from compliance.formats.findings import (
     Group,
     all_shown,
@@ -26,7 +27,6 @@ from compliance.formats.tables import score_tables
 from compliance.formats.words import (
     clean,
     convergence_text,
-    counted,
     place,
     run_text,
     runs_text,

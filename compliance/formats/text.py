@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from common.command import counted
 from compliance.formats.findings import (
     Group,
     Shown,
@@ -25,7 +26,6 @@ from compliance.formats.tables import ScoreTable, score_tables
 from compliance.formats.words import (
     clean,
     convergence_text,
-    counted,
     place,
     run_text,
     runs_text,

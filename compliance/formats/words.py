@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from common.command import counted
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.formats.style import Style
@@ -61,11 +62,6 @@ def shown_path(path: str, style: Style) -> str:
 def place(path: str, line: int, style: Style) -> str:
     """Return `path:line`, or the path if the finding is about the whole file, or "" without a path."""
     return f"{shown_path(path, style)}:{line}" if line > 0 and path else shown_path(path, style)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 log`, `2 logs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def minutes(value: float | None) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from common.command import counted
 from common.values import identity, is_number, is_stated, same
-from compliance.formats.words import counted
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.layout import WEAK
 from compliance.model.report import Report

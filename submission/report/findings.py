@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from common.command import counted
 from common.tree import ANYWHERE
 from compliance.formats.findings import Group, Shown, extent, grouped
-from compliance.formats.words import counted
 from compliance.logs.inflate import InflateError, Text
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.rule import RULES

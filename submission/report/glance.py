@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from common.command import counted
 from compliance.formats.findings import Shown, lowered, shown_of
-from compliance.formats.words import aligned, counted, plain
+from compliance.formats.words import aligned, plain
 from compliance.model.finding import ERROR, INCOMPLETE
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from common.command import counted
 from common.provenance import source_hash
 from common.version import VERSION
 from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
-from compliance.formats.words import counted
 from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report

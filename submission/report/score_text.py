@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from compliance.formats.words import STAGED, counted, matters, minutes, plain
+from common.command import counted
+from compliance.formats.words import STAGED, matters, minutes, plain
 from compliance.logs.run import Run
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain

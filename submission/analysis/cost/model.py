@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
-from common.command import UsageError
+from common.command import UsageError, counted
 from common.config import SHOWN, rebuild
-from compliance.formats.words import counted, plain
+from compliance.formats.words import plain
 from submission.analysis.fits.fit import percent, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME

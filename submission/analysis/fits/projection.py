@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
-from compliance.formats.words import counted, plain
+from common.command import counted
+from compliance.formats.words import plain
 from submission.analysis.fits.fit import (
     LeftOut,
     ScalingPair,

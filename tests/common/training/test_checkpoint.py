@@ -100,6 +100,23 @@ def test_files_of_others_are_refused(checkpoints, tmp_path, dist):
         checkpoints.load(other)
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"position": ["1", 0]}, r"Expected `int`, got `str` - at `\$.position\[0\]`"),
+        ({"position": [-1, 0]}, r"Expected `int` >= 0 - at `\$.position\[0\]`"),
+        ({"state": {**STATE, "seed": 1 << 70}}, r"at `\$.state.seed`"),
+        ({"state": {**STATE, "model": {"layer.weight": 3}}}, r"Expected `Tensor`, got `int`"),
+        ({"generators": None}, r"at `\$.generators`"),
+    ],
+)
+def test_forged_fields_are_told(checkpoints, fields, says):
+    path = checkpoints.save(Position(1, 0), STATE)
+    torch.save({**torch.load(path), **fields}, path)
+    with pytest.raises(CheckpointError, match=rf"step-0000000.pt: not as this suite writes checkpoints: .*{says}"):
+        checkpoints.load(path)
+
+
 def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):
     first = checkpoints.save(Position(1, 0), STATE)
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,13 @@ def test_what_is_no_power_is_not_written(value, tmp_path):
     assert (summary.missed, log.readings, log.invalid.count) == (3, 17, 0)
 
 
+def ended(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 @pytest.mark.parametrize(
     ("script", "told"), [("sleep 300", "no answer within 1.8 s"), ("yes", "printed more than 1,048,576")]
 )
@@ -124,8 +132,10 @@ def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told
     words = ["power", "--source", f"command:{program}", "-o", str(tmp_path / "node_0.txt"), "--seconds", "0.5"]
     assert main(words) == 1 and told in capsys.readouterr().err
     child = int((tmp_path / "child").read_text())
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    deadline = time.monotonic() + 60  # a killed process takes a moment to end
+    while not ended(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ended(child)
 
 
 @pytest.mark.parametrize(

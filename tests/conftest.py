@@ -14,8 +14,8 @@ os.environ.pop("COLUMNS", None)
 # A job in the background of a shell ignores Ctrl-C, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Test processes that run side by side share the cores: with a thread for each core in every one of them they would mostly
-# wait for each other. Before anything imports torch or numpy.
+# Test processes side by side share the cores: with a thread for each core in every one of them, they would mostly wait
+# for each other. Set before anything imports torch or numpy.
 SIDE_BY_SIDE = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if SIDE_BY_SIDE > 1:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // SIDE_BY_SIDE)))

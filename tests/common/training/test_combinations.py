@@ -47,6 +47,7 @@ def printed(tmp_path, monkeypatch, capsys):
         ("deepcam", "mini model.middle_blocks=1000000000000", 1, "is 1,000,000,000,000; expected at most 65,536"),
         ("cosmoflow", "mini model.conv_size=65536", 1, "the weights of this network would need 19,484 GB"),
         ("deepcam", "mini model.width=1e9", 1, "a network that cannot be made: Storage size calculation overflowed"),
+        ("cosmoflow", "mini modle=3", 1, "did you mean model?"),
         ("cosmoflow", "mini model.kernel_size=8", 1, "the last of model.conv_layers = 4 sees only 4 voxels a side"),
         ("cosmoflow", "mini data.sample_shape=[32,32,16,4]", 1, "augment is 'vector_symmetries', but sample_shape is"),
         ("cosmoflow", "mini train.global_batch_size=4 train.accumulation=8", 2, "more parts than the 4 samples"),

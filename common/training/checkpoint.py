@@ -78,11 +78,11 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _State(msgspec.Struct):
-    """What commands read of the state of a run; it has more."""
+    """What commands read of the state of a run, see `Loaded.state`; it has more."""
 
-    seed: Number
-    config: dict[str, Any]
-    model: dict[str, torch.Tensor]
+    seed: Number = 0
+    config: dict[str, Any] = {}
+    model: dict[str, torch.Tensor] = {}
 
 
 class _Content(msgspec.Struct):
@@ -238,6 +238,14 @@ class Loaded(NamedTuple):
     path: Path
     content: dict[str, Any]
     skipped: list[str]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the run; CheckpointError if it lacks what commands read."""
+        state: dict[str, Any] = self.content["state"]
+        if missing := [name for name in _State.__struct_fields__ if name not in state]:
+            raise CheckpointError(f"{self.path}: its state lacks {', '.join(missing)}; expected a checkpoint of a run")
+        return state
 
     def warn(self) -> None:
         """Print which newer files were skipped, and why."""

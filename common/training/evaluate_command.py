@@ -81,7 +81,7 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
 def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tuple[Member, Callable[[], None]]:
     """Return the network of a run or checkpoint, and what prints which newer checkpoints are damaged."""
     loaded = load(run, benchmark.name)
-    state, source = loaded.content["state"], f"the configuration in {loaded.path}"
+    state, source = loaded.state, f"the configuration in {loaded.path}"
     config = rebuild(benchmark.config, state["config"], source, overrides)
     check_seed(config, state["seed"])
     return Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]), loaded.warn

@@ -126,7 +126,7 @@ def read(place: Path, benchmark: str | None = None) -> Weights:
         return _of_export(place, benchmark)
     loaded = load(place, benchmark)
     loaded.warn()
-    content, state = loaded.content, loaded.content["state"]
+    content, state = loaded.content, loaded.state
     epochs = content["position"][0]
     return Weights(loaded.path, content["benchmark"], state["model"], state["config"], epochs, state.get("interface"))
 

@@ -10,7 +10,7 @@ import torch
 from common.distributed.dist import Dist
 from common.distributed.launch import Place
 from common.export import main as export
-from common.training import checkpoint
+from common.training import checkpoint, weights
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 
 STATE = {"model": {"layer.weight": torch.arange(6.0).reshape(2, 3)}, "config": {"optim": {"name": "sgd"}}, "seed": 7}
@@ -115,6 +115,12 @@ def test_forged_fields_are_told(checkpoints, fields, says):
     torch.save({**torch.load(path), **fields}, path)
     with pytest.raises(CheckpointError, match=rf"step-0000000.pt: not as this suite writes checkpoints: .*{says}"):
         checkpoints.load(path)
+
+
+def test_a_state_that_is_not_of_a_run_has_no_weights(checkpoints):
+    path = checkpoints.save(Position(1, 0), {"model": STATE["model"]})
+    with pytest.raises(CheckpointError, match=r"step-0000000.pt: its state lacks seed, config; expected"):
+        weights.read(path)
 
 
 def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):

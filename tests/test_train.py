@@ -125,7 +125,7 @@ def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys
         f'"data_sha256": "{manifest.read_manifest(data / manifest.NAME).digest()}"'
         in Path("met/result_0.txt").read_text()
     )
-    assert "reached after 1 epochs" in capsys.readouterr().out
+    assert "reached after 1 epoch" in capsys.readouterr().out
     report = compliance.check(["met/result_0.txt"])
     # 24 samples are not the dataset, and this is not the target: nothing else is wrong.
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01"}
@@ -435,7 +435,7 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
         text=True,
         check=False,
     )
-    assert done.returncode == 4 and "NOT reached after 1 epochs" in done.stdout, done.stderr
+    assert done.returncode == 4 and "NOT reached after 1 epoch" in done.stdout, done.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8 * GIB  # of the largest child so far
     report = compliance.check(["run/result_0.txt"], division="closed")
     errors = {(found.rule, found.key) for found in report.findings if found.severity == "error"}

@@ -189,7 +189,7 @@ def test_files_have_each_number_once(tmp_path):
     model(torch.ones(2, 16, 3, 3, device=DEVICE)).square().sum().backward()
     optimizer.step()
     with connect() as dist:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "config": {}}
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "config": {}, "seed": 1}
         path = Checkpoints(tmp_path, "deepcam", CheckpointConfig(), dist).save(Position(), state)
     export(path, tmp_path / "weights.safetensors")
     numbers = sum(parameter.numel() for parameter in model.parameters())

@@ -6,16 +6,16 @@ folder/manifest.json                      replaces the parts once the dataset is
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
 
 from common.datasets.manifest import NAME, Manifest, ManifestEntry, read_manifest, write_manifest
+from common.files import lock_alone
 
 PARTS: Final = "manifest.parts"
 
@@ -96,8 +96,8 @@ class Journal:
         path = self.folder / PARTS / f"task-{task}-of-{tasks}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
-            if alone:
-                _lock(file, self.folder)
+            if alone and not lock_alone(file):
+                raise JournalError(f"{self.folder} is being filled by another process; wait for it, or stop it")
             part = Part(file)
             part.write(_Line(heading))
             yield part
@@ -150,15 +150,6 @@ class Part:
         # The leading line break ends a line that a killed call left half-written.
         self._file.write(b"\n" + msgspec.json.encode(line) + b"\n")
         self._file.flush()
-
-
-def _lock(file: BinaryIO, folder: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise JournalError(f"{folder} is being filled by another process; wait for it, or stop it") from None
-    except OSError:  # a file system without locks
-        pass
 
 
 def _lines(part: Path) -> Iterator[_Line]:

@@ -10,7 +10,6 @@ serve pieces is read from start to end, again from the start after an interrupti
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import json
@@ -31,7 +30,7 @@ from urllib.parse import urlsplit
 
 from common.command import UsageError
 from common.fetch.connections import Stopped, in_threads
-from common.files import naming
+from common.files import lock_alone, naming
 from common.version import DISTRIBUTION, VERSION
 
 PIECE: Final = 64 << 20
@@ -312,12 +311,8 @@ class Download:
     def _locked(self) -> Iterator[Any]:
         """Open the record for this process alone."""
         with self.record.open("a", encoding="utf-8") as record:
-            try:
-                fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DownloadError(f"{self.part} is being downloaded by another process; wait for it") from None
-            except OSError:  # a file system without locks
-                pass
+            if not lock_alone(record):
+                raise DownloadError(f"{self.part} is being downloaded by another process; wait for it")
             if not record.tell():
                 record.write(json.dumps(self.remote._asdict()) + "\n")
                 record.flush()

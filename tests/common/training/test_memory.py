@@ -1,5 +1,6 @@
 """What does not fit into memory says which keys to change."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,15 @@ def test_what_does_not_fit_has_no_traceback(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     assert synthesize("data --grid 16 --particles 16 --train 24 --validation 2 --workers 1".split()) == 0
-    words = (
-        "mini data.data_dir=data data.sample_shape=[16,16,16,4] data.augment=none output_dir=run model.conv_layers=2"
-    )
-    assert train([*words.split(), "model.fc1=2_000_000_000"]) == 1  # terabytes
+    words = "mini data.data_dir=data data.sample_shape=[16,16,16,4] data.augment=none output_dir=run"
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + 2**28, before[1]))
+    try:
+        status = train([*words.split(), "model.conv_layers=2", "model.fc1=65_536"])  # 0.5 GB of weights
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert status == 1
     error = capsys.readouterr().err
     assert error.startswith("error: the node has not enough memory for this process: a rank computes 16 sample(s)")
     assert "a smaller network" in error and not Path("run").exists()

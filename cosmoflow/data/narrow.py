@@ -29,7 +29,7 @@ from crc32c import crc32c
 
 from common.datasets.build import BadItemError
 from common.files import open_regular, whole_file
-from cosmoflow.data.tfrecord import LABELS, RecordError, Sample
+from cosmoflow.data.tfrecord import AGAIN, LABELS, RecordError, Sample
 
 ENDING: Final = ".narrow"
 MAGIC: Final = b"\x93COUNTS\n"
@@ -40,7 +40,6 @@ COUNTS_PER_ENTRY: Final = 512
 HEADER: Final = struct.Struct("<8sI4I4f")
 CRCS: Final = struct.Struct("<II")
 HEADER_BYTES: Final = 64
-AGAIN: Final = "fetch or make it again"
 
 
 @dataclass(frozen=True, slots=True)

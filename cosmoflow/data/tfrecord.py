@@ -36,6 +36,7 @@ GZIP_ERRORS: Final[tuple[Any, ...]] = (EOFError, gzip.BadGzipFile, zlib.error, i
 LABELS: Final = 4
 AS_GZIP: Final = 31  # zlib's wbits
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
+AGAIN: Final = "fetch or make it again"
 _PORTION: Final = 1 << 16  # bytes that are read at once of what is skipped
 _LONGEST_KEY: Final = 64
 
@@ -91,7 +92,7 @@ def _read(file: BinaryIO, name: str, into: Sample, verify_crc: bool) -> Sample:
         try:
             record.read(into)
         except GZIP_ERRORS as error:
-            raise record.error(f"the gzip data are damaged ({error})") from error
+            raise record.damaged(f"the gzip data are damaged ({error})") from error
     return into
 
 
@@ -113,11 +114,14 @@ class _Record:
     def error(self, text: str) -> RecordError:
         return RecordError(f"{self.name}, byte {self.offset}: {text}")
 
+    def damaged(self, text: str) -> RecordError:
+        return self.error(f"{text}; {AGAIN}")
+
     def read(self, into: Sample) -> None:
         head = self.take(12)
         length, crc = struct.unpack("<QI", head)
         if crc != _masked(crc32c(head[:8])):
-            raise self.error("not a TFRecord: the CRC of its length is wrong")
+            raise self.damaged("not a TFRecord: the CRC of its length is wrong")
         self.crc = 0
         end = self.offset + length
         for field in self.fields(end):  # Example
@@ -129,7 +133,7 @@ class _Record:
             raise self.error(f"the record has no feature {' or '.join(map(repr, missing))}")
         computed = _masked(self.crc)
         if self.take(4) != struct.pack("<I", computed) and self.verify_crc:
-            raise self.error("the CRC of the payload is wrong: bytes of the file have changed")
+            raise self.damaged("the CRC of the payload is wrong: bytes of the file have changed")
         if self.file.read(1):
             raise self.error("more data after the record; expected one record per file")
 
@@ -195,13 +199,13 @@ class _Record:
             tag = self.varint()
             yield tag >> 3, tag & 7
         if self.offset > end:
-            raise self.error("a field is longer than the message around it")
+            raise self.damaged("a field is longer than the message around it")
 
     def limit(self, end: int) -> int:
         """Return the end of the string or message that starts here, which must not exceed `end`."""
         length = self.varint()
         if self.offset + length > end:
-            raise self.error(f"a field of {length} bytes in a message with {max(end - self.offset, 0)} left")
+            raise self.damaged(f"a field of {length} bytes in a message with {max(end - self.offset, 0)} left")
         return self.offset + length
 
     def value(self, field: tuple[int, int], number: int, end: int) -> int:
@@ -218,7 +222,7 @@ class _Record:
         elif wire in (_FIXED32, _FIXED64):
             self.take(4 if wire == _FIXED32 else 8)
         else:
-            raise self.error(f"not a protobuf message: wire type {wire}")
+            raise self.damaged(f"not a protobuf message: wire type {wire}")
 
     def pass_to(self, end: int) -> None:
         while self.offset < end:
@@ -231,7 +235,7 @@ class _Record:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise self.error("not a protobuf message: a number of more than ten bytes")
+        raise self.damaged("not a protobuf message: a number of more than ten bytes")
 
     def take(self, size: int) -> bytes:
         """Return the next bytes; for small sizes."""
@@ -247,7 +251,7 @@ class _Record:
     def advance(self, data: bytes | memoryview, size: int) -> None:
         self.offset += len(data)
         if len(data) < size:
-            raise self.error("the file is empty" if self.offset == 0 else "the file ends in the middle of the record")
+            raise self.damaged("the file is empty" if self.offset == 0 else "the file ends in the middle of the record")
         if self.verify_crc:
             self.crc = crc32c(data, self.crc)
 

@@ -138,7 +138,7 @@ HUGE = struct.pack("<Q", 2**60)
         (b"", "byte 0: the file is empty"),
         (GOOD[:9], "byte 9: the file ends in the middle"),
         (GOOD[:300], "byte 300: the file ends in the middle"),
-        (GOOD[:-1], "the file ends in the middle"),
+        (GOOD[:-1], "the file ends in the middle of the record; fetch or make it again"),
         (b"\x00" + GOOD[1:], "not a TFRecord: the CRC of its length"),
         (b"<html>Not Found</html>", "not a TFRecord"),
         (GOOD + GOOD, "one record per file"),

@@ -25,7 +25,7 @@ TRITON := 3.6.0
 PY := $(VENV)/bin/python
 # Several files of tests at once; a file's tests share what it has made. More processes would need much memory. One that
 # is ended by a test that hangs is not started again: it would only hang once more.
-PYTEST := $(PY) -m pytest --numprocesses auto --maxprocesses 8 --max-worker-restart 0 --dist loadfile
+PYTEST := $(PY) -m pytest --numprocesses auto --maxprocesses 8 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 # Every top-level folder with an __init__.py.
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))

@@ -27,6 +27,9 @@ CHANNEL_UNIT: Final = 8
 """Scaled channel counts are multiples of this, as in the reference and as fast kernels need."""
 NARROW: Final = 16
 """Channels from which on torch's own convolution serves as a shortcut."""
+WIDEST: Final = 64
+"""Times the channels of the reference."""
+MOST_BLOCKS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,10 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        if not self.width > 0:
-            raise ValueError(f"width is {self.width}; expected more than 0")
-        if self.middle_blocks < 0:
-            raise ValueError(f"middle_blocks is {self.middle_blocks}; expected at least 0")
+        if not 0 < self.width <= WIDEST:
+            raise ValueError(f"width is {self.width:g}; expected more than 0, at most {WIDEST}")
+        if not 0 <= self.middle_blocks <= MOST_BLOCKS:
+            raise ValueError(f"middle_blocks is {self.middle_blocks:,}; expected 0 to {MOST_BLOCKS:,}")
         if self.output_stride not in (8, 16):
             raise ValueError(f"output_stride is {self.output_stride}; expected 16 or 8")
         if self.aspp_rates is not None and (not self.aspp_rates or min(self.aspp_rates) < 1):

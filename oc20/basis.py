@@ -21,6 +21,8 @@ SERIES_TERMS: Final = 12
 CHEBYSHEV_TERMS: Final = 32
 """In addition to two for each root and order: the functions have that many half waves."""
 BISECTIONS: Final = 60
+MOST_ORDERS: Final = 12
+"""Of the spherical basis: each further one costs the recursion another digit of ten near SERIES_BELOW."""
 
 
 def envelope(x: Tensor, exponent: int) -> Tensor:
@@ -107,7 +109,7 @@ class RadialBasis(nn.Module):
     def reset_parameters(self) -> None:
         """Set the frequencies from which training starts."""
         with torch.no_grad():
-            self.frequencies.copy_(math.pi * torch.arange(1, len(self.frequencies) + 1))
+            self.frequencies.copy_(math.pi * torch.arange(1, len(self.frequencies) + 1, device="cpu"))
 
     def forward(self, x_E: Tensor) -> Tensor:
         """Return the values (E, N)."""

@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.config import ROUTE, key
-from oc20.basis import RadialBasis, SphericalBasis
+from oc20.basis import MOST_ORDERS, RadialBasis, SphericalBasis
 from oc20.graphs import CUTOFF_ANGSTROM, FAR_ANGSTROM, Graph
 from oc20.operations import Kernels, dense, gated, handed_out, summed
 from oc20.triplets import Surroundings
 
-ELEMENTS = 95
+ELEMENTS: Final = 95
 """Rows of the table of elements, as in the reference; the atomic number names the row."""
+MOST_LAYERS: Final = 256
+"""Of a kind."""
+MOST_RADIAL: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +63,20 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         may_be_none = ("blocks", "before_skip", "after_skip", "output_layers")
+        most = {**dict.fromkeys(may_be_none, MOST_LAYERS), "radial": MOST_RADIAL, "spherical": MOST_ORDERS}
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in may_be_none and value < 0:
-                raise ValueError(f"{field.name} is {value}; expected at least 0")
-            if field.name not in (*may_be_none, "cutoff", "detach_angles", "kernels") and value < 1:
-                raise ValueError(f"{field.name} is {value}; expected at least 1")
+            name, value = field.name, getattr(self, field.name)
+            least = 0 if name in may_be_none else 1
+            if name in most and not least <= value <= most[name]:
+                raise ValueError(f"{name} is {value:,}; expected {least} to {most[name]}")
+            if name not in ("cutoff", "detach_angles", "kernels") and value < least:
+                raise ValueError(f"{name} is {value}; expected at least {least}")
         if not 0 < self.cutoff < FAR_ANGSTROM:
             raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 and less than {FAR_ANGSTROM:.0f} angstrom")
 
 
 class DimeNet(nn.Module):
-    """The network, with torch's own initial weights; `build` makes one with those of the reference."""
+    """The network, with torch's own initial weights but for the elements; `build` makes one with the reference's."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -134,7 +140,8 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.elements = nn.Embedding(ELEMENTS, config.hidden)
+        # Not drawn by torch, which on the meta device would import its compiler for that: `initialise` draws them.
+        self.elements = nn.Embedding(ELEMENTS, config.hidden, _weight=torch.zeros(ELEMENTS, config.hidden))
         self.radial = Dense(config.radial, config.hidden)
         self.join = nn.Linear(3 * config.hidden, config.hidden)
 

@@ -22,6 +22,11 @@ if SIDE_BY_SIDE > 1:
 BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests: then quick ones are left for the processes that are ready first."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs a tool that is not here; fail it if the environment's MLPERF_HPC_REQUIRE names it."""
     for mark in item.iter_markers("needs"):

@@ -79,6 +79,7 @@ DEEPCAM = ("train.epochs=6", "train.seed=1", "schedule.t_max=352")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     ("ablation", "schedule", "best", "bound"),
     [

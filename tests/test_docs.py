@@ -310,6 +310,7 @@ def status_of(line):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("untraced")
 def test_the_page_on_training_works_as_printed(tmp_path):
     """Each line of each block is run by a shell, in the page's order, on a few samples of the mini problem's data."""
     assert run(["cosmoflow.synthesize", "data/cosmoflow-mini", *SMALL["cosmoflow"]], tmp_path).returncode == 0

@@ -7,13 +7,14 @@ renamed when it is complete and on disk. Reading checks every byte against the a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -98,9 +99,29 @@ class _Content(msgspec.Struct):
 class Saved:
     """The content of a checkpoint for this rank. generators: states of its random number generators by device type."""
 
+    path: Path
     position: Position
     state: dict[str, Any]
     generators: dict[str, torch.Tensor]
+
+    @property
+    def log_bytes(self) -> int:
+        """How much of its log the run had written; CheckpointError if that is not told."""
+        with self.restoring():
+            return int(self.state["log_bytes"])
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Name the file in an error about what it has."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.path}: the run cannot go on from it ({type(error).__name__}: {error}); name an older one, or "
+                "start a new run"
+            ) from error
 
     def restore_generators(self, device: torch.device) -> None:
         """Set this rank's random number generators to their saved states."""
@@ -208,12 +229,12 @@ class Checkpoints:
         """Return what rank 0 has found; the others read it from the file."""
         if found:
             found.warn()
-        path = self.dist.broadcast_object(found and found.path)
+        path: Path = self.dist.broadcast_object(found and found.path)
         content = found.content if found else read(path, self.benchmark)
         generators = content["generators"]
         # With another number of ranks the run continues with the same samples but other dropout masks.
         mine = generators[self.dist.rank] if len(generators) == self.dist.world_size else {}
-        return Saved(Position(*content["position"]), content["state"], mine)
+        return Saved(path, Position(*content["position"]), content["state"], mine)
 
 
 def complete(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from common.config import ConfigError, Override, leaves
+from common.config import ConfigError, Override, leaves, shown
 from common.data.sampling import Batching
 from common.training.benchmark import Benchmark, RunConfig
 
@@ -43,18 +43,21 @@ def check_network(benchmark: Benchmark, config: RunConfig) -> None:
     """Raise ConfigError for a network that cannot be made, or whose weights are larger than this machine's memory."""
     for leaf in leaves(type(config)):
         value = attrgetter(leaf.name)(config)
-        if leaf.name.startswith("model.") and type(value) is int and value > MOST:
-            raise ConfigError(f"{leaf.name} is {value:,}; expected at most {MOST:,}")
+        for size in value if isinstance(value, tuple) else (value,):
+            if leaf.name.startswith("model.") and type(size) is int and size > MOST:
+                raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
+    smaller = "smaller sizes in section model" + " or data.sample_shape" * hasattr(config.data, "sample_shape")
     try:
         with torch.device("meta"):
             parameters = list(benchmark.predictor.network(config).parameters())
-    except (RuntimeError, MemoryError) as error:  # beyond what torch can count, or numpy hold
-        raise ConfigError(f"the sizes in section model give a network that cannot be made: {error}") from error
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error
     needed, memory = sum(one.nbytes for one in parameters), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise ConfigError(
             f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "
-            "GB; expected smaller sizes in section model"
+            f"GB; expected {smaller}"
         )
 
 

@@ -104,16 +104,19 @@ class Fit:
         }
 
     def load(self, saved: Saved) -> None:
-        """Restore the run from a checkpoint, this rank's random number generators included."""
+        """Restore the run, and this rank's random number generators; CheckpointError if the state is no such run's."""
         state = saved.state
-        self.problem.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.precision.load_state_dict(state["precision"])
-        self.history = [Epoch(**epoch) for epoch in state["history"]]
-        self._loss = (state["loss"][0], state["loss"][1])
-        self._evaluating = state["evaluating"]
-        self.position = saved.position
-        saved.restore_generators(self.dist.device)
+        with saved.restoring():
+            self.problem.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.precision.load_state_dict(state["precision"])
+            self.history = [Epoch(**epoch) for epoch in state["history"]]
+            self._loss = (state["loss"][0], state["loss"][1])
+            self._evaluating = state["evaluating"]
+            self.position = saved.position
+            if len(self.history) != self.position.epoch:
+                raise ValueError(f"its history has {len(self.history)} epochs; expected {self.position.epoch:,}")
+            saved.restore_generators(self.dist.device)
 
 
 def fit(run: Fit) -> Outcome:

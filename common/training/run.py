@@ -179,7 +179,7 @@ class Training:
                 if self.dist.is_main and self.config.variant != FULL:
                     self.benchmark.make_mini(self.config.data.data_dir, self.config.variant, self.config.data)
             self.all_ranks.barrier()
-        keep_bytes = saved.state["log_bytes"] if saved else None
+        keep_bytes = saved.log_bytes if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
             if self.dist.is_main:

@@ -22,6 +22,8 @@ from common.files import check_regular, whole_file
 from common.training.checkpoint import CheckpointError, load
 
 ENDING: Final = ".safetensors"
+REAL: Final = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+"""Types of weights, and of what is beside them, such as counters."""
 DIGEST: Final = "weights_sha256"
 LISTED: Final = 10
 """Names of each kind that a message lists."""
@@ -93,8 +95,8 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
 def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError for tensors of a file that are not dense arrays of real numbers in memory."""
     for name, tensor in tensors.items():
-        plain = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
-        if not plain or tensor.is_complex():
+        dense = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
+        if not dense or tensor.dtype not in REAL:
             raise CheckpointError(f"{path}: {name} is not a dense tensor of real numbers, which all weights are")
 
 

@@ -329,7 +329,7 @@ def test_impossible_networks_and_snapshots_are_refused():
         ):
             model(snapshots(1, height, width))
     for wrong, message in [
-        ({"width": 0.0}, "width is 0.0; expected more than 0"),
+        ({"width": 0.0}, "width is 0; expected more than 0, at most 64"),
         ({"middle_blocks": -1}, "middle_blocks is -1"),
         ({"output_stride": 32}, "output_stride is 32; expected 16 or 8"),
         ({"aspp_rates": (1, 0)}, "aspp_rates is"),

@@ -16,7 +16,7 @@ from common.mllog import open_log
 from common.reference import Target
 from common.training import checkpoint, loop
 from common.training.benchmark import TrainConfig
-from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
+from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 from common.training.evaluators import Evaluator
 from common.training.loop import Fit, fit
 from common.training.optim import OptimConfig, build
@@ -283,6 +283,27 @@ def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
     again.load(again.checkpoints.load())
     outcome = fit(again)
     assert outcome.target_met and len(outcome.history) == epochs
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"optimizer": None}, "AttributeError"),
+        ({"optimizer": {"state": {}, "param_groups": []}}, "different number of parameter groups"),
+        ({"history": [{"a": 1}]}, "unexpected keyword argument 'a'"),
+        ({"history": []}, "its history has 0 epochs; expected 2"),
+        ({"loss": None}, "TypeError"),
+    ],
+)
+def test_a_run_does_not_go_on_from_a_forged_state(tmp_path, changes, says):
+    run = run_of(tmp_path, target=1e-9, epochs=2)
+    fit(run)
+    [path] = run.checkpoints.files()[-1:]
+    content = torch.load(path)
+    torch.save({**content, "state": {**content["state"], **changes}}, path)
+    again = run_of(tmp_path, target=1e-9, epochs=2)
+    with pytest.raises(CheckpointError, match=rf"epoch-0002-step-0000000.pt: the run cannot go on from it .*{says}"):
+        again.load(again.checkpoints.load())
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path):

@@ -1,6 +1,7 @@
 """What does not fit into memory says which keys to change."""
 
-import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,21 +36,26 @@ def test_how_libraries_say_that_there_is_no_memory(error):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 
-def test_what_does_not_fit_has_no_traceback(tmp_path, monkeypatch, capsys):
-    from cosmoflow.synthesize import main as synthesize  # here, since only this test needs them
-    from cosmoflow.train import main as train
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from cosmoflow.train import main
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 2**28,) * 2)
+sys.exit(main())
+"""
+
+
+def test_what_does_not_fit_has_no_traceback(tmp_path, monkeypatch):
+    from cosmoflow.synthesize import main as synthesize  # here, since only this test needs it
 
     monkeypatch.chdir(tmp_path)
     assert synthesize("data --grid 16 --particles 16 --train 24 --validation 2 --workers 1".split()) == 0
     words = "mini data.data_dir=data data.sample_shape=[16,16,16,4] data.augment=none output_dir=run"
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + 2**28, before[1]))
-    try:
-        status = train([*words.split(), "model.conv_layers=2", "model.fc1=65_536"])  # 0.5 GB of weights
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-    assert status == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: the node has not enough memory for this process: a rank computes 16 sample(s)")
-    assert "a smaller network" in error and not Path("run").exists()
+    large = ("model.conv_layers=2", "model.fc1=65_536")  # 0.5 GB of weights
+    ran = subprocess.run(
+        [sys.executable, "-c", LIMITED, *words.split(), *large], capture_output=True, text=True, check=False
+    )
+    expected = "error: the node has not enough memory for this process: a rank computes 16 sample(s)"
+    assert ran.returncode == 1 and ran.stderr.startswith(expected), ran.stderr
+    assert "a smaller network" in ran.stderr and not Path("run").exists()

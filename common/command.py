@@ -65,6 +65,17 @@ def as_called(text: str) -> str:
     return re.sub(r"python -m (\w+)\.(\w+)", rf"{PROGRAM} \2 \1", text)
 
 
+def clean(text: object) -> str:
+    r"""Return the text with every invisible character as an escape such as `\x1b` or `\u202e`.
+
+    This includes newlines, terminal escapes, direction marks and lone surrogates.
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def counted(number: int, noun: str) -> str:
     """Return `1 log`, `2 logs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -162,11 +173,16 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print(f"interrupted: {interrupted}", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"error: {as_called(str(error))}{HELP_HINT}", file=sys.stderr)
+        print(f"error: {_lines(str(error))}{HELP_HINT}", file=sys.stderr)
         return 2
     except expected as error:
-        print(f"error: {as_called(told(error))}", file=sys.stderr)
+        print(f"error: {_lines(told(error))}", file=sys.stderr)
         return 1
+
+
+def _lines(text: str) -> str:
+    """Return an error's text, which may quote any file, as it is printed."""
+    return "\n".join(map(clean, as_called(text).split("\n")))
 
 
 def told(error: Exception) -> str:

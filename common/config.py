@@ -425,7 +425,7 @@ def shown(value: Any) -> str:
 
 def _path(_type: Any, text: Any) -> Path:
     """Return the path in a text, expanded."""
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"expected a path; got {shown(text)}")
     try:
         path = Path(Template(text).substitute(os.environ))

@@ -11,13 +11,14 @@ from itertools import groupby
 from typing import Any
 
 import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
+from common.command import clean
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
 from compliance.families import FAMILIES, prefix
 from compliance.formats.style import Style
-from compliance.formats.words import clean, place
+from compliance.formats.words import place
 from compliance.logs.log import parse_log
 from compliance.model.finding import SKIPPED, Finding
 from compliance.rule import OFFICIAL, PROFILES, RULES, STRICT, LogRule, Rule

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from common.command import CommandParser, UsageError, run_command
+from common.command import CommandParser, UsageError, clean, run_command
 from common.datasets.manifest import Manifest, ManifestError, verify_files
 from common.tree import Tree
-from compliance.formats.words import clean
 from submission.assemble.input_logs import files_below
 from submission.assemble.provenance import NAME, read_provenance
 

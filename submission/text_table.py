@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from common.command import clean
 from compliance.formats.markdown import escaped, readable
-from compliance.formats.words import clean
 
 GAP: Final = "  "
 MIN_COLUMN: Final = 8

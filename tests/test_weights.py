@@ -160,8 +160,13 @@ def test_other_files_are_refused(here):
 
 @pytest.mark.parametrize(
     "tensor",
-    [torch.eye(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(2, dtype=torch.complex64)],
-    ids=["sparse", "meta", "complex"],
+    [
+        torch.eye(2).to_sparse(),
+        torch.ones(2, device="meta"),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(2, dtype=torch.uint8).view(torch.bits8),
+    ],
+    ids=["sparse", "meta", "complex", "bits"],
 )
 def test_tensors_that_are_no_weights_are_refused(tensor):
     with pytest.raises(CheckpointError, match=r"file\.pt: a is not a dense tensor of real numbers"):

@@ -104,7 +104,7 @@ class Fit:
         }
 
     def load(self, saved: Saved) -> None:
-        """Restore the run, and this rank's random number generators; CheckpointError if the state is no such run's."""
+        """Restore the run and this rank's random number generators; CheckpointError for a state that does not fit."""
         state = saved.state
         with saved.restoring():
             self.problem.model.load_state_dict(state["model"])

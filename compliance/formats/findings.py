@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from common.command import counted
+from common.command import clean, counted
 from compliance.formats.style import Style
-from compliance.formats.words import clean, place
+from compliance.formats.words import place
 from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
 from compliance.rule import RULES
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from common.command import clean
 from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
 from compliance.formats.style import Style
-from compliance.formats.words import clean, place, relative
+from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 

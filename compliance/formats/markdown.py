@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from common.command import counted
+from common.command import clean, counted
 from compliance.formats.findings import (
     Group,
     all_shown,
@@ -24,16 +24,7 @@ from compliance.formats.findings import (
 )
 from compliance.formats.style import Style
 from compliance.formats.tables import score_tables
-from compliance.formats.words import (
-    clean,
-    convergence_text,
-    place,
-    run_text,
-    runs_text,
-    score_text,
-    set_name,
-    shown_path,
-)
+from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 

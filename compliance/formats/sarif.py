@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
+from common.command import clean
 from common.version import VERSION
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.style import Style
-from compliance.formats.words import clean, relative
+from compliance.formats.words import relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rule import RULES
 

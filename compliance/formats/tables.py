@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from common.command import clean
 from compliance.formats.findings import many_rounds, shown_verdict
-from compliance.formats.words import clean, energy, minutes, plain, staging_cell
+from compliance.formats.words import energy, minutes, plain, staging_cell
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 

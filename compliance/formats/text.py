@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from common.command import counted
+from common.command import clean, counted
 from compliance.formats.findings import (
     Group,
     Shown,
@@ -23,16 +23,7 @@ from compliance.formats.findings import (
 )
 from compliance.formats.style import Style
 from compliance.formats.tables import ScoreTable, score_tables
-from compliance.formats.words import (
-    clean,
-    convergence_text,
-    place,
-    run_text,
-    runs_text,
-    score_text,
-    set_name,
-    shown_path,
-)
+from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
 from compliance.rule import RULES
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from common.command import counted
+from common.command import clean, counted
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.formats.style import Style
@@ -25,17 +25,6 @@ STAGED = {IN: "inside the time", OUT: "outside the time", BOTH: "partly inside t
 CONVERGENCE_RULE = "RCP01"
 DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 """Cases in which a result was compared with a point; if it did not pass, it is too fast."""
-
-
-def clean(text: object) -> str:
-    r"""Return the text with every invisible character as an escape such as `\x1b` or `\u202e`.
-
-    This includes newlines, terminal escapes, direction marks and lone surrogates.
-    """
-    text = str(text)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def relative(path: str, style: Style) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
-from compliance.formats.words import clean
 from compliance.options import Options
 from submission.analysis.analysis import Analysis, Settings, analyse_trees
 from submission.analysis.cost.model import error_table

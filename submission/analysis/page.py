@@ -10,9 +10,9 @@ from itertools import takewhile
 from operator import not_
 from typing import Final
 
-from common.command import counted
+from common.command import clean, counted
 from common.version import VERSION
-from compliance.formats.words import clean, plain
+from compliance.formats.words import plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
 from submission.analysis.figures.best_by_round import best_by_round

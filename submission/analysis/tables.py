@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from compliance.formats.words import clean, plain
+from common.command import clean
+from compliance.formats.words import plain
 from compliance.model.layout import WEAK
 from submission.analysis.model import AnalysedSet
 from submission.text_table import TextTable

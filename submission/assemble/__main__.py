@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, as_called, run_command
+from common.command import CommandParser, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
-from compliance.formats.words import clean
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.assemble import assemble
 from submission.assemble.input_logs import AssemblyError

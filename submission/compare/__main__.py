@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command import CommandParser, UsageError, checked_output, counted
+from common.command import CommandParser, UsageError, checked_output, clean, counted
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
-from compliance.formats.words import clean
 from submission.compare.comparison import compare
 from submission.compare.formats import FORMATS
 from submission.compare.published import compared

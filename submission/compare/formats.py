@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from common.command import counted
+from common.command import clean, counted
 from common.values import is_number, same
 from compliance.formats.json import finite
 from compliance.formats.markdown import code
-from compliance.formats.words import clean
 from submission.compare.comparison import Comparison, ComparisonLine, Section
 from submission.compare.hyperparameters import ABSENT, Varied, yaml_text
 from submission.text_table import TextTable, markdown_text, plain_text, shortened

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from common.command import UsageError
+from common.command import UsageError, clean
 from common.measure.fom import Measurement, read_measurement
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES
-from compliance.formats.words import clean, plain
+from compliance.formats.words import plain
 from submission.analysis.fits.published import published
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Final
 
+from common.command import clean
 from common.version import VERSION
 from compliance.formats.json import finite
-from compliance.formats.words import clean, plain
+from compliance.formats.words import plain
 from submission.analysis.tables import number
 from submission.cost.operations import Operations
 from submission.text_table import TextTable, csv_text, plain_text

@@ -10,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
-from compliance.formats.words import clean
 from submission.report.write import NotAReportError, write_report
 from submission.summary.rows import NoResultsError, read_report
 

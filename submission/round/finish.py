@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from common.command import UsageError
+from common.command import UsageError, clean
 from common.reference import FULL
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
-from compliance.formats.words import clean
 from compliance.logs.run import Run
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
+from common.command import clean
 from common.files import LOG_NAME
 from common.training.progress import duration
-from compliance.formats.words import clean
 from compliance.logs.run import Run
 from submission.round.processes import OUTPUT, Ended, Job, JobRunner, last_lines
 from submission.round.state import State, finished_run, met_target

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from common.command import clean
 from common.ending import TARGET_MET, Ending, read_ending
 from common.files import LOG_NAME, instance_folder, instance_folders
 from common.processes import usable_cores
 from compliance.benchmarks import reference_of
-from compliance.formats.words import clean
 from compliance.logs.run import Run, read_run
 from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK

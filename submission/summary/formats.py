@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from common.command import clean
 from common.version import VERSION
 from compliance.formats.json import finite
 from compliance.formats.markdown import escaped
-from compliance.formats.words import aligned, clean, matters, plain, staging_cell
+from compliance.formats.words import aligned, matters, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from submission.summary.rows import Difference, Row, rows

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, positive, run_command
+from common.command import CommandParser, UsageError, clean, positive, run_command
 from common.distributed.launch import LaunchError, Place, find_place
 from common.files import whole_file
 from common.tree import NAMED
@@ -19,7 +19,6 @@ from compliance.check_system import check_description
 from compliance.cli import write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS, Style
-from compliance.formats.words import clean
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import Description, check_names, describe, render
 from submission.system.hardware import Fields

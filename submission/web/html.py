@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from compliance.formats.words import clean
+from common.command import clean
 
 VOID: Final = {"br", "col", "input", "link", "meta", "wbr"}
 

@@ -25,6 +25,14 @@ def test_errors_of_the_system_have_no_number(tmp_path, capsys):
     assert told(ValueError("x is 3")) == "x is 3"
 
 
+def test_an_error_that_quotes_a_file_sends_nothing_to_the_terminal(capsys):
+    def fail():
+        raise ValueError("unknown key \x1b[31mé\u202e\nand its hint")
+
+    assert run_command(fail, (ValueError,)) == 1
+    assert capsys.readouterr().err == "error: unknown key \\x1b[31mé\\u202e\nand its hint\n"
+
+
 def test_a_file_or_a_broken_link_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "broken").symlink_to(tmp_path / "none")

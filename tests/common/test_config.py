@@ -136,6 +136,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ("data: {folder: x, shuffle: yes}", (), ['data.shuffle: expected true or false; got "yes"']),
         ("data: {folder: 3}", (), ["data.folder: expected a path; got 3"]),
         ("data: {folder: ''}", (), ["data.folder: expected a path"]),
+        ('data: {folder: "a\\0b"}', (), ['data.folder: expected a path; got "a\\u0000b"']),
         (
             "data: {folder: $NO_SUCH_VARIABLE/x}",
             (),

@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 import compliance.rules.of_results  # noqa: F401  (registers all rules)
+from common.command import clean
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
-from compliance.formats.words import clean, minutes, plain, relative, shown_path
+from compliance.formats.words import minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
 from compliance.model import score

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import struct
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -126,14 +127,19 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_made(case, here,
     assert not Path("run/result_0.txt").exists()
 
 
+HEADER = b'{"a":{"dtype":"F32","shape":[0,18446744073709551615],"data_offsets":[0,0]}}'
+IMPOSSIBLE = struct.pack("<Q", len(HEADER)) + HEADER
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda content: content[:1000], "not a safetensors file, or damaged"),
         (lambda content: b"", "not a safetensors file, or damaged"),
+        (lambda content: IMPOSSIBLE, "not a safetensors file, or damaged (reshape(): "),
         (lambda content: content[:-3] + bytes(3), "its weights are not those of `weights_sha256` in its metadata"),
     ],
-    ids=["cut", "empty", "changed"],
+    ids=["cut", "empty", "impossible", "changed"],
 )
 def test_a_damaged_export_is_refused(case, here, damage, message, capsys):
     path = Path(f"{case.name}.safetensors")

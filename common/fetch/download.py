@@ -167,6 +167,8 @@ def _opened(url: str, headers: Mapping[str, str]) -> Any:
                 "replaces it, name its certificates in the environment variable SSL_CERT_FILE"
             ) from error
         raise _TryAgainError(str(reason) or type(error).__name__) from error
+    except ValueError as error:
+        raise DownloadError(f"{url} redirects to an address that is malformed ({error}); try another --url") from error
     if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
         response.close()
         raise DownloadError(f"{url}: the server compresses what it sends, so that no size fits; try another --url")
@@ -305,7 +307,11 @@ class Download:
                 f"{self.part} is a part of {was}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
                 f"another version or address; go on from the same, or remove both files: rm {self.part} {self.record}"
             )
-        return {int(line) for line in lines[:-1] if line.isdecimal()}  # the last may be half a line
+        recorded = {int(line) for line in lines[:-1] if line.isdecimal()}  # the last may be half a line
+        size = self.part.stat().st_size if self.part.exists() else 0
+        if recorded and self._span(max(recorded))[1] > size:
+            raise DownloadError(f"{self.part} lacks what {self.record.name} says is there; remove both and begin again")
+        return recorded
 
     @contextmanager
     def _locked(self) -> Iterator[Any]:

@@ -26,8 +26,11 @@ LARGER: Final = 2.0
 """An archive that unpacks to this times its published size is not the published one."""
 MOST_MEMBERS: Final = 10_000_000
 
-DAMAGED: Final = (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
-"""What tarfile raises for a damaged archive; ValueError is for numbers in the headers of sparse members."""
+DAMAGED: Final = (
+    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),
+    *(ValueError, OverflowError, RecursionError),
+)
+"""What tarfile raises for a damaged archive; the last three for impossible numbers in headers, and headers in a row."""
 
 
 class UnpackError(RuntimeError):

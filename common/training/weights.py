@@ -147,13 +147,14 @@ def _of_export(path: Path, benchmark: str | None) -> Weights:
         found = Weights(path, metadata["benchmark"], tensors, config, epochs, interface)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
-    except SafetensorError as error:
-        raise CheckpointError(f"{path}: not a safetensors file, or damaged ({error}); copy it again") from error
     except (KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: its metadata lack benchmark, epochs_done or config ({error}); expected a file that "
             "`python -m common.export` wrote"
         ) from error
+    except (SafetensorError, RuntimeError, TypeError) as error:  # torch's, of impossible shapes
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path}: not a safetensors file, or damaged ({reason}); copy it again") from error
     if benchmark not in (None, found.benchmark):
         raise CheckpointError(f"{path}: the weights of {found.benchmark!r}, expected those of {benchmark!r}")
     if metadata.get(DIGEST, found.digest) != found.digest:

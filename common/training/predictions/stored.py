@@ -30,7 +30,7 @@ MOST_FACT_BYTES: Final = 800
 METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DAMAGE: Final = (
     *(OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # the last for the header of an array
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError),  # the last two for the header of an array
 )
 """Errors that the libraries raise for damaged files, depending on where the damage is."""
 

@@ -115,6 +115,12 @@ def test_a_redirect_to_a_file_of_this_machine_is_not_followed(server, path):
         fetch(server, path)
 
 
+def test_a_redirect_to_an_address_that_does_not_parse_is_told(server, path):
+    server.faults = [("redirect", "http://[bad/")] * 3
+    with pytest.raises(DownloadError, match=r"redirects to an address that is malformed .*IPv6"):
+        fetch(server, path)
+
+
 def test_a_redirect_to_an_open_connection_is_not_followed():
     with pytest.raises(DownloadError, match="expected https"):
         Redirects().redirect_request(Request("https://a.org/x"), None, 302, "Found", {}, "http://b.org/x")
@@ -191,3 +197,12 @@ def test_a_part_of_unknown_origin_stays(server, path):
     with pytest.raises(DownloadError, match="move it away"):
         fetch(server, path)
     assert path.with_name("a.tar.part").read_bytes() == b"mine"
+
+
+def test_a_record_without_its_part_is_not_believed(server, path):
+    with pytest.raises(Stopped):
+        fetch(server, path, stop=stop_after(server, 4), connections=1)
+    server.on_request = lambda _: None
+    path.with_name("a.tar.part").unlink()
+    with pytest.raises(DownloadError, match=r"a\.tar\.part lacks what a\.tar\.part\.json says is there; remove both"):
+        fetch(server, path)

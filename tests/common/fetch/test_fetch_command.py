@@ -48,6 +48,13 @@ def tar_of(members, mode="w", sparse=None):
     return made.getvalue()
 
 
+def header(kind, size):
+    """Return a header of a tar file, of a name that is too long for others, or of more about the next member."""
+    member = tarfile.TarInfo("long")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
 TAR = tar_of([(f"cosmo/{name}", body) for name, body in CONTENT.items()] + [("cosmo/README", b"read me")])
 
 
@@ -166,6 +173,8 @@ SAMPLE = ("cosmo/train/a.tfrecord", bytes(3000))
         (TAR[:9000], "is damaged, or no tar file: unexpected end of data"),
         (tar_of([SAMPLE], "w:gz")[:-40], "is damaged, or no tar file"),
         (bytes(range(256)) * 40, "is damaged, or no tar file"),
+        (header(b"L", 0) * 3000 + TAR, "is damaged, or no tar file: maximum recursion depth"),
+        (header(b"x", 2**70) + TAR, "is damaged, or no tar file: cannot fit 'int'"),
         (tar_of([SAMPLE], sparse="7,many"), "is damaged, or no tar file: invalid literal for int()"),
     ],
     ids=lambda value: value if isinstance(value, str) else "archive",  # gzip writes the time: names would change

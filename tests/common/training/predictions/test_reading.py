@@ -160,6 +160,7 @@ def test_sizes_that_are_not_there_take_no_memory(read):
         (npy(GOOD["maps"]) + b"more", "`maps` is damaged .longer than its shape"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(10), "`maps` is damaged"),
         (b"", "`maps` is damaged"),
+        (npy(GOOD["maps"]).replace(b"'|u1'", b"'(a,'", 1), "`maps` is damaged"),
     ):
         with pytest.raises(PredictionsError, match=message):
             batches(npz(good_members(maps=maps)))

@@ -12,6 +12,7 @@ Rows = Mapping[str, np.ndarray]
 
 INDEX: Final = "index"
 NAMES: Final = "names"
+MOST: Final = np.finfo(np.float32).max
 KINDS: Final = {"f": "f", "u": "iu", "i": "iu", "b": "b"}
 """The kinds of numbers that a file may have in a column of a kind: `f` floats, `u` classes, `i` counts, `b` truth."""
 EXPECTED: Final = {
@@ -61,7 +62,7 @@ class Column(NamedTuple):
         """Return which values are not valid."""
         wrong: np.ndarray = np.zeros(values.shape, bool)
         if self.kind == "f":
-            wrong = ~np.isfinite(values)
+            wrong = ~(np.abs(values) <= MOST)
         elif self.classes is not None:
             wrong = (values < 0) | (values >= self.classes)
         elif self.kind == "i":
@@ -72,5 +73,5 @@ class Column(NamedTuple):
     def range_text(self) -> str:
         """Which values are valid."""
         if self.kind == "f":
-            return "finite numbers"
+            return "finite numbers that float32 can hold"
         return f"0 to {self.classes - 1}" if self.classes is not None else "at least 1"

@@ -50,8 +50,7 @@ class NumberReport(PredictionReport):
     def count(self, rows: Rows) -> None:
         true: np.ndarray = rows["targets"].astype(np.float64)
         wrong = rows["predictions"] - true
-        with np.errstate(over="ignore"):  # of absurd predictions: their error is told
-            self._sums += np.stack([part.sum(axis=0) for part in (np.abs(wrong), wrong, wrong**2, true, true**2)])
+        self._sums += np.stack([part.sum(axis=0) for part in (np.abs(wrong), wrong, wrong**2, true, true**2)])
 
     def keep(self, rows: Rows) -> None:
         self._points.add(np.stack((rows["targets"], rows["predictions"]), axis=1))

@@ -89,6 +89,7 @@ WRONG = [
     ({"index": np.empty(0, int)}, "`natoms` has 3 rows, but `index` 0"),
     (changed("forces", (3, 1), np.nan), "`forces` of sample 2 has the value nan; expected finite numbers"),
     (changed("forces", (1, 0), np.inf), "`forces` of sample 0 has the value inf"),
+    ({"forces": np.full(GOOD["forces"].shape, 1e300)}, "1e+300; expected finite numbers that float32 can"),
     (changed("maps", (1, 2, 2), 3), "`maps` of sample 1 has the value 3; expected 0 to 2"),
     ({"maps": -GOOD["maps"].astype(int) - 1}, "`maps` of sample 0 has the value -1"),
     ({"maps": GOOD["maps"].astype(float)}, "`maps` has the type float64; expected whole numbers, such as uint8"),

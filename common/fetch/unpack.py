@@ -27,10 +27,10 @@ LARGER: Final = 2.0
 MOST_MEMBERS: Final = 10_000_000
 
 DAMAGED: Final = (
-    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),
-    *(ValueError, OverflowError, RecursionError),
+    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),  # of the bytes
+    *(ValueError, OverflowError, RecursionError),  # of headers
 )
-"""What tarfile raises for a damaged archive; the last three for impossible numbers in headers, and headers in a row."""
+"""What tarfile raises for a damaged archive: headers may have impossible numbers, or be too many in a row."""
 
 
 class UnpackError(RuntimeError):

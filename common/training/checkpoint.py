@@ -97,7 +97,10 @@ class _Content(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The content of a checkpoint for this rank. generators: states of its random number generators by device type."""
+    """The content of a checkpoint for this rank.
+
+    path: the file. generators: states of the rank's random number generators by device type.
+    """
 
     path: Path
     position: Position

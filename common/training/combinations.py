@@ -46,7 +46,9 @@ def check_network(benchmark: Benchmark, config: RunConfig) -> None:
         for size in value if isinstance(value, tuple) else (value,):
             if leaf.name.startswith("model.") and type(size) is int and size > MOST:
                 raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
-    smaller = "smaller sizes in section model" + " or data.sample_shape" * hasattr(config.data, "sample_shape")
+    smaller = "smaller sizes in section model"
+    if hasattr(config.data, "sample_shape"):
+        smaller += " or data.sample_shape"
     try:
         with torch.device("meta"):
             parameters = list(benchmark.predictor.network(config).parameters())

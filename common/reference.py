@@ -249,7 +249,7 @@ CLOSED_RUN: Final = (
     *free(_DATA, "data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
     *free(_DATA, "staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
     *free("training_rules.adoc#graph-execution", "optim.fused", "train.graph", "precision.tune"),
-    *free("training_rules.adoc#graph-execution", "dist.bucket_mb", "dist.static_graph"),
+    *free("training_rules.adoc#graph-execution", "dist.bucket_mb", "dist.static_graph", "dist.spatial"),
     *free("training_rules.adoc#training-data-order", "train.tail"),
     *free("training_rules.adoc#numerical-formats", "precision.dtype", "dist.gradients"),
     *free("training_rules.adoc#random-numbers", "train.seed"),

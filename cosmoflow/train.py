@@ -20,13 +20,14 @@ from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import variant_of
+from common.spatial.shards import whole_size
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.predictions.numbers import absolute_errors
 from common.training.schedule import EpochSchedule
 from common.training.trainer import Trainer
-from cosmoflow import model, synthesize
+from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset, pipeline
 from cosmoflow.data.augment import augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset
@@ -44,8 +45,12 @@ class Config(RunConfig):
     model: ModelConfig = field(default_factory=ModelConfig)
     schedule: EpochSchedule = field(default_factory=EpochSchedule)
 
+    shares_samples = True
+
     def __post_init__(self) -> None:
+        RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
         model.check_sides(self.model, self.data.sample_shape)
+        spatial.check_shared(self)
 
 
 class CosmoFlow(SampleProblem[TensorBatch]):
@@ -53,14 +58,17 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
-        train_set = Dataset(folder / "train", config.data, config.data.train_samples)
-        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
+        self.block = spatial.block_with_halo(config, dist)
+        read = self.block if config.data.augment == "none" else None  # a turned sample has other voxels there
+        train_set = Dataset(folder / "train", config.data, config.data.train_samples, read)
+        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, self.block)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
+        spatial.share(self.model, config, dist)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -80,10 +88,11 @@ class CosmoFlow(SampleProblem[TensorBatch]):
     def describe(self) -> str:
         """Return a line for the user: data and model."""
         shape = "×".join(map(str, self.config.data.sample_shape))
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        parameters = sum(map(whole_size, self.model.parameters()))
         return (
             f"data: {self.train_samples:,} training and {self.eval_samples:,} validation samples of {shape} voxels in "
             f"{self.config.data.data_dir}; network: {parameters:,} parameters{self.drawn_text}"
+            f"{spatial.shared_text(self.config, self.dist)}"
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
@@ -100,9 +109,9 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         return predicted_BP
 
     def loss(self, model: nn.Module, batch: TensorBatch) -> Tensor:
-        """Return the sum over the samples of the mean squared error of the four parameters."""
+        """Return the sum over the samples of the mean squared error of the four parameters, or this rank's share."""
         wrong_BP = self.predictions(model, batch) - batch.y
-        return wrong_BP.square().mean(dim=1).sum()
+        return wrong_BP.square().mean(dim=1).sum() / self.dist.sharing.world_size
 
     def penalty(self) -> Tensor | None:
         """Return the L2 regularisation of the two hidden dense layers."""
@@ -122,7 +131,8 @@ class CosmoFlow(SampleProblem[TensorBatch]):
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
         y = turned(batch.y, seeds) if self.config.data.augment == "vector_symmetries" else batch.y
-        return replace(batch, x=augment(batch.x, seeds, self.config.data.roll_step), y=y)
+        x = augment(batch.x, seeds, self.config.data.roll_step)
+        return replace(batch, x=x[:, *self.block.slices] if self.block else x, y=y)
 
 
 BENCHMARK = Benchmark(

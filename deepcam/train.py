@@ -65,6 +65,7 @@ class Config(RunConfig):
     )
 
     def __post_init__(self) -> None:
+        RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
         if self.batchnorm_group_size < 1:
             raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
         if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:

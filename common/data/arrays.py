@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from common.files import open_regular, whole_file
+from common.spatial.grid import Block
 
 BLOCK_BYTES: Final = 4 * 2**20
 """What is read at once while values are converted: it fits the cache of a processor."""
@@ -67,6 +68,15 @@ class StoredArray:
             return
         with _opened(self, direct) as file:
             _fill(file, into.data.cast("B"), self.offset, self.path)
+
+    def read_block(self, into: np.ndarray, block: Block) -> None:
+        """Read only a block of the array into `into`, of the block's shape and the array's type, in C order."""
+        view, filled, size = into.data.cast("B"), 0, self.dtype.itemsize
+        with _opened(self, direct=False) as file:
+            for first, count in block.runs():
+                end = filled + count * size
+                _fill(file, view[filled:end], self.offset + first * size, self.path)
+                filled = end
 
     def blocks(self, direct: bool = False) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield blocks of rows along the first axis as (rows, values); each is valid until the next.

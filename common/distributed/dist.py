@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from math import prod
 from typing import Any, Final, Literal, Self
 
 import torch
@@ -79,22 +80,49 @@ class DistConfig:
     gradients: Literal["fp32", "bf16"] = key(
         "fp32", "format in which gradients travel between ranks; bf16: half the bytes, and rounded sums", ROUTE
     )
+    spatial: int | tuple[int, int] = key(
+        1,
+        "ranks that share each sample, for CosmoFlow: s of them split its D axis, [s, t] also its H axis; "
+        "global_batch_size counts samples",
+        PLACE,
+        unit="ranks",
+    )
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:
             raise ValueError(f"timeout_s is {self.timeout_s}; expected seconds above 0")
         if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
             raise ValueError(f"bucket_mb is {self.bucket_mb}; expected MiB above 0 and at most {MOST_MB:,}, or null")
+        if min(self.extents) < 1:
+            raise ValueError(f"spatial is {self.spatial}; expected numbers of ranks, 1 or more, such as 4 or [4, 2]")
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """The grid of ranks that share a sample, along D and H."""
+        return (self.spatial, 1) if isinstance(self.spatial, int) else self.spatial
+
+    @property
+    def sharing(self) -> int:
+        """The number of ranks that share a sample."""
+        return prod(self.extents)
+
+
+Wait = Callable[[], None]
 
 
 class Dist:
     """The ranks as seen by one of them; this class itself is the single rank of a run in one process.
 
-    All methods but `wrap` and `no_sync` are collective: all ranks call them in the same order.
+    All methods but `wrap`, `no_sync` and `exchange` are collective: all ranks call them in the same order.
+    data_rank, data_size: number of this rank's samples among the parts of a batch, and how many parts there are: rank
+    and world_size, unless ranks share samples.
+    sharing: the ranks that share their samples with this one, by default it alone. peers: those that hold the same part
+    of their samples as this one.
     traffic: what measures the messages with gradients; None: nothing does. Set it before `wrap` is called.
     """
 
     traffic: Traffic | None = None
+    _sharing: Dist | None = None
 
     def __init__(self, place: Place, device: torch.device) -> None:
         self.place = place
@@ -102,6 +130,13 @@ class Dist:
         self.rank = place.rank
         self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = place.known()
         self.is_main = place.rank == 0
+        self.data_rank, self.data_size = self.rank, self.world_size
+        self.peers: Dist = self
+
+    @property
+    def sharing(self) -> Dist:
+        """The ranks that share their samples with this one."""
+        return self._sharing or Dist(_alone(self.place.launcher), self.device)
 
     def barrier(self) -> None:
         """Wait until all ranks are here and their devices have finished the work given to them."""
@@ -127,6 +162,17 @@ class Dist:
     def gather_objects(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order, on all ranks; they are pickled."""
         return [value]
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, in their order; they have equal shapes."""
+        return [tensor]
+
+    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+        """Start to send tensors to ranks and to receive others, dense ones, from ranks; return what waits for the end.
+
+        Between two ranks at most one tensor is under way in each direction.
+        """
+        raise ValueError("one process has no other rank to exchange tensors with")
 
     def same(self, value: Any, what: str) -> None:
         """Raise LaunchError on all ranks, naming those that differ, unless all have an equal `value`."""
@@ -254,9 +300,8 @@ class _Ranks(Dist):
         return gradients.copy_(sent).div_(self.world_size)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        # As bytes: gloo does not support all types, such as int16.
         whole = tensor.detach().contiguous()
-        td.broadcast(whole.view(-1).view(torch.uint8), group=self._group, group_src=src)
+        td.broadcast(_as_bytes(whole), group=self._group, group_src=src)
         if whole.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(whole)
         return tensor
@@ -270,6 +315,53 @@ class _Ranks(Dist):
         values: list[Any] = [None] * self.world_size
         td.all_gather_object(values, value, group=self._group)
         return values
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        whole = tensor.detach().contiguous()
+        if not whole.numel():
+            return [whole] * self.world_size
+        found = [torch.empty_like(whole) for _ in range(self.world_size)]
+        td.all_gather([_as_bytes(one) for one in found], _as_bytes(whole), group=self._group)
+        return found
+
+    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Wait:
+        group = self._group or td.group.WORLD
+        kept = [(rank, _as_bytes(tensor)) for rank, tensor in sent]  # until they have arrived
+        operations = [td.P2POp(td.isend, tensor, group=group, group_peer=rank) for rank, tensor in kept]
+        operations += [td.P2POp(td.irecv, _as_bytes(tensor), group=group, group_peer=rank) for rank, tensor in received]
+        works = td.batch_isend_irecv(operations) if operations else []
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+            kept.clear()
+
+        return wait
+
+    def share_samples(self) -> Self:
+        """Form the groups of ranks that share samples, neighbours on a node first, and return this Dist.
+
+        LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
+        """
+        size = self._config.sharing
+        check_sharing(self._config, self.world_size)
+        if size == 1:
+            return self
+        nodes = self.gather_objects(self.node_rank)
+        near = sorted(range(self.world_size), key=lambda rank: (nodes[rank], rank))
+        groups = [sorted(near[first : first + size]) for first in range(0, self.world_size, size)]
+        self.data_rank, self.data_size = next(i for i, group in enumerate(groups) if self.rank in group), len(groups)
+        mine = groups[self.data_rank]
+        place = mine.index(self.rank)
+        self._sharing = self._part_of(mine)
+        self.peers = self._part_of([group[place] for group in groups])
+        return self
+
+    def _part_of(self, chosen: list[int]) -> _Ranks:
+        """Return the Dist of some ranks, of which this is one."""
+        place = replace(_alone(self.place.launcher), rank=chosen.index(self.rank), world_size=len(chosen))
+        place = replace(place, local_rank=place.rank, local_size=len(chosen))
+        return _Ranks(place, self.device, self._config, self._group_of(chosen))
 
     def wrap(self, module: Module) -> Module:
         devices = None if self.device.type == "cpu" else [self.device]
@@ -328,10 +420,8 @@ class _Ranks(Dist):
         self._check_divisor(size)
         if size == 1:
             return Dist(_alone(self.place.launcher), self.device)
-        rank = self.rank % size
-        place = replace(_alone(self.place.launcher), rank=rank, world_size=size, local_rank=rank, local_size=size)
-        first = self.rank - rank
-        return _Ranks(place, self.device, self._config, self._group_of(range(first, first + size)))
+        first = self.rank - self.rank % size
+        return self._part_of(list(range(first, first + size)))
 
     def split(self, last: int) -> tuple[Dist, Link | None]:
         if not 0 < last < self.world_size or self._store is None:
@@ -383,7 +473,7 @@ class _Ranks(Dist):
                 return Dist(place, self.device)
             own = td.PrefixStore(f"ranks/{name}", store)
             _begin_group(place.rank, size, own, self.device, self._config)
-            return _Ranks(place, self.device, self._config, store=own).watched(alarm)
+            return _Ranks(place, self.device, self._config, store=own).watched(alarm).share_samples()
 
         job = Job(
             self.rank,
@@ -434,6 +524,20 @@ class _Watch:
         return td.PrefixStore(f"alarm/{name}", self.notes), lambda: _end_collectives(former, self.port)
 
 
+def _as_bytes(tensor: Tensor) -> Tensor:
+    """Return the bytes of a contiguous tensor: gloo does not support all types, such as int16."""
+    return tensor.detach().view(-1).view(torch.uint8)
+
+
+def check_sharing(config: DistConfig, ranks: int) -> None:
+    """Raise LaunchError if this many ranks cannot share samples as configured."""
+    if ranks % config.sharing:
+        raise LaunchError(
+            f"dist.spatial is {config.spatial}, so that {config.sharing} ranks share each sample, but there are "
+            f"{ranks} rank(s); start a multiple of {config.sharing} (torchrun --nproc-per-node {config.sharing})"
+        )
+
+
 def alone() -> Dist:
     """Return the Dist of a process that computes alone on its CPU, even if it is one of several ranks."""
     return Dist(_alone("single"), torch.device("cpu"))
@@ -467,6 +571,7 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
             stack.enter_context(STOP.listening())
             stack.enter_context(STOP.interrupting())
         if place.world_size == 1:
+            check_sharing(config, 1)
             dist = Dist(place, choose_device(device_type(config.device), place))
             _bind(dist, config)
             yield dist
@@ -514,7 +619,7 @@ def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ran
     dist = _Ranks(place, device, config, store=store)
     dist.same(kind, "the type of device")
     _bind(dist, config)
-    return dist
+    return dist.share_samples()
 
 
 def _begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:

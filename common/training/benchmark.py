@@ -143,6 +143,25 @@ class RunConfig:
     power: PowerConfig = field(default_factory=PowerConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
+    shares_samples: ClassVar[bool] = False
+    """Whether several ranks can share a sample (dist.spatial)."""
+
+    def __post_init__(self) -> None:
+        sharing = self.dist.sharing
+        if sharing > 1 and not self.shares_samples:
+            raise ValueError(
+                f"dist.spatial is {self.dist.spatial}, but of this benchmark each rank has whole samples; set it to 1"
+            )
+        if sharing > 1 and self.train.eval_ranks:
+            raise ValueError(
+                f"dist.spatial is {self.dist.spatial} and train.eval_ranks {self.train.eval_ranks}, but no rank has "
+                "the whole network to send; set one of them to its default"
+            )
+        if sharing > 1 and self.precision.dtype == "fp16":
+            raise ValueError(
+                f"dist.spatial is {self.dist.spatial} and precision.dtype fp16, whose loss scale each rank would "
+                "decide by its own part of the weights; set precision.dtype=bf16"
+            )
 
 
 # -- the problem ---------------------------------------------------------------------------------------------
@@ -423,20 +442,20 @@ class SampleProblem(ABC, Generic[B]):
 
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """Yield this rank's parts of each global batch, from `first_step` on."""
-        shares = self.batching.batches(self.order(epoch), self.dist.rank, self.dist.world_size, first_step)
+        shares = self.batching.batches(self.order(epoch), self.dist.data_rank, self.dist.data_size, first_step)
         indices = (part for batch in shares for part in batch.parts)
         with contextlib.closing(self.read(self.sets["train"], indices)) as batches:
             for batch in batches:
                 yield self.prepared(self.augmented(batch, epoch))
 
     def eval_share(self) -> np.ndarray:
-        """Return this rank's validation samples; each sample belongs to exactly one rank."""
-        return share(np.arange(self.eval_samples), self.dist.rank, self.dist.world_size)
+        """Return this rank's validation samples; each belongs to exactly one rank, or to those that share samples."""
+        return share(np.arange(self.eval_samples), self.dist.data_rank, self.dist.data_size)
 
     @property
     def part_size(self) -> int:
         """The samples in a part of a rank's step, rounded down, but at least 1."""
-        return max(1, self.batching.global_batch_size // self.dist.world_size // self.batching.accumulation)
+        return max(1, self.batching.global_batch_size // self.dist.data_size // self.batching.accumulation)
 
     @property
     def eval_size(self) -> int:

@@ -161,7 +161,9 @@ class Checkpoints:
         Raises CheckpointError on every rank if rank 0 cannot write; then no file is deleted.
         """
         path = self._path(position)
-        generators = self.dist.gather_objects(_generators(self.dist.device))
+        # Ranks that share samples draw the same numbers.
+        states = dict(self.dist.gather_objects((self.dist.data_rank, _generators(self.dist.device))))
+        generators = [states[rank] for rank in range(self.dist.data_size)]
         problem = None
         earlier = self.files() if self.dist.is_main else []
         if self.dist.is_main:
@@ -236,7 +238,7 @@ class Checkpoints:
         content = found.content if found else read(path, self.benchmark)
         generators = content["generators"]
         # With another number of ranks the run continues with the same samples but other dropout masks.
-        mine = generators[self.dist.rank] if len(generators) == self.dist.world_size else {}
+        mine = generators[self.dist.data_rank] if len(generators) == self.dist.data_size else {}
         return Saved(path, Position(*content["position"]), content["state"], mine)
 
 

@@ -90,6 +90,9 @@ def recorder(mode: Mode, format: str, dist: Dist) -> Recorder | None:
     """Return what records on the rank's device, or None; say the reason where `auto` finds a GPU that cannot."""
     if mode == "off" or dist.device.type != "cuda":
         return None
+    if dist.sharing.world_size > 1:
+        say_why_not(dist, "ranks that share samples exchange halos (dist.spatial), which is not recorded")
+        return None
     if format == "fp16":
         say_why_not(dist, "the loss scale of fp16 is decided on the host")
         return None

@@ -91,7 +91,7 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
             keep_freed_memory()
         data = [f"data.data_dir={folder}", "data.train_samples=null", "data.eval_samples=null", "train.tail=drop"]
         kept = [] if given.data else ["data.cache=true"]  # reading is measured where data are named
-        batch = [f"train.global_batch_size={dist.world_size}"] if first.variant == FULL else []
+        batch = [f"train.global_batch_size={dist.data_size}"] if first.variant == FULL else []
         config = load(benchmark.config, file, [*batch, *kept, *data, *given.override])
         if dist.is_main and not given.data:
             if not is_name(given.config):
@@ -191,7 +191,7 @@ def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
         first = 0
         while True:
             order: np.ndarray = np.arange(first, first + size) % problem.train_samples
-            for batch in problem.batching.batches(problem.drawn[order], dist.rank, dist.world_size):
+            for batch in problem.batching.batches(problem.drawn[order], dist.data_rank, dist.data_size):
                 yield from batch.parts
             first += size
 

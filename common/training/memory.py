@@ -41,7 +41,7 @@ def _where(error: Exception, dist: Dist) -> str:
 
 def _how_to_fix(config: RunConfig, dist: Dist) -> str:
     train = config.train
-    share = -(-train.global_batch_size // dist.world_size)
+    share = -(-train.global_batch_size // dist.data_size)
     part = -(-share // train.accumulation)
     ways = []
     if part > 1:

@@ -30,6 +30,7 @@ from common.measure.power.energy import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.provenance import provenance, shown_path
 from common.reference import FULL, Reference, Target
+from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
@@ -315,26 +316,34 @@ class Training:
                 **problem.settings,
                 **sizes,
                 **self._start_from(initial, problem),
+                **self._sharing(),
                 "precision": run.precision.name,
             }
             mllog.describe(log, self._facts(problem, seed), stated)
             log.end("init_stop")
-            torch.manual_seed(seed + 1 + self.dist.rank)  # other dropout masks on each rank
+            torch.manual_seed(seed + 1 + self.dist.data_rank)  # other dropout masks for other samples
         return run
 
     def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
         """Give all ranks the initial weights, if there are any; return what the log states of them."""
         if self.config.train.init_from is None:
             return {}
-        if initial is not None:
-            initial.load_into(problem.model)
-        for tensor in problem.model.state_dict().values():
+        tensors = problem.model.state_dict()
+        for name, tensor in tensors.items():
+            if initial is not None:
+                tensor.copy_(initial.tensors[name])
             self.dist.broadcast(tensor)
+        problem.model.load_state_dict(tensors)
         if initial is None:
             return {}
         epochs = "" if initial.epochs is None else f", after {counted(initial.epochs, 'epoch')}"
         self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
         return {INIT_WEIGHTS: initial.digest}
+
+    def _sharing(self) -> dict[str, Any]:
+        """Return what the log states of ranks that share samples, which explains units beyond the batch."""
+        extents = list(self.config.dist.extents)
+        return {} if self.dist.sharing.world_size == 1 else {"spatial_extents": extents}
 
     def _begin(self, log: ResultLog) -> None:
         """Write the start of the log: what the job did before, and what is known before the data are read."""
@@ -370,7 +379,7 @@ class Training:
             accelerators_per_node=accelerators,
             train_samples=problem.train_samples,
             eval_samples=problem.eval_samples,
-            number_of_parameters=sum(one.numel() for one in problem.model.parameters() if one.requires_grad),
+            number_of_parameters=sum(whole_size(one) for one in problem.model.parameters() if one.requires_grad),
             dataset_variant=problem.reference.variant,
         )
 

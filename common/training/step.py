@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.distributed.dist import Dist
+from common.spatial.shards import average_gradients, gradient_norm, share_weights
 from common.training.benchmark import Problem
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
@@ -24,7 +25,7 @@ class Step:
     0, and the norm of the latest gradient, which is that of all ranks.
 
     Ranks reduce their gradients by the wrapper that `Dist.wrap` makes, which does so during the backward pass; where
-    steps are recorded, in one message after it. That message is part of no recording: NCCL wants all ranks to record
+    steps are recorded, or samples shared, in one message after it. That message is part of no recording: NCCL wants all ranks to record
     and replay the same message, but batches differ by rank in shape, and so in what was recorded.
     """
 
@@ -40,7 +41,7 @@ class Step:
         if recorder is not None and not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
             say_why_not(dist, f"{type(optimizer).__name__} takes its rate as a number")
             recorder = None
-        self._one_message = recorder is not None and dist.world_size > 1
+        self._one_message = dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1)
         self._module: nn.Module = problem.model
         if self._one_message:
             share_weights(problem.model, dist)
@@ -86,27 +87,5 @@ class Step:
     def _apply(self) -> None:
         """Make the optimizer's step with the gradients, which are those of all ranks now."""
         if self.norms:
-            parameters = self.problem.model.parameters()
-            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-            self.found[1].copy_(self.precision.unscaled(nn.utils.get_total_norm(gradients)))
+            self.found[1].copy_(self.precision.unscaled(gradient_norm(self.problem.model.parameters())))
         self.precision.step(self.optimizer)
-
-
-def share_weights(model: nn.Module, dist: Dist) -> None:
-    """Set the parameters of all ranks to those of rank 0."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            dist.broadcast(parameter)
-
-
-def average_gradients(model: nn.Module, dist: Dist) -> None:
-    """Set the gradients of all ranks to their mean, in one message for each type."""
-    by_type: dict[torch.dtype, list[Tensor]] = {}
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            by_type.setdefault(parameter.grad.dtype, []).append(parameter.grad)
-    for gradients in by_type.values():
-        flat = dist.average(torch.cat([gradient.flatten() for gradient in gradients]))
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))

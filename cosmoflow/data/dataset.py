@@ -16,6 +16,7 @@ from common.data.prefetch import READING_THREADS
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
 from common.datasets.listing import list_folder
+from common.spatial.grid import Block
 from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
@@ -84,13 +85,26 @@ class DataConfig:
 class Dataset(Split):
     """The samples of one folder, sorted by name.
 
-    DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
+    block: the part of each sample that is read; None: all of it. DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
     """
 
     config: DataConfig
 
-    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: DataConfig, samples: int | None = None, block: Block | None = None
+    ) -> None:
         super().__init__(folder, _find(folder, config.format), samples, config)
+        self.block = block
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is read of a sample."""
+        return self.block.sides if self.block else self.config.sample_shape
+
+    @property
+    def body(self) -> narrow.Body:
+        """The narrow form of what is read of a sample."""
+        return narrow.Body.of(self.config.sample_shape, self.block)
 
     def files_of(self, index: int) -> tuple[str, ...]:
         """Return the names of the files of a sample, below data_dir: two in npy format."""
@@ -99,14 +113,14 @@ class Dataset(Split):
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
         """Allocate memory for the voxels and labels of `count` samples; narrow ones stay narrow for an accelerator."""
         if self.config.format == "narrow" and pinned:
-            x = torch.empty((count, narrow.Body(self.config.sample_shape).nbytes), dtype=torch.uint8, pin_memory=True)
+            x = torch.empty((count, self.body.nbytes), dtype=torch.uint8, pin_memory=True)
         else:
-            x = torch.empty((count, *self.config.sample_shape), dtype=torch.int16, pin_memory=pinned)
+            x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
     def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
         """Return a sample, in `into` if given; RecordError for a damaged file, OSError for an unreadable one."""
-        sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
+        sample = Sample(*into) if into else Sample.empty(self.shape)
         self.read_into(index, sample)  # not by `load`: what it keeps of a narrow sample may be narrow
         return sample
 
@@ -115,16 +129,17 @@ class Dataset(Split):
         if self.config.format == "narrow":
             self._read_narrow(self.paths(index)[0], *into)
         elif self.config.format == "npy":
-            for path, array in zip(self.paths(index), into, strict=True):
-                npy.read_array(path, array)
+            data, label = self.paths(index)
+            npy.read_array(data, into[0], self.block)
+            npy.read_array(label, into[1])
         else:
-            tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc)
+            tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc, self.block)
 
     def _read_narrow(self, path: Path, x: np.ndarray, y: np.ndarray) -> None:
         if x.dtype == np.uint8:
-            narrow.read_body(path, x, y, self.config.sample_shape, self.config.verify_crc)
+            narrow.read_body(path, x, y, self.config.sample_shape, self.config.verify_crc, self.block)
         else:
-            narrow.read_sample(path, Sample(x, y), self.config.verify_crc)
+            narrow.read_sample(path, Sample(x, y), self.config.verify_crc, self.block)
 
 
 def _find(folder: Path, format: str) -> list[str]:

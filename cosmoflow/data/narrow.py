@@ -18,17 +18,19 @@ is: all entries are true, so that a device can store them all without looking. A
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from crc32c import crc32c
 
 from common.datasets.build import BadItemError
 from common.files import open_regular, whole_file
+from common.spatial.grid import Block
 from cosmoflow.data.tfrecord import AGAIN, LABELS, RecordError, Sample
 
 ENDING: Final = ".narrow"
@@ -44,9 +46,18 @@ HEADER_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Where the parts of a body are, for samples of a shape. entries: of the list, its size."""
+    """Where the parts of a body are, for samples of a shape.
+
+    listed: the size of the list, which for a block of a sample is that of the whole sample; None: that of the shape.
+    """
 
     shape: tuple[int, ...]
+    listed: int | None = None
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], block: Block | None) -> Body:
+        """Return the body of a sample of this shape, or of a block of it."""
+        return cls(block.sides, cls(shape).entries) if block else cls(shape)
 
     @property
     def counts(self) -> int:
@@ -54,7 +65,7 @@ class Body:
 
     @property
     def entries(self) -> int:
-        return 4 * -(-self.counts // (4 * COUNTS_PER_ENTRY))
+        return self.listed or 4 * -(-self.counts // (4 * COUNTS_PER_ENTRY))
 
     @property
     def nbytes(self) -> int:
@@ -70,11 +81,12 @@ class Body:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def read_sample(path: Path, into: Sample, verify_crc: bool = False) -> Sample:
-    """`into`, filled with the sample of a file as int16; otherwise as `read_body`."""
-    parts = Body(into.x.shape)
+def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block | None = None) -> Sample:
+    """`into`, filled with the sample of a file as int16, or with a block of it; otherwise as `read_body`."""
+    shape = block.shape if block else into.x.shape
+    parts = Body.of(shape, block)
     body: np.ndarray = np.empty(parts.nbytes, np.uint8)
-    read_body(path, body, into.y, into.x.shape, verify_crc)
+    read_body(path, body, into.y, shape, verify_crc, block)
     index, value, counts = parts.parts(body)
     x = into.x.reshape(-1)
     x[:] = counts
@@ -82,26 +94,70 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False) -> Sample:
     return into
 
 
-def read_body(path: Path, body: np.ndarray, y: np.ndarray, shape: tuple[int, ...], verify_crc: bool = False) -> None:
-    """Read the body of a file, uint8 (Body.nbytes,), and its labels, float32 (4,).
+def read_body(  # noqa: PLR0913  (where from, where to, and what)
+    path: Path,
+    body: np.ndarray,
+    y: np.ndarray,
+    shape: tuple[int, ...],
+    verify_crc: bool = False,
+    block: Block | None = None,
+) -> None:
+    """Read the body of a file, or that of a block of it, uint8 (Body.nbytes,), and its labels, float32 (4,).
 
-    The header and the places of the list are always checked, all bytes on demand. RecordError for a damaged file, or
-    one of another version or shape; OSError if it cannot be read.
+    The header and the places of the list are always checked, all bytes on demand; otherwise only the list and the
+    counts of the block are read. RecordError for a damaged file, or one of another version or shape; OSError if it
+    cannot be read.
     """
+    whole = Body(shape)
     with open(open_regular(path), "rb", buffering=0) as file:
         crc, labels = _header(path, file.read(HEADER_BYTES), shape)
-        view, filled = body.data, 0
-        while count := file.readinto(view[filled:]):
-            filled += count
-        if filled < len(view) or file.read(1):
-            size, expected = path.stat().st_size, HEADER_BYTES + len(view)
+        size, expected = os.fstat(file.fileno()).st_size, HEADER_BYTES + whole.nbytes
+        if size != expected:
             raise RecordError(f"{path}: {size} bytes; expected {expected}; {AGAIN}")
-    if verify_crc and crc32c(body.data) != crc:
-        raise RecordError(f"{path}: the CRC of the body is wrong: bytes of the file have changed; {AGAIN}")
-    index = Body(shape).parts(body)[0]
-    if index[0] < 0 or index[-1] >= prod(shape) or np.any(index[1:] < index[:-1]):
-        raise RecordError(f"{path}: the list of large counts is damaged: its places do not ascend; {AGAIN}")
+        read: np.ndarray = body if block is None else np.empty(whole.nbytes if verify_crc else 6 * whole.entries, np.uint8)
+        _fill(file, read.data, path)
+        if verify_crc and crc32c(read.data) != crc:
+            raise RecordError(f"{path}: the CRC of the body is wrong: bytes of the file have changed; {AGAIN}")
+        index, value, counts = whole.parts(read)
+        if index[0] < 0 or index[-1] >= prod(shape) or np.any(index[1:] < index[:-1]):
+            raise RecordError(f"{path}: the list of large counts is damaged: its places do not ascend; {AGAIN}")
+        if block is not None:
+            own_index, own_value, own_counts = Body.of(shape, block).parts(body)
+            filled = 0
+            for first, count in block.runs():
+                run = own_counts[filled : filled + count]
+                if verify_crc:
+                    run[:] = counts[first : first + count]
+                else:
+                    file.seek(HEADER_BYTES + len(read) + first)
+                    _fill(file, run.data, path)
+                filled += count
+            body[6 * whole.entries + len(own_counts) :] = 0
+            _cut_list(index, value, block, (own_index, own_value, own_counts))
     y[:] = labels
+
+
+def _cut_list(index: np.ndarray, value: np.ndarray, block: Block, own: tuple[np.ndarray, ...]) -> None:
+    """Make the list of a block from that of the sample."""
+    own_index, own_value, own_counts = own
+    _, height, *rest = block.shape
+    row = prod(rest)
+    d, h = index // (height * row), index // row % height
+    inside = (block.d[0] <= d) & (d < block.d[1]) & (block.h[0] <= h) & (h < block.h[1])
+    found = ((d - block.d[0]) * (block.h[1] - block.h[0]) + h - block.h[0]) * row + index % row
+    count = int(inside.sum())
+    own_index[:count], own_value[:count] = found[inside], value[inside]
+    own_index[count:] = own_index[count - 1] if count else 0
+    own_value[count:] = own_value[count - 1] if count else own_counts[0]
+
+
+def _fill(file: Any, view: memoryview, path: Path) -> None:
+    """Read the next bytes of a file that has them."""
+    filled = 0
+    while filled < len(view):
+        if not (count := file.readinto(view[filled:])):
+            raise RecordError(f"{path}: it has become shorter; {AGAIN}")
+        filled += count
 
 
 def _header(path: Path, header: bytes, shape: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:

@@ -25,24 +25,23 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
 
         return timed(dali.batches(dataset, indices, device), TensorBatch)
     read = read_batches(dataset, indices, device)
-    return _widened(read, dataset.config.sample_shape) if dataset.config.format == "narrow" else read
+    return _widened(read, dataset.body) if dataset.config.format == "narrow" else read
 
 
-def _widened(narrow: Generator[TensorBatch], shape: tuple[int, ...]) -> Generator[TensorBatch]:
+def _widened(narrow: Generator[TensorBatch], body: Body) -> Generator[TensorBatch]:
     """Yield the batches with int16 counts; on a CPU the readers have made them."""
     with closing(narrow) as read:
         for batch in read:
-            yield replace(batch, x=widened(batch.x, shape)) if batch.x.dtype == torch.uint8 else batch
+            yield replace(batch, x=widened(batch.x, body)) if batch.x.dtype == torch.uint8 else batch
 
 
-def widened(bodies: Tensor, shape: tuple[int, ...]) -> Tensor:
+def widened(bodies: Tensor, body: Body) -> Tensor:
     """Return the counts, int16 (B, D, H, W, C), in the bodies of narrow samples, uint8 (B, n), on the same device.
 
     Two passes, and the shapes do not depend on the data.
     """
-    body = Body(shape)
     entries = body.entries
     index, value, counts = bodies.tensor_split((4 * entries, 6 * entries), dim=1)
     x = counts[:, : body.counts].to(torch.int16)
     x.scatter_(1, index.view(torch.int32).to(torch.int64), value.view(torch.int16))
-    return x.view(-1, *shape)
+    return x.view(-1, *body.shape)

@@ -17,6 +17,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -24,6 +25,7 @@ import numpy as np
 from crc32c import crc32c
 
 from common.files import open_regular, whole_file
+from common.spatial.grid import Block
 
 try:
     from isal import igzip, isal_zlib
@@ -68,15 +70,16 @@ class Sample(NamedTuple):
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def read_sample(path: Path, into: Sample, verify_crc: bool = False) -> Sample:
-    """`into`, filled with the sample of a file: the voxels are read straight to their place.
+def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block | None = None) -> Sample:
+    """`into`, filled with the sample of a file, or only a block of it: the voxels are read straight to their place.
 
-    The shape of `into` is the expected one. The CRC of the length is always checked, that of the payload on demand;
+    The shape of `into` is the expected one, or that of the block. Of files that are not compressed only the block's
+    voxels are read, unless the CRC is verified. The CRC of the length is always checked, that of the payload on demand;
     gzip has a checksum of its own. RecordError for a damaged file or another shape; OSError if the file cannot be
     read. Memory does not depend on the numbers in the file.
     """
     with open(open_regular(path), "rb") as file:
-        return _read(file, str(path), into, verify_crc)
+        return _read(file, str(path), into, verify_crc, block)
 
 
 def decode_sample(data: bytes, into: Sample, verify_crc: bool = False) -> Sample:
@@ -84,11 +87,12 @@ def decode_sample(data: bytes, into: Sample, verify_crc: bool = False) -> Sample
     return _read(io.BytesIO(data), "record", into, verify_crc)
 
 
-def _read(file: BinaryIO, name: str, into: Sample, verify_crc: bool) -> Sample:
+def _read(file: BinaryIO, name: str, into: Sample, verify_crc: bool, block: Block | None = None) -> Sample:
     packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
     with igzip.open(file) if packed else file as stream:
-        record = _Record(stream, name, verify_crc)
+        record = _Record(stream, name, verify_crc, block)
+        record.seeks = not packed and not verify_crc
         try:
             record.read(into)
         except GZIP_ERRORS as error:
@@ -100,10 +104,14 @@ class _Record:
     """A parser that reads a record from a stream directly into its arrays.
 
     A message is read up to `end`, the offset of the byte after it. Each length in the file is compared with the
-    enclosing message and the available buffer before anything is read.
+    enclosing message and the available buffer before anything is read. seeks: voxels that are not wanted are skipped in
+    the file without being read.
     """
 
-    def __init__(self, file: BinaryIO, name: str, verify_crc: bool) -> None:
+    seeks = False
+
+    def __init__(self, file: BinaryIO, name: str, verify_crc: bool, block: Block | None = None) -> None:
+        self.block = block
         self.file = file
         self.name = name
         self.verify_crc = verify_crc
@@ -169,12 +177,31 @@ class _Record:
             end_of_list = self.value(field, 1, end)
             for field in self.fields(end_of_list):  # BytesList
                 end_of_string = self.value(field, 1, end_of_list)
-                if (size := end_of_string - self.offset) != x.nbytes:
-                    shape = " × ".join(map(str, x.shape))
-                    wrong = f"'x' has {size} bytes; data.sample_shape is {shape}, that is {x.nbytes} bytes"
+                sides = self.block.shape if self.block else x.shape
+                expected = prod(sides) * x.itemsize
+                if (size := end_of_string - self.offset) != expected:
+                    shape = " × ".join(map(str, sides))
+                    wrong = f"'x' has {size} bytes; data.sample_shape is {shape}, that is {expected} bytes"
                     raise WrongSizeError(str(self.error(wrong)), size)
-                self.fill(x.data.cast("B"))
+                self.fill_block(x, end_of_string)
                 self.found.add(b"x")
+
+    def fill_block(self, x: np.ndarray, end: int) -> None:
+        """Read the voxels, or those of the block, from a string up to `end`."""
+        view, begin, filled = x.data.cast("B"), self.offset, 0
+        for first, count in self.block.runs() if self.block else [(0, x.size)]:
+            self.jump_to(begin + first * x.itemsize)
+            filled, start = filled + count * x.itemsize, filled
+            self.fill(view[start:filled])
+        self.jump_to(end)
+
+    def jump_to(self, end: int) -> None:
+        """Pass over voxels."""
+        if self.seeks:
+            self.file.seek(end - self.offset, io.SEEK_CUR)
+            self.offset = end
+        else:
+            self.pass_to(end)
 
     def labels(self, end: int, y: np.ndarray) -> None:
         values = b""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from common.data.prefetch import TensorBatch
+from common.distributed.dist import alone
 from common.training.precision import Precision, PrecisionConfig
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build
@@ -23,7 +24,7 @@ def problem(dtype, **data):
     ours = CosmoFlow.__new__(CosmoFlow)
     config = DataConfig(Path(), sample_shape=SHAPE, **data)
     ours.config = SimpleNamespace(data=config, model=MODEL, precision=PrecisionConfig(dtype))
-    ours.dist = SimpleNamespace(device=torch.device("cpu"))
+    ours.dist = alone()
     ours.model = build(MODEL, SHAPE, seed=1)
     return ours
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from common.spatial import shards
+
 
 class KerasSGD(Optimizer):
     """SGD with the rate inside the velocity: v = momentum * v - lr * g, then w = w + v.
@@ -47,9 +49,7 @@ class Lamb(Optimizer):
 
     def step(self) -> None:
         """Update the parameters that have a gradient."""
-        norm = torch.nn.utils.get_total_norm(
-            [gradient for group in self.param_groups for gradient in _with_gradients(group)[1]]
-        )
+        norm = shards.gradient_norm(parameter for group in self.param_groups for parameter in group["params"])
         for group in self.param_groups:
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
@@ -110,7 +110,7 @@ class Muon(Optimizer):
                 for pairs in _by_matrix(parameters, ahead).values():
                     moves = orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
                     for (parameter, _), move in zip(pairs, moves, strict=True):
-                        parameter.sub_(move.reshape(parameter.shape))
+                        parameter.sub_(shards.own(parameter, move).reshape(parameter.shape))
 
 
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
@@ -134,9 +134,10 @@ def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size, list[tuple[Tensor, Tensor]]]:
-    """Return the parameters with their moves as matrices, grouped by the shape of the matrix."""
+    """Return the parameters with their moves as matrices, those of shards whole, grouped by the shape of the matrix."""
     found: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
-    for parameter, move in zip(parameters, moves, strict=True):
+    for parameter, part in zip(parameters, moves, strict=True):
+        move = shards.whole(parameter, part)
         matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
         found.setdefault(matrix.shape, []).append((parameter, matrix))
     return found
@@ -144,7 +145,7 @@ def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size
 
 def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:
     """Return |w| / |step| of each tensor, or 1 where either is 0."""
-    ratios = torch.stack(torch._foreach_norm(parameters)) / torch.stack(torch._foreach_norm(steps))
+    ratios = shards.norms(parameters, parameters) / shards.norms(parameters, steps)
     return torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.config import ROUTE, key
+from common.spatial.shards import save_whole, shard_of
 from common.training.kernels import check_triton
 from common.training.optim.algorithms import KerasSGD, Lamb, Muon
 
@@ -95,6 +96,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     if own and (parameters[0].device.type != "cpu" or config.fused == "flat"):
         _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
     optimizer.register_load_state_dict_pre_hook(_in_place)
+    save_whole(optimizer)
     return optimizer
 
 
@@ -107,6 +109,8 @@ def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any
     match config.name:
         case "sgd":
             return flat.FlatSGD(parameters, lr, config.momentum)
+        case "lamb" if any(map(shard_of, parameters)):
+            raise ValueError("optim.fused is flat, whose kernels for lamb know no shards (dist.spatial); set it to auto")
         case "lamb":
             return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case _:
@@ -124,7 +128,7 @@ def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | 
         case "muon":
             return Muon(parameters, lr, config.momentum)
         case "lamb":
-            kind = _lamb(config.fused, apex)
+            kind = _lamb(config.fused, None if any(map(shard_of, parameters)) else apex)  # apex knows no shards
             return kind(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case "adam" | "adamw" if apex:
             return apex.FusedAdam(parameters, lr, adam_w_mode=config.name == "adamw", capturable=True, **options)

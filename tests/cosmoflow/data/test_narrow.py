@@ -52,10 +52,10 @@ def test_the_device_widens_a_batch_to_the_same_counts(tmp_path):
         write_sample(tmp_path / "s.narrow", x, Y)
         read_body(tmp_path / "s.narrow", body, labels, SHAPE)
         assert np.array_equal(labels, Y)
-    found = widened(bodies, SHAPE)
+    found = widened(bodies, Body(SHAPE))
     assert found.dtype == torch.int16 and np.array_equal(found.numpy(), np.stack(list(SAMPLES.values())))
-    assert widened(bodies[:0], SHAPE).shape == (0, *SHAPE)
-    assert widened(bodies.to("meta"), SHAPE).shape == found.shape  # no shape depends on the data
+    assert widened(bodies[:0], Body(SHAPE)).shape == (0, *SHAPE)
+    assert widened(bodies.to("meta"), Body(SHAPE)).shape == found.shape  # no shape depends on the data
 
 
 def test_the_file_is_as_described(x):

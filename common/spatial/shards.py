@@ -1,0 +1,258 @@
+"""Weights of which each rank of a group has a part: a dense layer after blocks of samples, and its optimizer.
+
+The features of a sample are divided among the ranks that share it, and so are the columns of the first dense layer's
+weight: each rank computes what its features contribute, and one small sum makes the output, the same on all ranks.
+Gradient and optimizer state are as large as the part. What is saved is whole, as without shards.
+
+A rank's loss is its share of the sample's, 1 / ranks of it, so that gradients of weights that all ranks have are summed
+over all ranks. Up to the shards, gradients are those of the share; from there down, each rank's are those of its block
+by the whole loss, hence the factor in `_Scaled` and `_Gathered`. The gradient of a shard is complete but for samples of
+other groups: its mean over the `peers`, which have the same part, is what the mean over all ranks is for the others.
+
+Shapes: B batch, F features, O outputs, S ranks of the group, D H W space, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from common.distributed.dist import Dist
+from common.spatial.grid import Grid
+
+_SHARD: Final = "shard"
+
+
+class Shard:
+    """Which columns of a weight a rank has.
+
+    columns: (S, F / S), those of each rank. group: the ranks that have the others; peers: those that have the same.
+    """
+
+    def __init__(self, columns: Tensor, group: Dist, peers: Dist) -> None:
+        self.columns, self.group, self.peers = columns, group, peers
+        self.own_columns = columns[group.rank]
+
+    def whole(self, part: Tensor) -> Tensor:
+        """Return the tensor (O, F) of which each rank has a part (O, F / S). A collective call of the group."""
+        parts = torch.stack(self.group.all_gather(part), 1)
+        found = parts.new_empty(len(part), self.columns.numel())
+        found[:, self.columns] = parts
+        return found
+
+    def own(self, whole: Tensor) -> Tensor:
+        """Return this rank's part of a tensor (O, F), as a tensor of its own."""
+        return whole[:, self.own_columns.to(whole.device)]
+
+    def is_part(self, tensor: Any) -> bool:
+        """Tell whether it can be a part of a tensor like the weight."""
+        return isinstance(tensor, Tensor) and tensor.ndim == 2 and tensor.shape[1] == len(self.own_columns)  # noqa: PLR2004
+
+    def is_whole(self, tensor: Any) -> bool:
+        """Tell whether it can be a tensor like the whole weight."""
+        return isinstance(tensor, Tensor) and tensor.ndim == 2 and tensor.shape[1] == self.columns.numel()  # noqa: PLR2004
+
+
+def shard_of(parameter: Tensor) -> Shard | None:
+    """Return which part of a weight the parameter is; None: all of it."""
+    found: Shard | None = getattr(parameter, _SHARD, None)
+    return found
+
+
+def whole_size(parameter: Tensor) -> int:
+    """Return the number of weights of a parameter on all ranks of the group together."""
+    shard = shard_of(parameter)
+    return parameter.numel() * (shard.group.world_size if shard else 1)
+
+
+# -- the dense layer -----------------------------------------------------------------------------------------
+
+
+class ShardedLinear(nn.Linear):
+    """A dense layer of which each rank has the columns for its features.
+
+    former: the layer on one device. gathered: all ranks have all features, of which each uses its own.
+    """
+
+    def __init__(self, former: nn.Linear, shard: Shard, *, gathered: bool) -> None:
+        super().__init__(len(shard.own_columns), former.out_features, device="meta")
+        self.shard, self.gathered = shard, gathered
+        self.bias = former.bias
+        self.weight = nn.Parameter(shard.own(former.weight.detach()))
+        setattr(self.weight, _SHARD, shard)
+
+    def forward(self, x_BF: Tensor) -> Tensor:
+        """Return the outputs (B, O), the same on all ranks."""
+        x_BF = _Own.apply(x_BF, self.shard) if self.gathered else _Scaled.apply(x_BF, self.shard.group.world_size)
+        part_BO = F.linear(x_BF, self.weight)
+        y_BO: Tensor = _Summed.apply(part_BO.to(self.bias.dtype), self.shard.group) + self.bias
+        return y_BO
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.shard.whole(self.weight.detach())
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        name = f"{prefix}weight"
+        if self.shard.is_whole(state_dict.get(name)):
+            state_dict = {**state_dict, name: self.shard.own(state_dict[name])}
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+class GatheredConv3d(nn.Conv3d):
+    """A convolution of whole samples, computed by each rank of a group: their blocks are too small to be divided.
+
+    former: the convolution on one device.
+    """
+
+    def __init__(self, former: nn.Conv3d, grid: Grid, group: Dist) -> None:
+        super().__init__(
+            former.in_channels, former.out_channels, former.kernel_size, padding=former.padding, device="meta"
+        )
+        self.weight, self.bias = former.weight, former.bias
+        self.grid, self.group = grid, group
+
+    def forward(self, x_BCDHW: Tensor) -> Tensor:
+        """Return the outputs for the whole samples, of which the input is a block."""
+        return super().forward(_Gathered.apply(x_BCDHW, self.grid, self.group))
+
+
+class _Scaled(torch.autograd.Function):
+    """Pass on the input; its gradient is that of the whole loss, and not of one rank's share."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ranks: int) -> Tensor:
+        ctx.ranks = ranks
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.ranks, None
+
+
+class _Summed(torch.autograd.Function):
+    """Add up what the ranks have; each gets the gradient of its share of the loss."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, group: Dist) -> Tensor:
+        return group.all_reduce(part.clone()) if part.numel() else part.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _Own(torch.autograd.Function):
+    """Take this rank's features of all; their gradients are gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shard: Shard) -> Tensor:
+        ctx.shard = shard
+        return shard.own(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.shard.whole(gradient), None
+
+
+class _Gathered(torch.autograd.Function):
+    """Put the blocks of all ranks together; the gradient of the block is that of the whole loss."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BCDHW: Tensor, grid: Grid, group: Dist) -> Tensor:
+        x_BDHWC = x_BCDHW.permute(0, 2, 3, 4, 1)
+        batch, depth, height, *rest = x_BDHWC.shape
+        sides = (depth * grid.extents[0], height * grid.extents[1])
+        whole_BDHWC = x_BDHWC.new_empty(batch, *sides, *rest)
+        for block, part in zip(grid.blocks(sides), group.all_gather(x_BDHWC), strict=True):
+            whole_BDHWC[:, *block.slices] = part
+        ctx.own, ctx.ranks = grid.block(sides).slices, grid.ranks
+        return whole_BDHWC.permute(0, 4, 1, 2, 3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_BCDHW: Tensor) -> tuple[Tensor, None, None]:
+        return gradient_BCDHW[:, :, *ctx.own] * ctx.ranks, None, None
+
+
+# -- gradients and optimizers --------------------------------------------------------------------------------
+
+
+def share_weights(model: nn.Module, dist: Dist) -> None:
+    """Set the parameters of all ranks to those of rank 0, each shard to that of the first of its peers."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            shard = shard_of(parameter)
+            (shard.peers if shard else dist).broadcast(parameter)
+
+
+def average_gradients(model: nn.Module, dist: Dist) -> None:
+    """Set the gradients of all ranks to their mean, those of shards over their peers; one message for each type."""
+    messages: dict[Any, tuple[Dist, list[Tensor]]] = {}
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            shard = shard_of(parameter)
+            ranks = shard.peers if shard else dist
+            messages.setdefault((ranks, parameter.grad.dtype), (ranks, []))[1].append(parameter.grad)
+    for ranks, gradients in messages.values():
+        flat = ranks.average(torch.cat([gradient.flatten() for gradient in gradients]))
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def norms(parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of a tensor like each parameter (T,), those of shards over all ranks of their group."""
+    found = torch.stack(torch._foreach_norm(list(tensors)))
+    for place, parameter in enumerate(parameters):
+        if shard := shard_of(parameter):
+            found[place] = shard.group.all_reduce(found[place].square()).sqrt()
+    return found
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """Return the norm of the gradients of all parameters together, ()."""
+    given = [parameter for parameter in parameters if parameter.grad is not None]
+    gradients: list[Any] = [parameter.grad for parameter in given]
+    if not any(map(shard_of, given)):
+        return nn.utils.get_total_norm(gradients)
+    return torch.linalg.vector_norm(norms(given, gradients))
+
+
+def whole(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """Return a tensor like a parameter on all ranks of the group together; the tensor itself without shards."""
+    shard = shard_of(parameter)
+    return shard.whole(tensor) if shard else tensor
+
+
+def own(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """Return this rank's part of what `whole` returns."""
+    shard = shard_of(parameter)
+    return shard.own(tensor) if shard else tensor
+
+
+def save_whole(optimizer: Optimizer) -> None:
+    """Let an optimizer save and load its state as if it had the whole weights. Saving is then a collective call."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    shards = {place: shard for place, parameter in enumerate(parameters) if (shard := shard_of(parameter))}
+
+    def saved(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return _changed(state, lambda shard, value: shard.whole(value) if shard.is_part(value) else value)
+
+    def loaded(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return _changed(state, lambda shard, value: shard.own(value) if shard.is_whole(value) else value)
+
+    def _changed(state: dict[str, Any], change: Any) -> dict[str, Any]:
+        tensors = dict(state["state"])
+        for place, shard in shards.items():
+            if place in tensors:
+                tensors[place] = {name: change(shard, value) for name, value in tensors[place].items()}
+        return {**state, "state": tensors}
+
+    if shards:
+        optimizer.register_state_dict_post_hook(saved)
+        optimizer.register_load_state_dict_pre_hook(loaded)

@@ -1,0 +1,127 @@
+"""CosmoFlow with samples that several ranks share (`dist.spatial`): which blocks they divide, and their layers.
+
+The ranks of a group divide the D axis of a sample, or D and H, as long as each has an even number of voxels there for
+pooling to halve; the first block must be so. The blocks after that are computed by each rank, from gathered voxels.
+The first convolution's halo comes from the reader. The first dense layer is divided by its input. The network itself,
+`cosmoflow.model`, is that of one device: its layers are replaced from outside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from common.distributed.dist import Dist
+from common.spatial.grid import AXES, Block, Grid, Reach
+from common.spatial.halo import HaloConv3d
+from common.spatial.shards import GatheredConv3d, Shard, ShardedLinear
+from cosmoflow.model import CosmoFlow, ModelConfig
+
+if TYPE_CHECKING:
+    from cosmoflow.train import Config
+
+
+def check_shared(config: Config) -> None:
+    """Raise ValueError for a configuration whose samples several ranks cannot share, if that is asked for."""
+    spatial, data = config.dist.spatial, config.data
+    if config.dist.sharing == 1:
+        return
+    if config.model.kernels != "torch":
+        raise ValueError(
+            f"dist.spatial is {spatial} and model.kernels {config.model.kernels}, but halos are only for torch's "
+            "convolutions; set model.kernels=torch"
+        )
+    if data.pipeline == "dali":
+        raise ValueError(f"dist.spatial is {spatial} and data.pipeline dali, which reads whole samples; set it to native")
+    if not data.apply_log:
+        raise ValueError(
+            f"dist.spatial is {spatial} and data.apply_log false, but no rank knows the mean of a whole sample; set "
+            "data.apply_log=true"
+        )
+    reach = Reach.of(config.model.kernel_size)
+    for axis, side, extent in zip(AXES, data.sample_shape, config.dist.extents, strict=False):
+        if problem := _indivisible(side, extent, reach):
+            raise ValueError(
+                f"dist.spatial is {spatial}, but data.sample_shape is {list(data.sample_shape)}: {extent} ranks cannot "
+                f"share the {side} voxels along {axis}, {problem}"
+            )
+
+
+def _indivisible(side: int, extent: int, reach: Reach) -> str:
+    """Return why ranks cannot share the voxels along an axis before a block; "" if they can."""
+    share = side // extent
+    if extent == 1:
+        return ""
+    if not share:
+        return "some would have none; expected fewer ranks"
+    if side % extent:
+        return f"which they do not divide; expected a multiple of {2 * extent}"
+    if share % 2:
+        return f"{share} each, which pooling cannot halve; expected a multiple of {2 * extent}"
+    if share < max(reach):
+        return f"{share} each, less than the kernel reaches; expected fewer ranks"
+    return ""
+
+
+def divided_blocks(model: ModelConfig, sides: tuple[int, ...], extents: tuple[int, int]) -> int:
+    """Return how many blocks of the network, from the first on, the ranks divide. sides: (D, H, …) of a sample."""
+    reach = Reach.of(model.kernel_size)
+    for layer in range(model.conv_layers):
+        if any(_indivisible(side >> layer, extent, reach) for side, extent in zip(sides, extents, strict=False)):
+            return layer
+    return model.conv_layers
+
+
+def block_with_halo(config: Config, dist: Dist) -> Block | None:
+    """Return what this rank reads of a sample; None: all of it."""
+    if dist.sharing.world_size == 1:
+        return None
+    grid = Grid(config.dist.extents, dist.sharing.rank)
+    return grid.block(config.data.sample_shape, Reach.of(config.model.kernel_size))
+
+
+def share(network: CosmoFlow, config: Config, dist: Dist) -> None:
+    """Replace the layers of a network by those for ranks that share samples, if they do."""
+    group, peers = dist.sharing, dist.peers
+    if group.world_size == 1:
+        return
+    grid, sides = Grid(config.dist.extents, group.rank), config.data.sample_shape
+    divided = divided_blocks(config.model, sides, grid.extents)
+    for layer in range(divided):
+        network.convs[layer] = HaloConv3d(network.convs[layer], grid, group, with_halo=layer == 0)  # type: ignore[arg-type]  # it is a convolution
+    gathered = divided < len(network.convs)
+    if gathered:
+        network.convs[divided] = GatheredConv3d(network.convs[divided], grid, group)  # type: ignore[arg-type]  # as above
+    dense = network.hidden[0]
+    columns = _columns(dense.in_features, None if gathered else [side >> divided for side in sides[:2]], grid)  # type: ignore[arg-type]  # a dense layer
+    if columns is not None:
+        network.hidden[0] = ShardedLinear(dense, Shard(columns, group, peers), gathered=gathered)  # type: ignore[arg-type]  # as above
+
+
+def _columns(features: int, sides: list[int] | None, grid: Grid) -> Tensor | None:
+    """Return the features of each rank (S, F / S), in the order d, h, w, c; None if they cannot be divided.
+
+    sides: D and H of the last block, if it is divided; None: any features are as good.
+    """
+    every = torch.arange(features)
+    if sides is not None:
+        places = every.view(*sides, -1)
+        return torch.stack([places[block.slices].flatten() for block in grid.blocks(sides)])
+    return None if features % grid.ranks else every.view(grid.ranks, -1)
+
+
+def shared_text(config: Config, dist: Dist) -> str:
+    """Return what a user is told about ranks that share samples; "" if they do not."""
+    ranks = dist.sharing.world_size
+    if ranks == 1:
+        return ""
+    extents, layers = config.dist.extents, config.model.conv_layers
+    divided = divided_blocks(config.model, config.data.sample_shape, extents)
+    text = f"; {ranks} ranks share each sample, {extents[0]} × {extents[1]} along D × H, in {dist.data_size} group(s)"
+    if divided < layers:
+        text += f"; blocks {divided + 1} to {layers} are too small to be divided, and computed by each of them"
+    if config.data.augment != "none":
+        text += f"; augment={config.data.augment} turns samples, so that each reads whole training samples"
+    return text

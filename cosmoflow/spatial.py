@@ -34,7 +34,9 @@ def check_shared(config: Config) -> None:
             "convolutions; set model.kernels=torch"
         )
     if data.pipeline == "dali":
-        raise ValueError(f"dist.spatial is {spatial} and data.pipeline dali, which reads whole samples; set it to native")
+        raise ValueError(
+            f"dist.spatial is {spatial} and data.pipeline dali, which reads whole samples; set it to native"
+        )
     if not data.apply_log:
         raise ValueError(
             f"dist.spatial is {spatial} and data.apply_log false, but no rank knows the mean of a whole sample; set "
@@ -90,14 +92,14 @@ def share(network: CosmoFlow, config: Config, dist: Dist) -> None:
     grid, sides = Grid(config.dist.extents, group.rank), config.data.sample_shape
     divided = divided_blocks(config.model, sides, grid.extents)
     for layer in range(divided):
-        network.convs[layer] = HaloConv3d(network.convs[layer], grid, group, with_halo=layer == 0)  # type: ignore[arg-type]  # it is a convolution
+        network.convs[layer] = HaloConv3d(network.convs[layer], grid, group, with_halo=layer == 0)
     gathered = divided < len(network.convs)
     if gathered:
-        network.convs[divided] = GatheredConv3d(network.convs[divided], grid, group)  # type: ignore[arg-type]  # as above
+        network.convs[divided] = GatheredConv3d(network.convs[divided], grid, group)
     dense = network.hidden[0]
-    columns = _columns(dense.in_features, None if gathered else [side >> divided for side in sides[:2]], grid)  # type: ignore[arg-type]  # a dense layer
+    columns = _columns(dense.in_features, None if gathered else [side >> divided for side in sides[:2]], grid)
     if columns is not None:
-        network.hidden[0] = ShardedLinear(dense, Shard(columns, group, peers), gathered=gathered)  # type: ignore[arg-type]  # as above
+        network.hidden[0] = ShardedLinear(dense, Shard(columns, group, peers), gathered=gathered)
 
 
 def _columns(features: int, sides: list[int] | None, grid: Grid) -> Tensor | None:

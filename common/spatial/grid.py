@@ -55,6 +55,9 @@ class Reach(NamedTuple):
         return {-1: (0, self.before - 1), 0: (self.before, self.after), 1: (self.after - 1, 0)}[offset]
 
 
+NONE: Final = Reach(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A grid of ranks. extents: along D and H. place: of this rank, numbered along H first."""
@@ -74,12 +77,12 @@ class Grid:
 
     def neighbours(self) -> Iterator[tuple[Offset, int]]:
         """Yield the offset and the place of each neighbour, diagonal ones too."""
-        for offset in product((-1, 0, 1), repeat=2):
-            there = [own + step for own, step in zip(self.coordinates, offset, strict=True)]
-            if offset != HERE and all(0 <= one < end for one, end in zip(there, self.extents, strict=True)):
-                yield offset, there[0] * self.extents[1] + there[1]
+        for offset in product((-1, 0, 1), (-1, 0, 1)):
+            d, h = self.coordinates[0] + offset[0], self.coordinates[1] + offset[1]
+            if offset != HERE and 0 <= d < self.extents[0] and 0 <= h < self.extents[1]:
+                yield offset, d * self.extents[1] + h
 
-    def block(self, sides: Sequence[int], reach: Reach = Reach(0, 0)) -> Block:
+    def block(self, sides: Sequence[int], reach: Reach = NONE) -> Block:
         """Return this rank's block of samples with these sides (D, H, …), which the extents divide, with its halo."""
         ranges = []
         for side, extent, own in zip(sides, self.extents, self.coordinates, strict=False):

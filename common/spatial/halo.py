@@ -15,19 +15,16 @@ Tested on CPUs with gloo; untested on GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist, Wait
+from common.spatial.convolution import Pads, convolved, gradients
 from common.spatial.grid import HERE, Grid, Offset, Reach
 from common.training.precision import product_dtype
-
-Pads = tuple[tuple[int, int], ...]
-"""Zeros before and after the voxels along D, H and W."""
 
 
 class HaloConv3d(nn.Conv3d):
@@ -38,9 +35,7 @@ class HaloConv3d(nn.Conv3d):
     """
 
     def __init__(self, former: nn.Conv3d, grid: Grid, group: Dist, *, with_halo: bool) -> None:
-        super().__init__(
-            former.in_channels, former.out_channels, former.kernel_size, padding="same", device="meta"
-        )
+        super().__init__(former.in_channels, former.out_channels, former.kernel_size, padding="same", device="meta")
         self.weight, self.bias = former.weight, former.bias
         self.grid, self.group, self.with_halo = grid, group, with_halo
         self.reach = Reach.of(former.kernel_size[0])
@@ -49,10 +44,10 @@ class HaloConv3d(nn.Conv3d):
         """Return the outputs of this rank's block."""
         dtype = product_dtype(x_BCDHW)
         x_BCDHW, weight, bias = x_BCDHW.to(dtype), self.weight.to(dtype), self.bias.to(dtype)
-        halos: dict[Offset, Tensor] = {}
+        halos: list[Tensor] = []
         if self.with_halo:
             x_BCDHW, halos = self._divided(x_BCDHW)
-        y_BCDHW: Tensor = _HaloConvolution.apply(x_BCDHW, weight, bias, self, tuple(halos), *halos.values())
+        y_BCDHW: Tensor = _HaloConvolution.apply(x_BCDHW, weight, bias, self, *halos)
         return y_BCDHW
 
     def offsets(self, sign: int = 1) -> list[tuple[Offset, int]]:
@@ -63,30 +58,18 @@ class HaloConv3d(nn.Conv3d):
             if all(self.reach.rows(sign * one) != 0 for one in offset)
         ]
 
-    def target(self, offset: Offset) -> tuple[slice, ...]:
-        """Return the outputs that depend on a halo."""
-        return (..., *map(self.reach.target, offset), slice(None))  # type: ignore[return-value]  # an ellipsis first
-
-    def source(self, offset: Offset) -> tuple[slice, ...]:
-        """Return the voxels that are the halo of a rank to which this one is at the offset."""
-        return (..., *map(self.reach.source, offset), slice(None))  # type: ignore[return-value]  # as above
-
-    def weights(self, offset: Offset) -> tuple[slice, ...]:
-        """Return the part of the kernel that meets a halo."""
-        return (..., *map(self.reach.weights, offset), slice(None))  # type: ignore[return-value]  # as above
-
     def padding_of(self, offset: Offset) -> Pads:
         """Return the zeros around a halo, or around the block."""
         return (*map(self.reach.padding, offset), self.reach.padding(0))
 
-    def _divided(self, x_BCDHW: Tensor) -> tuple[Tensor, dict[Offset, Tensor]]:
-        """Return the block and the halos in an input that has both."""
+    def _divided(self, x_BCDHW: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the block and the halos in an input that has both, in the order of `offsets`."""
         ranges = []
         for axis, (extent, own) in enumerate(zip(self.grid.extents, self.grid.coordinates, strict=True)):
             before, side = self.reach.before if own > 0 else 0, x_BCDHW.shape[2 + axis]
             after = self.reach.after if own + 1 < extent else 0
             ranges.append({-1: slice(0, before), 0: slice(before, side - after), 1: slice(side - after, None)})
-        found = {offset: x_BCDHW[:, :, ranges[0][offset[0]], ranges[1][offset[1]]] for offset, _ in self.offsets()}
+        found = [x_BCDHW[:, :, ranges[0][d], ranges[1][h]] for (d, h), _ in self.offsets()]
         return x_BCDHW[:, :, ranges[0][0], ranges[1][0]], found
 
 
@@ -94,15 +77,15 @@ class _HaloConvolution(torch.autograd.Function):
     """Convolve a block with its halos, which are given or come from the neighbours."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layer: HaloConv3d, given: Sequence[Offset], *halos: Tensor
-    ) -> Tensor:
-        found = dict(zip(given, halos, strict=True))
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layer: HaloConv3d, *halos: Tensor) -> Tensor:
+        found = {offset: halo for (offset, _), halo in zip(layer.offsets(), halos, strict=False)}
         wait = _nothing if layer.with_halo else _start_halos(layer, x, found)
-        y = _convolved(x, weight, bias, layer.padding_of(HERE))
+        y = convolved(x, weight, bias, layer.padding_of(HERE))
         wait()
         for offset, halo in found.items():
-            y[layer.target(offset)].add_(_convolved(halo, weight[layer.weights(offset)], None, layer.padding_of(offset)))
+            y[_part(layer.reach.target, offset)].add_(
+                convolved(halo, weight[_part(layer.reach.weights, offset)], None, layer.padding_of(offset))
+            )
         ctx.layer, ctx.offsets = layer, tuple(found)
         ctx.save_for_backward(x, weight, *found.values())
         return y
@@ -114,34 +97,40 @@ class _HaloConvolution(torch.autograd.Function):
         by_y = by_y.contiguous(memory_format=torch.channels_last_3d)
         needs_x = ctx.needs_input_grad[0]
         arrived: dict[Offset, Tensor] = {}
-        wait = _start_gradients(layer, by_y, arrived) if needs_x else _nothing
-        by_x, by_weight, by_bias = _gradients(by_y, x, weight, layer.padding_of(HERE), (needs_x, True, True))
+        wait = _startgradients(layer, by_y, arrived) if needs_x else _nothing
+        by_x, by_weight, by_bias = gradients(by_y, x, weight, layer.padding_of(HERE), (needs_x, True, True))
         for offset, halo in zip(ctx.offsets, halos, strict=True):
-            part = layer.weights(offset)
-            mine = by_y[layer.target(offset)]
-            by_weight[part].add_(_gradients(mine, halo, weight[part], layer.padding_of(offset), (False, True, False))[1])
+            part = _part(layer.reach.weights, offset)
+            mine = by_y[_part(layer.reach.target, offset)]
+            by_weight[part].add_(gradients(mine, halo, weight[part], layer.padding_of(offset), (False, True, False))[1])
         wait()
         for offset, theirs in arrived.items():  # what this rank's voxels did as the halo of the neighbour there
             back = (-offset[0], -offset[1])
-            mine, part = layer.source(back), layer.weights(back)
-            by_x[mine].add_(_gradients(theirs, x[mine], weight[part], layer.padding_of(back), (True, False, False))[0])
-        return (by_x, by_weight, by_bias, None, None, *(None for _ in halos))
+            mine, part = _part(layer.reach.source, back), _part(layer.reach.weights, back)
+            by_x[mine].add_(gradients(theirs, x[mine], weight[part], layer.padding_of(back), (True, False, False))[0])
+        given = len(ctx.needs_input_grad) - 4
+        return (by_x, by_weight, by_bias, None, *[None] * given)
 
 
 def _nothing() -> None:
     """Wait for nothing."""
 
 
+def _part(along: Callable[[int], slice], offset: Offset) -> tuple[slice, ...]:
+    """Return the part of a tensor (·, ·, D, H, …) that is `along` of the offset on either axis."""
+    return (slice(None), slice(None), *map(along, offset))
+
+
 def _start_halos(layer: HaloConv3d, x: Tensor, found: dict[Offset, Tensor]) -> Wait:
     """Start to send the halos of the neighbours and to receive the own ones, in `found`."""
-    sent = [(place, x[layer.source((-one, -other))]) for (one, other), place in layer.offsets(-1)]
+    sent = [(place, x[_part(layer.reach.source, (-one, -other))]) for (one, other), place in layer.offsets(-1)]
     shapes = {offset: (place, _shape(x, map(layer.reach.rows, offset))) for offset, place in layer.offsets()}
     return _exchange(layer.group, x, sent, shapes, found)
 
 
-def _start_gradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
+def _startgradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
     """Start to send the gradients of outputs to those whose voxels they depend on, and to receive such."""
-    sent = [(place, by_y[layer.target(offset)]) for offset, place in layer.offsets()]
+    sent = [(place, by_y[_part(layer.reach.target, offset)]) for offset, place in layer.offsets()]
     shapes = {
         (one, other): (place, _shape(by_y, (layer.reach.rows(-one), layer.reach.rows(-other))))
         for (one, other), place in layer.offsets(-1)
@@ -175,35 +164,3 @@ def _exchange(
 
 def _channels_last(x_BCDHW: Tensor) -> Tensor:
     return x_BCDHW.permute(0, 2, 3, 4, 1)
-
-
-def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) -> Tensor:
-    """Return the convolution of x with zeros around it."""
-    if even := _even(pads):
-        return F.conv3d(x, weight, bias, padding=even)
-    return F.conv3d(F.pad(x, _flat(pads)), weight, bias)
-
-
-def _gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wanted: tuple[bool, ...]) -> list[Any]:
-    """Return the gradients of `_convolved` by x, weight and bias, those that are wanted."""
-    even = _even(pads)
-    padded = x if even else F.pad(x, _flat(pads))
-    ones, sizes = [1, 1, 1], [len(weight)]
-    found = torch.ops.aten.convolution_backward(
-        by_y, padded, weight, sizes, ones, even or [0, 0, 0], ones, False, [0, 0, 0], 1, wanted
-    )
-    by_x = found[0]
-    if wanted[0] and not even:
-        for axis, (before, _) in enumerate(pads):
-            by_x = by_x.narrow(2 + axis, before, x.shape[2 + axis])
-    return [by_x, *found[1:]]
-
-
-def _even(pads: Pads) -> list[int] | None:
-    """Return the zeros on either side, if they are equally many."""
-    return [before for before, _ in pads] if all(before == after for before, after in pads) else None
-
-
-def _flat(pads: Pads) -> list[int]:
-    """Return the zeros as `F.pad` takes them, the last axis first."""
-    return [number for pair in reversed(pads) for number in pair]

@@ -51,11 +51,11 @@ class Shard:
 
     def is_part(self, tensor: Any) -> bool:
         """Tell whether it can be a part of a tensor like the weight."""
-        return isinstance(tensor, Tensor) and tensor.ndim == 2 and tensor.shape[1] == len(self.own_columns)  # noqa: PLR2004
+        return isinstance(tensor, Tensor) and tensor.ndim == 2 and tensor.shape[1] == len(self.own_columns)
 
     def is_whole(self, tensor: Any) -> bool:
         """Tell whether it can be a tensor like the whole weight."""
-        return isinstance(tensor, Tensor) and tensor.ndim == 2 and tensor.shape[1] == self.columns.numel()  # noqa: PLR2004
+        return isinstance(tensor, Tensor) and tensor.ndim == 2 and tensor.shape[1] == self.columns.numel()
 
 
 def shard_of(parameter: Tensor) -> Shard | None:
@@ -67,7 +67,7 @@ def shard_of(parameter: Tensor) -> Shard | None:
 def whole_size(parameter: Tensor) -> int:
     """Return the number of weights of a parameter on all ranks of the group together."""
     shard = shard_of(parameter)
-    return parameter.numel() * (shard.group.world_size if shard else 1)
+    return int(parameter.numel()) * (shard.group.world_size if shard else 1)
 
 
 # -- the dense layer -----------------------------------------------------------------------------------------

@@ -273,6 +273,12 @@ class Loaded(NamedTuple):
             raise CheckpointError(f"{self.path}: its state lacks {', '.join(missing)}; expected a checkpoint of a run")
         return state
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the run, for its network alone: that ranks shared samples is no matter any more."""
+        tree: dict[str, Any] = self.state["config"]
+        return {**tree, "dist": {**tree.get("dist", {}), "spatial": 1}}
+
     def warn(self) -> None:
         """Print which newer files were skipped, and why."""
         for reason in self.skipped:

@@ -68,6 +68,8 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
         warnings.append(warn)
     ensemble.check_alike(benchmark, members)
     ensemble.check_distinct(members)
+    if len(members) > 1 or asked.out_of_bag:
+        check_whole(members[0].config)
     with connect(members[0].config.dist) as dist:
         if dist.is_main:
             for warn in warnings:
@@ -82,9 +84,18 @@ def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tu
     """Return the network of a run or checkpoint, and what prints which newer checkpoints are damaged."""
     loaded = load(run, benchmark.name)
     state, source = loaded.state, f"the configuration in {loaded.path}"
-    config = rebuild(benchmark.config, state["config"], source, overrides)
+    config = rebuild(benchmark.config, loaded.config, source, overrides)
     check_seed(config, state["seed"])
     return Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]), loaded.warn
+
+
+def check_whole(config: RunConfig) -> None:
+    """Raise UsageError if ranks are to share samples where each needs whole ones."""
+    if config.dist.sharing > 1:
+        raise UsageError(
+            f"dist.spatial is {config.dist.spatial}, but only one run is evaluated by ranks that share samples; for "
+            "predictions and ensembles set it to 1"
+        )
 
 
 def instances_in(runs: Sequence[Path]) -> list[Path]:

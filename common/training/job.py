@@ -88,7 +88,12 @@ def ranks_of_each(config: RunConfig, ranks: int) -> int:
 
 def check_ranks(config: RunConfig, ranks: int, resume: str | None) -> None:
     """Raise ConfigError if instances are asked for that a job of this many ranks cannot train."""
-    ranks_of_each(config, ranks)
+    size, sharing = ranks_of_each(config, ranks), config.dist.sharing
+    if size % sharing:
+        raise ConfigError(
+            f"dist.spatial is {config.dist.spatial}, so that {sharing} ranks share each sample, but an instance has "
+            f"{size} rank(s); set instances.ranks to a multiple of {sharing}"
+        )
     if resume and config.instances.count > 1:
         raise ConfigError(
             f"--resume {resume} names one run, but instances.count is {config.instances.count}; expected --resume "

@@ -15,7 +15,7 @@ from common.command import CommandParser, UsageError, counted, file_place, run_s
 from common.distributed.dist import connect
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.ensemble import Member
-from common.training.evaluate_command import VALIDATION, load_member, samples_of, verdict, word
+from common.training.evaluate_command import VALIDATION, check_whole, load_member, samples_of, verdict, word
 from common.training.precision import Precision
 from common.training.predictions import picture
 from common.training.predictions.columns import INDEX, NAMES
@@ -53,6 +53,7 @@ def _predict(benchmark: Benchmark, asked: _Asked) -> int:
     if benchmark.report is None:
         raise UsageError(f"{benchmark.name} has no report on predictions (Benchmark.report)")
     member, warn = load_member(benchmark, asked.run, asked.overrides)
+    check_whole(member.config)
     with connect(member.config.dist, TRAINING_ERRORS) as dist:
         if dist.is_main:
             check_output(asked.output)

@@ -25,8 +25,8 @@ class Step:
     0, and the norm of the latest gradient, which is that of all ranks.
 
     Ranks reduce their gradients by the wrapper that `Dist.wrap` makes, which does so during the backward pass; where
-    steps are recorded, or samples shared, in one message after it. That message is part of no recording: NCCL wants all ranks to record
-    and replay the same message, but batches differ by rank in shape, and so in what was recorded.
+    steps are recorded, or samples shared, in one message after it. That message is part of no recording: NCCL wants all
+    ranks to record and replay the same message, but batches differ by rank in shape, and so in what was recorded.
     """
 
     def __init__(

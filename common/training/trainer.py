@@ -198,8 +198,7 @@ class Trainer:
         CheckpointError if there is no checkpoint.
         """
         loaded = checkpoint.load(Path(place), self.benchmark.name)
-        tree, source = loaded.content["state"]["config"], f"the configuration in {loaded.path}"
-        config = rebuild(self.benchmark.config, tree, source, overrides)
+        config = rebuild(self.benchmark.config, loaded.config, f"the configuration in {loaded.path}", overrides)
         folder = Path(place) if Path(place).is_dir() else Path(place).parent.parent
         return Run(self.benchmark, config, folder)
 

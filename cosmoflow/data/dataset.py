@@ -85,7 +85,8 @@ class DataConfig:
 class Dataset(Split):
     """The samples of one folder, sorted by name.
 
-    block: the part of each sample that is read; None: all of it. DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
+    block: the part of each sample that is read; None: all of it.
+    DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
     """
 
     config: DataConfig

@@ -114,7 +114,9 @@ def read_body(  # noqa: PLR0913  (where from, where to, and what)
         size, expected = os.fstat(file.fileno()).st_size, HEADER_BYTES + whole.nbytes
         if size != expected:
             raise RecordError(f"{path}: {size} bytes; expected {expected}; {AGAIN}")
-        read: np.ndarray = body if block is None else np.empty(whole.nbytes if verify_crc else 6 * whole.entries, np.uint8)
+        read: np.ndarray = (
+            body if block is None else np.empty(whole.nbytes if verify_crc else 6 * whole.entries, np.uint8)
+        )
         _fill(file, read.data, path)
         if verify_crc and crc32c(read.data) != crc:
             raise RecordError(f"{path}: the CRC of the body is wrong: bytes of the file have changed; {AGAIN}")
@@ -142,7 +144,8 @@ def _cut_list(index: np.ndarray, value: np.ndarray, block: Block, own: tuple[np.
     own_index, own_value, own_counts = own
     _, height, *rest = block.shape
     row = prod(rest)
-    d, h = index // (height * row), index // row % height
+    d: np.ndarray = index // (height * row)
+    h: np.ndarray = index // row % height
     inside = (block.d[0] <= d) & (d < block.d[1]) & (block.h[0] <= h) & (h < block.h[1])
     found = ((d - block.d[0]) * (block.h[1] - block.h[0]) + h - block.h[0]) * row + index % row
     count = int(inside.sum())

@@ -4,13 +4,13 @@ Without a launcher it is the one process that the ranks must agree with.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from common.config import load
-from common.distributed.dist import alone, connect
+from common.distributed.dist import connect
 from common.spatial.shards import whole
 from common.training import optim
 from common.training.precision import Precision
@@ -62,12 +62,12 @@ class Problem(CosmoFlow):
         return model(batch.x)
 
 
-def trained(folder, case, dist):
+def trained(folder, case, spatial, dist):
     """Train seven samples in batches of three; return what the ranks must agree on, tensors and numbers by name."""
-    config = load(Config, folder / "case.yaml", [f"dist.spatial={list(dist._config.extents)}" if dist.world_size > 1 else "dist.spatial=1", *case.overrides])
+    config = load(Config, folder / "case.yaml", [f"dist.spatial={spatial}", *case.overrides])
     Problem.dtype = case.dtype
-    torch.manual_seed(SEED + dist.data_rank)
     problem = Problem(config, dist, SEED)
+    torch.manual_seed(SEED + dist.data_rank)
     problem.model.to(case.dtype)
     optimizer = optim.build(config.optim, problem.model.parameters(), 0.01)
     step = Step(problem, optimizer, Precision(config.precision, dist.device), dist)
@@ -99,5 +99,5 @@ if __name__ == "__main__":
     config = load(Config, folder / "case.yaml", [f"dist.spatial={spatial}"])
     with connect(config.dist) as dist:
         for name in names:
-            found = trained(folder, CASES[name], dist)
-            torch.save(found, folder / f"{name}-{dist.rank}.pt")
+            found = trained(folder, CASES[name], spatial, dist)
+            torch.save(found, folder / f"{name}.{dist.rank}.pt")

@@ -110,7 +110,9 @@ def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any
         case "sgd":
             return flat.FlatSGD(parameters, lr, config.momentum)
         case "lamb" if any(map(shard_of, parameters)):
-            raise ValueError("optim.fused is flat, whose kernels for lamb know no shards (dist.spatial); set it to auto")
+            raise ValueError(
+                "optim.fused is flat, whose kernels for lamb know no shards (dist.spatial); set it to auto"
+            )
         case "lamb":
             return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case _:

@@ -1,0 +1,126 @@
+"""Convolutions of blocks and of their halos, with zeros given for each side, and their gradients.
+
+They are torch's, on shapes for which it computes them well:
+
+A halo is one plane, for most kernels. Axes of one voxel are left out, so that it is a convolution of two dimensions: in
+three, the gradient of the weights writes beyond its memory on a CPU, in bf16, for few channels (torch 2.13).
+
+For one sample in fp32, torch chooses oneDNN on a CPU only if its channels times D times H are enough, and otherwise a
+product with a copy of 27 times the input. Of a block, that is the usual case. As two samples, of half the planes each,
+oneDNN is chosen: at 128³ on four ranks a step takes a third of the CPU time (docs/performance/spatial.md).
+
+Shapes: B batch, C channels, D H W space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Pads = tuple[tuple[int, int], ...]
+"""Zeros before and after the voxels along D, H and W."""
+CONVOLUTIONS: Final[Mapping[int, Any]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+"""The convolutions by their dimensions."""
+ENOUGH: Final = 20_480
+"""Channels times D times H of one sample above which torch chooses oneDNN (aten/src/ATen/native/Convolution.cpp)."""
+
+
+def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) -> Tensor:
+    """Return the convolution of x (B, C, D, H, W) with zeros around it, channels last in memory."""
+    if _is_slow(x, weight, pads):
+        halves, left = _halves(x, weight, pads)
+        return _whole(convolved(halves, weight, bias, left))
+    flat = _flat_axes(x, weight)
+    even, (x, weight) = _even(pads, flat), (one.squeeze(flat) for one in (x, weight))
+    y = CONVOLUTIONS[3 - len(flat)](x if even else F.pad(x, _all_pads(pads, flat)), weight, bias, padding=even or 0)
+    return _unsqueezed(y, flat).contiguous(memory_format=torch.channels_last_3d)
+
+
+def gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wanted: tuple[bool, ...]) -> list[Any]:
+    """Return the gradients of `convolved` by x, weight and bias, those that are wanted; by_y: channels last."""
+    if _is_slow(x, weight, pads):
+        halves, left = _halves(x, weight, pads)
+        by_halves, *others = gradients(_as_two(by_y), halves, weight, left, wanted)
+        return [None if by_halves is None else _added(by_halves, x, pads[0]), *others]
+    flat = _flat_axes(x, weight)
+    even, (by_y, small, weight) = _even(pads, flat), (one.squeeze(flat) for one in (by_y, x, weight))
+    padded = small if even else F.pad(small, _all_pads(pads, flat))
+    ones, zeros = [1] * (small.ndim - 2), [0] * (small.ndim - 2)
+    found = torch.ops.aten.convolution_backward(
+        by_y, padded, weight, [len(weight)], ones, even or zeros, ones, False, zeros, 1, wanted
+    )
+    by_x, by_weight = (_unsqueezed(one, flat) if one is not None else None for one in found[:2])
+    if by_x is not None and not even:
+        for axis, (before, _) in enumerate(pads, 2):
+            by_x = by_x.narrow(axis, before, x.shape[axis])
+    return [by_x, by_weight, found[2]]
+
+
+# -- without axes of one voxel -------------------------------------------------------------------------------
+
+
+def _flat_axes(x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    """Return the axes along which both have one voxel: nothing is convolved there, and there are no zeros."""
+    return tuple(axis for axis in (2, 3) if x.shape[axis] == 1 == weight.shape[axis])
+
+
+def _unsqueezed(found: Tensor, flat: tuple[int, ...]) -> Tensor:
+    """Return a tensor with the axes that were left out."""
+    for axis in flat:
+        found = found.unsqueeze(axis)
+    return found
+
+
+def _even(pads: Pads, flat: tuple[int, ...]) -> list[int] | None:
+    """Return the zeros on either side along the axes that are left, if they are equally many."""
+    left = [pair for axis, pair in enumerate(pads, 2) if axis not in flat]
+    return [before for before, _ in left] if all(before == after for before, after in left) else None
+
+
+def _all_pads(pads: Pads, flat: tuple[int, ...]) -> list[int]:
+    """Return the zeros along the axes that are left as `F.pad` takes them, the last axis first."""
+    left = [pair for axis, pair in enumerate(pads, 2) if axis not in flat]
+    return [number for pair in reversed(left) for number in pair]
+
+
+# -- one sample as two halves --------------------------------------------------------------------------------
+
+
+def _is_slow(x: Tensor, weight: Tensor, pads: Pads) -> bool:
+    """Tell whether torch would choose the slow algorithm for one sample, whose outputs can be divided along D."""
+    batch, channels, depth, height, _ = x.shape
+    plain = x.device.type == "cpu" and x.dtype == torch.float32
+    halves = depth % 2 == 0 and sum(pads[0]) + 1 == weight.shape[2] and not _flat_axes(x, weight)
+    return plain and halves and batch == 1 and channels * depth * height <= ENOUGH
+
+
+def _halves(x: Tensor, weight: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
+    """Return one sample as two, for the first and for the last half of the outputs, and the zeros still to add."""
+    padded, half = F.pad(x, [0, 0, 0, 0, *pads[0]]), x.shape[2] // 2
+    pair = torch.cat((padded[:, :, : half + weight.shape[2] - 1], padded[:, :, half:]))
+    return pair.contiguous(memory_format=torch.channels_last_3d), ((0, 0), *pads[1:])
+
+
+def _as_two(y: Tensor) -> Tensor:
+    """Return the halves of one sample's outputs as two samples, in the same memory."""
+    y_DHWC = y.permute(0, 2, 3, 4, 1)[0]
+    return y_DHWC.unflatten(0, (2, -1)).permute(0, 4, 1, 2, 3)
+
+
+def _whole(halves: Tensor) -> Tensor:
+    """Return the outputs of the halves as those of one sample, in the same memory."""
+    return halves.permute(0, 2, 3, 4, 1).flatten(0, 1)[None].permute(0, 4, 1, 2, 3)
+
+
+def _added(by_halves: Tensor, x: Tensor, pad: tuple[int, int]) -> Tensor:
+    """Return the gradient by x from those by its halves, which have planes in common."""
+    first, last = by_halves.permute(0, 2, 3, 4, 1)
+    depth = x.shape[2]
+    padded_DHWC = first.new_zeros(depth + sum(pad), *first.shape[1:])
+    padded_DHWC[: len(first)] = first
+    padded_DHWC[depth // 2 :] += last
+    return padded_DHWC[pad[0] : pad[0] + depth].permute(3, 0, 1, 2)[None]

@@ -4,13 +4,20 @@ import pytest
 
 from tests.cluster.problem import events, kill_rank, until_trained
 
-LAUNCHERS = ["torchrun --nproc-per-node 2", "srun -N 2 -n 2 python", "mpirun.mpich -n 2 python"]
+LAUNCHERS = {
+    "torchrun": "torchrun --nproc-per-node 2",
+    "srun": "srun -N 2 -n 2 python",
+    "mpirun": "mpirun.mpich -n 2 python",
+    "srun-shared": "srun -N 2 -n 4 python",
+}
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda command: command.split()[0])
-def test_all_ranks_end_when_one_is_killed(cluster, problem, built, tmp_path, launcher):
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_all_ranks_end_when_one_is_killed(cluster, problem, built, tmp_path, name):
+    """The others wait for it in a collective, or for the halo of a sample that they share."""
+    launcher, settings = LAUNCHERS[name], ["dist.spatial=4"] if name.endswith("shared") else []
     variables = {"PYTHONPATH": f"{built / 'mpich'}:{cluster.environment()['PYTHONPATH']}"}
-    running = cluster.start(*launcher.split(), *problem.words(tmp_path, "train.epochs=400"), **variables)
+    running = cluster.start(*launcher.split(), *problem.words(tmp_path, "train.epochs=400", *settings), **variables)
     until_trained(tmp_path)
     kill_rank(tmp_path, 1)
     done = running.wait(60)  # dist.timeout_s is 600

@@ -1,6 +1,6 @@
-"""One rank of the tests in test_spatial.py: `sharing.py FOLDER NAME...` trains each case of `CASES`, and saves it.
+"""One rank of the tests in test_spatial.py: `sharing.py FOLDER SPATIAL NAME...` trains each case, and saves it.
 
-Without a launcher it is the one process that the ranks must agree with.
+FOLDER has case.yaml and the data. Without a launcher it is the one process that the ranks must agree with.
 """
 
 import sys
@@ -17,36 +17,38 @@ from common.training.precision import Precision
 from common.training.step import Step
 from cosmoflow.train import Config, CosmoFlow
 
-SEED = 3
-
 
 @dataclass(frozen=True)
-class Training:
-    """A training of three steps. side: of the samples. dtype: of weights, input and sums."""
+class Case:
+    """A training of three steps. side: of the samples. dtype: of weights, input and sums. words: overrides."""
 
     side: int
     dtype: torch.dtype
     words: tuple[str, ...] = ()
-    optimizer: str = "sgd"
+    seed: int = 3
 
     @property
     def overrides(self):
-        return [f"data.data_dir=data-{self.side}", f"data.sample_shape=[{self.side},{self.side},{self.side},4]",
-                f"optim.name={self.optimizer}", *self.words]  # fmt: skip
+        shape = [self.side] * 3 + [4]
+        return (f"data.data_dir=data-{self.side}", f"data.sample_shape={shape}", *self.words)
 
 
-DROPOUT = ("model.dropout=0.4",)
-"""Masks are those of one process only if all ranks share each sample."""
-CASES = {
-    "32-fp64": Training(32, torch.float64),
-    "32-fp64-lamb": Training(32, torch.float64, ("optim.weight_decay=0.01",), "lamb"),
-    "32-fp64-muon": Training(32, torch.float64, ("train.accumulation=2",), "muon"),
-    "32-fp64-even": Training(32, torch.float64, ("model.kernel_size=2",), "adamw"),
-    "32-fp64-dropout": Training(32, torch.float64, DROPOUT),
-    "64-fp64": Training(64, torch.float64),
-    "32-fp32": Training(32, torch.float32),
-    "64-fp32": Training(64, torch.float32),
+DOUBLE = {
+    "32": Case(32, torch.float64),
+    "64": Case(64, torch.float64),
+    "lamb": Case(32, torch.float64, ("optim.name=lamb", "optim.weight_decay=0.01")),
+    "muon": Case(32, torch.float64, ("optim.name=muon", "train.accumulation=2")),
+    "adamw-even-kernel": Case(32, torch.float64, ("optim.name=adamw", "model.kernel_size=2")),
+    "long-kernel": Case(32, torch.float64, ("model.kernel_size=5", "model.conv_layers=3")),
+    "indivisible-features": Case(32, torch.float64, ("model.conv_size=1", "model.conv_layers=5", "model.fc1=6")),
 }
+DROPOUT = {"dropout": Case(32, torch.float64, ("model.dropout=0.4",))}
+"""Masks are those of one process only if all ranks share each sample."""
+FEW = ("train.global_batch_size=1", "data.train_samples=3")
+SEEDS = (3, 4, 5)
+SINGLE = {f"32-single-{seed}": Case(32, torch.float32, seed=seed) for seed in SEEDS}
+SINGLE |= {f"64-single-{seed}": Case(64, torch.float32, FEW, seed) for seed in SEEDS}
+CASES = DOUBLE | DROPOUT | SINGLE
 
 
 class Problem(CosmoFlow):
@@ -63,11 +65,11 @@ class Problem(CosmoFlow):
 
 
 def trained(folder, case, spatial, dist):
-    """Train seven samples in batches of three; return what the ranks must agree on, tensors and numbers by name."""
+    """Train seven samples in batches of three; return what the ranks must agree on, tensors by name."""
     config = load(Config, folder / "case.yaml", [f"dist.spatial={spatial}", *case.overrides])
     Problem.dtype = case.dtype
-    problem = Problem(config, dist, SEED)
-    torch.manual_seed(SEED + dist.data_rank)
+    problem = Problem(config, dist, case.seed)
+    torch.manual_seed(case.seed + dist.data_rank)
     problem.model.to(case.dtype)
     optimizer = optim.build(config.optim, problem.model.parameters(), 0.01)
     step = Step(problem, optimizer, Precision(config.precision, dist.device), dist)
@@ -75,21 +77,21 @@ def trained(folder, case, spatial, dist):
     problem.model.train()
     batches = problem.batches(0, 0)
     for number in range(problem.steps(0)):
-        step(batches, config.train.accumulation, problem.step_weight(0, number), 0.01)
-        loss = dist.all_reduce(step.summed.clone()) / problem.step_weight(0, number)
-        step.summed.zero_()
-        found[f"loss {number}"] = loss
+        weight = problem.step_weight(0, number)
+        step(batches, config.train.accumulation, weight, 0.01)
+        found[f"loss {number}"] = dist.all_reduce(step.summed.clone()) / weight
         found[f"norm {number}"] = step.found[1].clone()
-        for name, parameter in problem.model.named_parameters():
-            if number == 0:
-                found[f"gradient {name}"] = whole(parameter, parameter.grad).clone()
+        step.summed.zero_()
+        if number == 0:
+            gradients = ((name, whole(one, one.grad).clone()) for name, one in problem.model.named_parameters())
+            found |= {f"gradient of {name}": gradient for name, gradient in gradients}
     batches.close()
     found |= {f"weight {name}": tensor.clone() for name, tensor in problem.model.state_dict().items()}
     for place, tensors in optimizer.state_dict()["state"].items():
         found |= {f"{name} {place}": torch.as_tensor(tensor).clone() for name, tensor in tensors.items()}
     problem.model.eval()
     with torch.inference_mode():
-        found["quality"] = torch.tensor(problem.evaluate(), dtype=torch.float64)
+        found["quality"] = torch.tensor(problem.evaluate())
     return found
 
 
@@ -99,5 +101,4 @@ if __name__ == "__main__":
     config = load(Config, folder / "case.yaml", [f"dist.spatial={spatial}"])
     with connect(config.dist) as dist:
         for name in names:
-            found = trained(folder, CASES[name], spatial, dist)
-            torch.save(found, folder / f"{name}.{dist.rank}.pt")
+            torch.save(trained(folder, CASES[name], spatial, dist), folder / f"{name}.{dist.rank}.pt")

@@ -1,16 +1,21 @@
 """From files to the input of the network."""
 
 import math
+import re
+import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from common.spatial.grid import Block
 from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.data.augment import SYMMETRIES, augment, turned
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
-from cosmoflow.data.pipeline import batches
+from cosmoflow.data.pipeline import batches, widened
+from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import RecordError
 
 SHAPE = (4, 4, 4, 4)
@@ -250,3 +255,83 @@ def test_a_vector_of_labels_turns_with_its_sample():
     gradients = torch.stack([found.diff(dim=axis)[:, 0, 0, 0, 0] for axis in (1, 2, 3)], dim=1)
     assert torch.equal(labels[:, 1:], gradients.float()) and torch.equal(labels[:, 0], vectors[:, 0])
     assert not torch.equal(labels, vectors)
+
+
+# -- parts of samples ----------------------------------------------------------------------------------------
+
+LARGE = (32, 32, 32, 4)
+BLOCKS = {"planes": Block(LARGE, (7, 17), (0, 32)), "planes and rows": Block(LARGE, (7, 17), (15, 32))}
+CALM = Block(LARGE, (0, 2), (0, 2))
+BUFFERS = 2 * 8192
+"""What Python reads ahead of a record's fields, twice."""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Write a sample with a few large counts in each format; return its folders and the sample."""
+    rng = np.random.default_rng(1)
+    x = rng.poisson(2, LARGE).astype(np.int16)
+    x[rng.random(LARGE) < 1e-3] = 700
+    y = rng.uniform(-1, 1, 4).astype(np.float32)
+    folder = tmp_path_factory.mktemp("large")
+    for name in ("raw", "gzip", "npy", "narrow"):
+        stem = folder / name / "train" / "s"
+        stem.parent.mkdir(parents=True)
+        kind = name if name in ("npy", "narrow") else "tfrecord"
+        SampleFormat(kind, gzip=name == "gzip").write(stem, x, y)
+    return folder, x, y
+
+
+def bytes_read():
+    """Return the bytes that this process has read so far, from whatever file."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])
+@pytest.mark.parametrize("verify", [False, True], ids=["", "verified"])
+def test_only_the_voxels_of_a_block_are_read(large, kind, block, verify):
+    """From files that are not compressed, unless all bytes are compared with their CRC."""
+    if verify and kind == "npy":
+        pytest.skip("npy files have no CRC")
+    folder, x, y = large
+    options = {"sample_shape": LARGE, "format": kind if kind in ("npy", "narrow") else "tfrecord", "verify_crc": verify}
+    samples = Dataset(folder / kind / "train", DataConfig(folder / kind, **options), block=block)
+    samples.read(0)
+    before = bytes_read()
+    found = samples.read(0)
+    read = bytes_read() - before
+    assert np.array_equal(found.x, x[block.slices]) and np.array_equal(found.y, y)
+    itemsize = 1 if kind == "narrow" else 2
+    wanted, whole = (math.prod(sides) * itemsize for sides in (block.sides, LARGE))
+    if kind == "gzip":
+        return
+    if verify:
+        assert read >= whole
+    else:
+        listed = 6 * narrow.Body(LARGE).entries if kind == "narrow" else 0
+        assert wanted + listed <= read < wanted + listed + BUFFERS < whole
+
+
+@pytest.mark.parametrize("block", [*BLOCKS.values(), CALM], ids=[*BLOCKS, "without large counts"])
+def test_the_block_of_a_narrow_sample_stays_narrow_for_an_accelerator(large, block):
+    folder, x, _ = large
+    assert (x[CALM.slices] < 255).all() and (x > 255).any()
+    config = DataConfig(folder / "narrow", sample_shape=LARGE, format="narrow")
+    samples = Dataset(folder / "narrow" / "train", config, block=block)
+    body = np.full(samples.body.nbytes, 77, np.uint8)
+    samples.read_into(0, (body, np.empty(4, np.float32)))
+    assert np.array_equal(widened(torch.from_numpy(body)[None], samples.body)[0].numpy(), x[block.slices])
+
+
+@pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])
+def test_a_cut_file_is_told_when_a_block_is_read(large, tmp_path, kind):
+    folder, *_ = large
+    shutil.copytree(folder / kind, tmp_path / kind)
+    file = max((tmp_path / kind / "train").iterdir(), key=lambda path: path.stat().st_size)
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size // 2)
+    options = {"sample_shape": LARGE, "format": kind if kind in ("npy", "narrow") else "tfrecord"}
+    samples = Dataset(file.parent, DataConfig(tmp_path / kind, **options), block=BLOCKS["planes"])
+    with pytest.raises(RecordError, match=re.escape(str(file))):
+        samples.read(0)

@@ -1,0 +1,62 @@
+"""Grids of ranks: which voxels each has, and which its neighbours need."""
+
+import numpy as np
+import pytest
+
+from common.spatial.grid import HERE, Block, Grid, Reach
+
+
+@pytest.mark.parametrize("extents", [(1, 1), (4, 1), (1, 2), (2, 2), (4, 2)])
+def test_blocks_are_the_sample_cut_in_pieces(extents):
+    whole = np.arange(8 * 4 * 3 * 2).reshape(8, 4, 3, 2)
+    seen = np.zeros(whole.shape, int)
+    for block in Grid(extents).blocks(whole.shape):
+        seen[block.slices] += 1
+        assert block.sides == (8 // extents[0], 4 // extents[1], 3, 2)
+        read = np.concatenate([whole.reshape(-1)[first : first + count] for first, count in block.runs()])
+        assert np.array_equal(read.reshape(block.sides), whole[block.slices])
+    assert (seen == 1).all()
+
+
+def test_a_halo_ends_at_the_faces_of_the_sample():
+    sides = (8, 8, 8, 4)
+    blocks = [Grid((4, 2), place).block(sides, Reach(1, 2)) for place in range(8)]
+    assert [(block.d, block.h) for block in blocks] == [
+        ((0, 4), (0, 6)), ((0, 4), (3, 8)), ((1, 6), (0, 6)), ((1, 6), (3, 8)),
+        ((3, 8), (0, 6)), ((3, 8), (3, 8)), ((5, 8), (0, 6)), ((5, 8), (3, 8)),
+    ]  # fmt: skip
+
+
+def test_neighbours_see_each_other():
+    for place in range(8):
+        grid = Grid((4, 2), place)
+        assert divmod(place, 2) == grid.coordinates
+        for (d, h), there in grid.neighbours():
+            assert dict(Grid((4, 2), there).neighbours())[-d, -h] == place
+    assert HERE not in dict(Grid((4, 2)).neighbours())
+    assert not list(Grid((1, 1)).neighbours())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+def test_parts_of_a_kernel_make_the_convolution(size):
+    """In one dimension: the block's own voxels, and the halo on either side, each with its part of the kernel."""
+    reach, rng = Reach.of(size), np.random.default_rng(size)
+    kernel, x = rng.integers(-9, 9, size), rng.integers(-9, 9, 24)
+    padded = np.pad(x, reach)
+    whole = np.array([padded[i : i + size] @ kernel for i in range(24)])
+    found = _convolved(x[8:16], kernel, reach.padding(0))
+    for offset, neighbour in ((-1, x[:8]), (1, x[16:])):
+        if reach.rows(offset):
+            halo = neighbour[reach.source(offset)]
+            assert len(halo) == reach.rows(offset)
+            found[reach.target(offset)] += _convolved(halo, kernel[reach.weights(offset)], reach.padding(offset))
+    assert np.array_equal(found, whole[8:16])
+
+
+def _convolved(x, kernel, padding):
+    padded = np.pad(x, padding)
+    return np.array([padded[i : i + len(kernel)] @ kernel for i in range(len(padded) - len(kernel) + 1)])
+
+
+def test_a_block_of_all_is_one_run():
+    assert list(Block((4, 5, 6), (1, 3), (0, 5)).runs()) == [(30, 60)]

@@ -1,0 +1,271 @@
+"""CosmoFlow with samples that several ranks share: the same as one process, and what cannot be shared is refused."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.config import ConfigError, rebuild
+from compliance.check import check
+from cosmoflow import evaluate, predict, train
+from cosmoflow.synthesize import main as synthesize
+from cosmoflow.train import Config
+from tests.cosmoflow.case import CASE
+from tests.cosmoflow.sharing import DOUBLE, DROPOUT, SINGLE
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("sharing.py")
+HANGS_S = 300
+GRIDS = [(2, "2"), (2, "[1,2]"), (4, "4"), (4, "[2,2]"), (4, "2")]
+"""Numbers of ranks, and how they share samples; of the last, two groups of two."""
+CONFIG = """
+output_dir: run
+data: {data_dir: data-32, sample_shape: [32, 32, 32, 4], workers: 1, shift: 0.2, scale: 0.7}
+model: {conv_size: 4, conv_layers: 5, fc1: 16, fc2: 8, dropout: 0.0, l2: 0.01}
+schedule: {base_lr: 0.01, scaling: none, warmup_epochs: 0, decay: {2: 0.5}}
+train: {global_batch_size: 3}
+precision: {dtype: fp32}
+dist: {timeout_s: 120}
+submission: {org: Example University, platform: test_n1}
+"""
+
+
+def ran(folder, ranks, *words, status=0):
+    """Run a module or script on a number of ranks; return its output."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if ranks > 1 else []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, *launcher, *map(str, words)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == status or (ranks > 1 and status and done.returncode == 1), output
+    return output
+
+
+# -- equivalence ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with data and configuration, and in `one` what one process finds."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "case.yaml").write_text(CONFIG)
+    for side in (32, 64):
+        made = f"--grid {side} --particles {side} --train 7 --validation 5 --compress none"
+        assert synthesize([str(folder / f"data-{side}"), *made.split()]) == 0
+    names = (*DOUBLE, *DROPOUT, *SINGLE)
+    ran(folder, 1, WORKER, folder, 1, *names)
+    (folder / "one").mkdir()
+    for name in names:
+        (folder / f"{name}.0.pt").rename(folder / "one" / f"{name}.pt")
+    return folder
+
+
+def apart(folder, name, ranks):
+    """Return how far the ranks are from one process, relative to the largest entry of each tensor."""
+    expected = torch.load(folder / "one" / f"{name}.pt")
+    found = {}
+    for rank in range(ranks):
+        mine = torch.load(folder / f"{name}.{rank}.pt")
+        assert mine.keys() == expected.keys()
+        for key, tensor in mine.items():
+            assert tensor.shape == expected[key].shape and expected[key].abs().max() > 0, key
+            wrong = (tensor.double() - expected[key].double()).abs().max() / expected[key].double().abs().max()
+            found[key] = max(found.get(key, 0.0), float(wrong))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "spatial"), GRIDS, ids=str)
+def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
+    """Losses, gradients, weights, the optimizer's state, the gradient's norm and the evaluation.
+
+    Batches are of 3, 3 and 1 samples, so that of two groups one has none in the last; 5 samples are evaluated. In
+    float32, one pool of a million whose greatest voxels nearly tie passes its gradient to another one, which changes
+    that of the first weights by 1e-3: so it does between one thread and two. Hence the best of three seeds.
+    """
+    double = (*DOUBLE, *(DROPOUT if ranks == 4 and spatial != "2" else ()))
+    ran(folder, ranks, WORKER, folder, spatial, *double, *SINGLE)
+    for name in double:
+        assert max(apart(folder, name, ranks).values()) < 1e-12, name
+    for side in (32, 64):
+        found = [apart(folder, name, ranks) for name in SINGLE if name.startswith(str(side))]
+        for one in found:
+            assert max(value for key, value in one.items() if key.startswith(("loss", "quality"))) < 1e-5
+        for key in found[0]:
+            assert min(one[key] for one in found) < 1e-4, key
+
+
+@pytest.mark.slow
+def test_bytes_of_halos_and_activations_at_the_published_size(tmp_path):
+    """Each rank sends one plane of the inputs, and of the gradients of the outputs, over each inner face."""
+    forward = {2: 262_144, 3: 131_072, 4: 65_536, 5: 32_768}
+    backward = {2: 524_288, 3: 262_144, 4: 131_072, 5: 65_536}
+    script, shape = ROOT / "bench" / "spatial_worker.py", "[128,128,128]"
+    (alone,) = json.loads(ran(tmp_path, 1, script, "[1,1]", shape, "bf16", 1).splitlines()[-1])
+    rows = json.loads(ran(tmp_path, 4, script, "[4,1]", shape, "bf16", 1).splitlines()[-1])
+    for rank, row in enumerate(rows):
+        expected = {
+            f"block {block} {way} to {place}": count
+            for way, counts in (("forward", forward), ("backward", backward))
+            for block, count in counts.items()
+            for place in (rank - 1, rank + 1)
+            if 0 <= place < 4
+        }
+        assert row["sent_bytes"] == expected
+        assert row["saved_bytes"] < 1.1 / 4 * alone["saved_bytes"]
+    for row in json.loads(ran(tmp_path, 4, script, "[2,2]", shape, "fp32", 1).splitlines()[-1]):
+        # Half a plane to two neighbours, and an edge of it to the third, in numbers of four bytes.
+        by_block = {}
+        for name, count in row["sent_bytes"].items():
+            block, way = name.removeprefix("block ").split()[:2]
+            by_block.setdefault((way, int(block)), []).append(count)
+        for way, counts in (("forward", forward), ("backward", backward)):
+            for block, count in counts.items():
+                edge = 2 * count // (256 >> block)
+                assert sorted(by_block[way, block]) == [edge, count, count], (way, block)
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory):
+    """Return a folder with the small problem of the shared tests: symmetries, 24 + 7 samples, batches of 5."""
+    folder = tmp_path_factory.mktemp("problem")
+    (folder / "case.yaml").write_text(CASE.config.replace("DATA", "data"))
+    assert synthesize([str(folder / "data"), *CASE.made.split()]) == 0
+    ran(folder, 1, "-m", "cosmoflow.train", "case.yaml", "output_dir=one", status=4)
+    return folder
+
+
+def history(folder):
+    with (folder / "history.csv").open() as file:
+        return [(float(row["loss"]), float(row["quality"])) for row in csv.DictReader(file)]
+
+
+def logged(path):
+    """Return the values in a log by their keys."""
+    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+    return {event["key"]: event["value"] for event in events}
+
+
+def content(folder):
+    """Return the newest checkpoint: its shapes by name, and how many generators it has."""
+    found = torch.load(max(folder.glob("checkpoints/*.pt")), weights_only=True)
+    state = found["state"]
+    shapes = {name: tensor.shape for name, tensor in state["model"].items()}
+    for place, tensors in state["optimizer"]["state"].items():
+        shapes |= {f"{place} {name}": tensor.shape for name, tensor in tensors.items()}
+    return shapes, len(found["generators"])
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
+    """Saved by two ranks, resumed by one process, by a grid of 2 × 2, and by two groups: the curve is the same."""
+    words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=shared")
+    output = ran(problem, 2, *words, "train.epochs=1", "dist.spatial=2", status=4)
+    assert "2 ranks share each sample, 2 × 1 along D × H, in 1 group(s)" in output
+    assert output.count("each reads whole training samples") == 1
+    assert content(problem / "shared") == content(problem / "one")
+    ran(problem, 1, *words, "train.epochs=2", "--resume", status=4)
+    output = ran(problem, 4, *words, "train.epochs=3", "dist.spatial=[2,2]", "--resume", status=4)
+    assert content(problem / "shared") == content(problem / "one")
+    ran(problem, 4, *words, "train.epochs=4", "dist.spatial=2", "--resume", status=4)
+    for shared, alone in zip(history(problem / "shared"), history(problem / "one"), strict=True):
+        assert shared == pytest.approx(alone, rel=1e-3)
+    monkeypatch.chdir(problem)
+    log = problem / "shared" / "result_0.txt"
+    stated, one = logged(log), logged(problem / "one" / "result_0.txt")
+    assert stated["spatial_extents"] == [2, 1] and stated["global_batch_size"] == 5
+    assert stated["number_of_parameters"] == one["number_of_parameters"] and "spatial_extents" not in one
+    findings = [finding for run in check([log], allow_mini=True).runs for finding in run.findings]
+    assert not [finding for finding in findings if "spatial" in str(finding)]
+    # The network is that of one device, wherever it was trained.
+    capfd.readouterr()
+    assert evaluate.main(["shared"]) == 1 and evaluate.main(["one"]) == 1
+    shared, alone = (float(line.split("eval_error ")[1].split()[0]) for line in capfd.readouterr().out.splitlines())
+    assert shared == pytest.approx(alone, rel=1e-3)
+    output = ran(problem, 2, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
+    assert float(output.split("eval_error ")[1].split()[0]) == pytest.approx(shared, rel=1e-5)
+    assert predict.main(["shared", "-o", "shared.npz"]) == 0
+
+
+# -- what cannot be shared -----------------------------------------------------------------------------------
+
+
+def config(*overrides):
+    tree = {"output_dir": "run", "data": {"data_dir": "data", "sample_shape": [32, 32, 32, 4]}}
+    return rebuild(Config, tree, "tree", overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("dist.spatial=0", "spatial is 0; expected numbers of ranks, 1 or more"),
+        ("dist.spatial=[2,2,2]", "a list of 2"),
+        ("dist.spatial=3", "3 ranks cannot share the 32 voxels along D, which they do not divide; expected a multiple"),
+        ("dist.spatial=32", "32 voxels along D, 1 each, which pooling cannot halve; expected a multiple of 64"),
+        ("dist.spatial=64", "32 voxels along D, some would have none; expected fewer ranks"),
+        ("dist.spatial=[1,3]", "3 ranks cannot share the 32 voxels along H"),
+        ("dist.spatial=4 data.sample_shape=[36,32,32,4]", "36 voxels along D, 9 each, which pooling cannot halve"),
+        ("dist.spatial=[2,4] data.sample_shape=[32,36,32,4]", "36 voxels along H, 9 each, which pooling cannot halve"),
+        ("dist.spatial=8 model.conv_layers=2 model.kernel_size=12", "4 each, less than the kernel reaches"),
+        ("dist.spatial=2 model.kernels=triton", "set model.kernels=torch"),
+        ("dist.spatial=2 data.pipeline=dali", "data.pipeline dali, which reads whole samples"),
+        ("dist.spatial=2 data.apply_log=false", "no rank knows the mean of a whole sample"),
+        ("dist.spatial=2 train.eval_ranks=2", "train.eval_ranks 2"),
+        ("dist.spatial=2 precision.dtype=fp16", "set precision.dtype=bf16"),
+    ],
+)
+def test_what_ranks_cannot_share_is_refused_before_anything_is_made(overrides, said):
+    with pytest.raises(ConfigError) as error:
+        config(*overrides.split())
+    assert said in str(error.value) and "dist.spatial" in str(error.value)
+
+
+@pytest.mark.parametrize("benchmark", ["deepcam", "oc20"])
+def test_other_benchmarks_refuse_it(benchmark, capfd):
+    module = pytest.importorskip(f"{benchmark}.train")
+    assert module.main(["mini", "dist.spatial=2"]) == 2
+    assert "each rank has whole samples; set it to 1" in capfd.readouterr().err
+
+
+def test_too_few_ranks_are_told(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert train.main(["mini", "dist.spatial=4"]) == 1
+    said = capfd.readouterr().err
+    assert "4 ranks share each sample, but there are 1 rank(s); start a multiple of 4" in said
+    assert "Traceback" not in said and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_other_numbers_of_ranks_are_told(problem):
+    words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=wrong")
+    output = ran(problem, 3, *words, "dist.spatial=2", status=1)
+    assert "2 ranks share each sample, but there are 3 rank(s)" in output
+    output = ran(problem, 4, *words, "dist.spatial=2", "instances.count=4", "instances.ranks=1", status=1)
+    assert "an instance has 1 rank(s); set instances.ranks to a multiple of 2" in output
+
+
+@pytest.mark.slow
+def test_instances_share_samples_among_their_ranks(problem):
+    """Two networks at a time, each on two ranks that share its samples: each trains as it does alone."""
+    words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=two", "instances.count=2", "train.epochs=2")
+    ran(problem, 4, *words, "instances.ranks=2", "dist.spatial=2", status=4)
+    shared = history(problem / "two" / "instance_0")
+    assert len(shared) == 2
+    for ours, alone in zip(shared, history(problem / "one"), strict=False):
+        assert ours == pytest.approx(alone, rel=1e-3)
+    assert logged(problem / "two" / "instance_1" / "result_0.txt")["spatial_extents"] == [2, 1]

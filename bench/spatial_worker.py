@@ -2,8 +2,8 @@
 
     spatial_worker.py SPATIAL SIDES DTYPE STEPS      such as [4,1] [128,128,128] fp32 3; the launcher decides the ranks
 
-Printed by rank 0, as JSON on the last line: a row for each rank, with CPU seconds of a step, bytes of activations and of
-halos, and resident memory.
+Rank 0 prints, as JSON on the last line, a row for each rank: CPU seconds of a step, bytes of activations and of halos,
+and resident memory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def watched(model: CosmoFlow, group: Dist, sent: Counter[str]) -> None:
     A step exchanges before the divided blocks from the second on, and backward before the same ones from the last on.
     """
     divided = [number for number, conv in enumerate(model.convs, 1) if isinstance(conv, HaloConv3d)][1:]
-    passes = itertools.cycle([*((block, "forward") for block in divided), *((block, "backward") for block in divided[::-1])])
+    passes = itertools.cycle(
+        [*((block, "forward") for block in divided), *((block, "backward") for block in divided[::-1])]
+    )
     exchange, all_gather = group.exchange, group.all_gather
 
     def exchanged(messages: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> Callable[[], None]:

@@ -4,11 +4,13 @@ The ranks of a group divide the D axis of a sample, or D and H, as long as each 
 pooling to halve; the first block must be so. The blocks after that are computed by each rank, from gathered voxels.
 The first convolution's halo comes from the reader. The first dense layer is divided by its input. The network itself,
 `cosmoflow.model`, is that of one device: its layers are replaced from outside.
+
+config: a `Config` of `cosmoflow.train`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +21,8 @@ from common.spatial.halo import HaloConv3d
 from common.spatial.shards import GatheredConv3d, Shard, ShardedLinear
 from cosmoflow.model import CosmoFlow, ModelConfig
 
-if TYPE_CHECKING:
-    from cosmoflow.train import Config
 
-
-def check_shared(config: Config) -> None:
+def check_shared(config: Any) -> None:
     """Raise ValueError for a configuration whose samples several ranks cannot share, if that is asked for."""
     spatial, data = config.dist.spatial, config.data
     if config.dist.sharing == 1:
@@ -76,7 +75,7 @@ def divided_blocks(model: ModelConfig, sides: tuple[int, ...], extents: tuple[in
     return model.conv_layers
 
 
-def block_with_halo(config: Config, dist: Dist) -> Block | None:
+def block_with_halo(config: Any, dist: Dist) -> Block | None:
     """Return what this rank reads of a sample; None: all of it."""
     if dist.sharing.world_size == 1:
         return None
@@ -84,7 +83,7 @@ def block_with_halo(config: Config, dist: Dist) -> Block | None:
     return grid.block(config.data.sample_shape, Reach.of(config.model.kernel_size))
 
 
-def share(network: CosmoFlow, config: Config, dist: Dist) -> None:
+def share(network: CosmoFlow, config: Any, dist: Dist) -> None:
     """Replace the layers of a network by those for ranks that share samples, if they do."""
     group, peers = dist.sharing, dist.peers
     if group.world_size == 1:
@@ -114,7 +113,7 @@ def _columns(features: int, sides: list[int] | None, grid: Grid) -> Tensor | Non
     return None if features % grid.ranks else every.view(grid.ranks, -1)
 
 
-def shared_text(config: Config, dist: Dist) -> str:
+def shared_text(config: Any, dist: Dist) -> str:
     """Return what a user is told about ranks that share samples; "" if they do not."""
     ranks = dist.sharing.world_size
     if ranks == 1:

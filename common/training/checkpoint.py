@@ -275,7 +275,7 @@ class Loaded(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration of the run, for its network alone: that ranks shared samples is no matter any more."""
+        """The configuration of the run, for its network alone: each rank has whole samples, whatever trained it."""
         tree: dict[str, Any] = self.state["config"]
         return {**tree, "dist": {**tree.get("dist", {}), "spatial": 1}}
 

@@ -58,7 +58,7 @@ STRUCTURE: Final = (
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
-    *("sample_means", "init_weights_sha256"),
+    *("sample_means", "init_weights_sha256", "spatial_extents"),
 )
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from math import prod
 from typing import Any, Final
 
 from common.ending import Ending, stated_ending
@@ -32,6 +33,10 @@ BAGGING: Final = "bagging"
 """The key of a log that says how the training samples of a member of an ensemble were drawn."""
 INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights from which the run started, if they were not random."""
+SPATIAL_EXTENTS: Final = "spatial_extents"
+"""The key of a log that says how many ranks share each sample along each of its axes, where several do."""
+MOST_AXES: Final = 3
+MOST_EXTENT: Final = 1 << 16
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 SEEDS_KEPT: Final = 10_000
@@ -63,7 +68,7 @@ class RunDetails:
     phases: length of its epochs and evaluations.
     hyperparameters: value of each setting of any benchmark, as logged first. provenance: what a log of this suite
     says of versions, sources, data and configuration; else empty. sample_means: sizes of a training sample on average,
-    where such a log states them.
+    where such a log states them. sharing: how many ranks share each sample; 1 unless such a log states more.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -73,6 +78,7 @@ class RunDetails:
     hyperparameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
     sample_means: Mapping[str, Any]
+    sharing: int
 
     @property
     def samples_per_epoch(self) -> int | None:
@@ -331,7 +337,16 @@ def _details(log: Log, reference: Reference | None) -> RunDetails:
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
         means if isinstance(means, dict) else {},
+        _sharing(log.value(SPATIAL_EXTENTS)),
     )
+
+
+def _sharing(extents: Any) -> int:
+    """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
+    if not isinstance(extents, list) or not 0 < len(extents) <= MOST_AXES:
+        return 1
+    fits = all(isinstance(one, int) and not isinstance(one, bool) and 0 < one <= MOST_EXTENT for one in extents)
+    return prod(extents) if fits else 1
 
 
 # -- convergence -------------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class AnalysedSet:
     notes: what a reader must know of the result.
     problem: why the result cannot be analysed at all, else "".
     normalisation: by what epochs and all times but staging were multiplied.
+    sharing: how many ranks share each sample, by the logs; 1 where they do not say.
     """
 
     row: Row
@@ -85,6 +86,7 @@ class AnalysedSet:
     notes: tuple[str, ...] = ()
     problem: str = ""
     normalisation: float = 1.0
+    sharing: int = 1
 
     @property
     def name(self) -> str:

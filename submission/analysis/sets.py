@@ -60,7 +60,7 @@ def _place(one: AnalysedSet) -> tuple[str, str, str, str, int, str]:
 
 def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
     units = _units(results, row)
-    empty = AnalysedSet(row, results.folder, units)
+    empty = AnalysedSet(row, results.folder, units, sharing=_sharing(results))
     if not results.runs:
         return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
     if results.benchmark is None:
@@ -73,6 +73,12 @@ def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
     outcome = _Outcome(results, measured, failed, {}, [])
     outcome.apply(facts)
     return outcome.analysed(empty)
+
+
+def _sharing(results: ResultSet) -> int:
+    """Return how many ranks share each sample, if all logs agree."""
+    stated = {run.details.sharing for run in results.runs}
+    return stated.pop() if len(stated) == 1 else 1
 
 
 def _units(results: ResultSet, row: Row) -> int | None:
@@ -227,5 +233,7 @@ class _Outcome:
             say("staging lies out of the clock: run_time lacks it")
         if len({identity(run.batch_size) for run in self.results.runs if is_stated(run.batch_size)}) > 1:
             say("the runs differ in global_batch_size: the result has no batch size")
+        if (sharing := _sharing(self.results)) > 1:
+            say(f"{sharing} ranks share each sample, so that a step has fewer samples than units")
         if len(runs) < OLYMPIC:
             say(f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest")

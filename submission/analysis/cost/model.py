@@ -254,6 +254,9 @@ class CostModel:
         workload = workload_of(row.benchmark, row.round, self.workloads)
         if row.mini or not (workload and ceilings and one.units and row.batch_size):
             return None
+        if 1 < one.sharing <= self.workloads[workload].most_spatial and one.units % one.sharing == 0:
+            batch = max(row.batch_size, one.units // one.sharing)
+            return self.cost(workload, ceilings, one.units, batch, one.sharing)
         return self.scale_out(workload, ceilings, [one.units], row.batch_size)[0]
 
     def published_pairs(self, sets: Iterable[AnalysedSet]) -> ModelError:

@@ -70,6 +70,23 @@ def test_epochs_counted_from_zero_are_one_more(analysed):
     assert found["run_stop_epoch.mean"] == found["run_stop_epoch_num.mean"] + 1 == 25
 
 
+def test_ranks_that_share_samples_explain_units_beyond_the_batch(analysed):
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.add("spatial_extents", [4, 2], before="init_stop"))
+    one = only(analysed(package))
+    assert one.sharing == 8 and any(note.startswith("8 ranks share each sample") for note in one.notes)
+
+
+@pytest.mark.parametrize("extents", [[0, 1], [2, 2, 2, 2], [10**9], ["4"], 4, [True, 2], []])
+def test_extents_that_make_no_sense_say_nothing(analysed, extents):
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.add("spatial_extents", extents, before="init_stop"))
+    one = only(analysed(package))
+    assert one.sharing == 1 and not any("share each sample" in note for note in one.notes)
+
+
 def test_a_run_without_an_end_counts_as_the_slowest(analysed):
     one = only(analysed(SamplePackage(epochs=EPOCHS).edit(1, lambda log: log.drop("run_stop"))))
     out = {run.name: run.why_not for run in one.runs if not run.kept}

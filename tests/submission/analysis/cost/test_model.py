@@ -44,6 +44,15 @@ def test_ranks_that_share_a_sample_split_its_work_and_exchange_halos():
     assert one.network == pytest.approx((2 * 7 / 8 * 40 + 8) / 10)
 
 
+def test_a_result_shares_samples_as_its_logs_say(result):
+    """Without a word about it, as few ranks share a sample as the batch allows."""
+    told = replace(result("s", 64, 16), sharing=4)
+    assert (MODEL.published(told).spatial, MODEL.published(result("s", 64, 16)).spatial) == (4, 1)
+    assert MODEL.published(replace(told, sharing=3)).spatial == 1  # 16 units cannot
+    few = MODEL.published(replace(result("s", 2, 16), sharing=4))
+    assert (few.batch_size, few.spatial) == (4, 4)
+
+
 def test_units_left_over_wait_for_the_others():
     assert MODEL.cost("cosmoflow", "chip", units=3, batch=4).compute == pytest.approx(6)
 

@@ -236,7 +236,7 @@ def main() -> int:
     formats = ("bf16", "fp32")
     found["strong"] = [steps(extents, (SIDE, SIDE, SIDE), dtype) for dtype in formats for extents in STRONG]
     found["weak"] = [steps((ranks, 1), (depth, SIDE, SIDE), dtype) for dtype in formats for ranks, depth in WEAK]
-    found["large"] = [steps(extents, (LARGE, LARGE, LARGE), "bf16", 2) for extents in ((1, 1), (4, 1))]
+    found["large"] = [steps(extents, (LARGE, LARGE, LARGE), "bf16", 3) for extents in ((1, 1), (4, 1))]
     found["projected"] = projections()
     if given.epoch:
         found["epoch"] = epochs(str(Path(given.epoch).resolve()))

@@ -50,7 +50,9 @@ class Measured(CosmoFlow):
     def batch(self) -> TensorBatch:
         """Return this rank's part of a sample of clumped counts, mean 1."""
         shape = self.block.sides if self.block else self.config.data.sample_shape
-        counts = np.random.default_rng(self.dist.rank).negative_binomial(1, 0.5, shape).astype(np.int16)
+        rng, counts = np.random.default_rng(self.dist.rank), np.empty(shape, np.int16)
+        for plane in counts:
+            plane[:] = rng.negative_binomial(1, 0.5, plane.shape)
         return TensorBatch(torch.from_numpy(counts)[None], torch.zeros(1, 4), np.zeros(1, int), 0.0)
 
 
@@ -147,7 +149,7 @@ def main() -> None:
         precision=PrecisionConfig(dtype),  # type: ignore[arg-type]  # checked by bench/spatial.py
         dist=DistConfig(spatial=tuple(json.loads(extents))),
     )
-    keep_freed_memory()
+    keep_freed_memory(config.dist.sharing)
     with connect(config.dist) as dist:
         rows = dist.gather_objects(measured(config, dist, int(steps)))
         if dist.is_main:

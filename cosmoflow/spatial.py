@@ -17,8 +17,8 @@ from torch import Tensor
 
 from common.distributed.dist import Dist
 from common.spatial.grid import AXES, Block, Grid, Reach
-from common.spatial.halo import HaloConv3d
-from common.spatial.shards import GatheredConv3d, Shard, ShardedLinear
+from common.spatial.halo import GatheredConv3d, HaloConv3d
+from common.spatial.shards import Shard, ShardedLinear
 from cosmoflow.model import CosmoFlow, ModelConfig
 
 

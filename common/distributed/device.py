@@ -86,12 +86,14 @@ def only_device(kind: str) -> str | None:
     return " ".join([str(getattr(properties, "uuid", "")), *(os.environ.get(mask, "") for mask in MASKS)])
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(sharing: int = 1) -> None:
     """Let the process reuse large freed blocks in the next step, if the C library is glibc.
 
-    Otherwise each activation on the CPU costs a round of page faults: up to half of a step's time.
+    Otherwise each activation on the CPU costs a round of page faults: up to half of a step's time. Blocks of 1 GiB and
+    more are given back: holes of their size, that smaller ones break, would be too many.
+    sharing: how many ranks share a sample, whose blocks are smaller by as much.
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(M_MMAP_THRESHOLD, (1 << 30) // sharing)
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)

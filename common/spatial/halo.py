@@ -73,6 +73,24 @@ class HaloConv3d(nn.Conv3d):
         return x_BCDHW[:, :, ranges[0][0], ranges[1][0]], found
 
 
+class GatheredConv3d(nn.Conv3d):
+    """A convolution of whole samples, computed by each rank of a group: their blocks are too small to be divided.
+
+    former: the convolution on one device.
+    """
+
+    def __init__(self, former: nn.Conv3d, grid: Grid, group: Dist) -> None:
+        super().__init__(
+            former.in_channels, former.out_channels, former.kernel_size, padding=former.padding, device="meta"
+        )
+        self.weight, self.bias = former.weight, former.bias
+        self.grid, self.group = grid, group
+
+    def forward(self, x_BCDHW: Tensor) -> Tensor:
+        """Return the outputs for the whole samples, of which the input is a block."""
+        return super().forward(_Gathered.apply(x_BCDHW, self.grid, self.group))
+
+
 class _HaloConvolution(torch.autograd.Function):
     """Convolve a block with its halos, which are given or come from the neighbours."""
 
@@ -110,6 +128,25 @@ class _HaloConvolution(torch.autograd.Function):
             by_x[mine].add_(gradients(theirs, x[mine], weight[part], layer.padding_of(back), (True, False, False))[0])
         given = len(ctx.needs_input_grad) - 4
         return (by_x, by_weight, by_bias, None, *[None] * given)
+
+
+class _Gathered(torch.autograd.Function):
+    """Put the blocks of all ranks together; the gradient of the block is that of the whole loss."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BCDHW: Tensor, grid: Grid, group: Dist) -> Tensor:
+        x_BDHWC = x_BCDHW.permute(0, 2, 3, 4, 1)
+        batch, depth, height, *rest = x_BDHWC.shape
+        sides = (depth * grid.extents[0], height * grid.extents[1])
+        whole_BDHWC = x_BDHWC.new_empty(batch, *sides, *rest)
+        for block, part in zip(grid.blocks(sides), group.all_gather(x_BDHWC), strict=True):
+            whole_BDHWC[:, *block.slices] = part
+        ctx.own, ctx.ranks = grid.block(sides).slices, grid.ranks
+        return whole_BDHWC.permute(0, 4, 1, 2, 3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_BCDHW: Tensor) -> tuple[Tensor, None, None]:
+        return gradient_BCDHW[:, :, *ctx.own] * ctx.ranks, None, None
 
 
 def _nothing() -> None:

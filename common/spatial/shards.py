@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.distributed.dist import Dist
-from common.spatial.grid import Grid
 
 _SHARD: Final = "shard"
 
@@ -104,24 +103,6 @@ class ShardedLinear(nn.Linear):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
-class GatheredConv3d(nn.Conv3d):
-    """A convolution of whole samples, computed by each rank of a group: their blocks are too small to be divided.
-
-    former: the convolution on one device.
-    """
-
-    def __init__(self, former: nn.Conv3d, grid: Grid, group: Dist) -> None:
-        super().__init__(
-            former.in_channels, former.out_channels, former.kernel_size, padding=former.padding, device="meta"
-        )
-        self.weight, self.bias = former.weight, former.bias
-        self.grid, self.group = grid, group
-
-    def forward(self, x_BCDHW: Tensor) -> Tensor:
-        """Return the outputs for the whole samples, of which the input is a block."""
-        return super().forward(_Gathered.apply(x_BCDHW, self.grid, self.group))
-
-
 class _Scaled(torch.autograd.Function):
     """Pass on the input; its gradient is that of the whole loss, and not of one rank's share."""
 
@@ -160,25 +141,6 @@ class _Own(torch.autograd.Function):
         return ctx.shard.whole(gradient), None
 
 
-class _Gathered(torch.autograd.Function):
-    """Put the blocks of all ranks together; the gradient of the block is that of the whole loss."""
-
-    @staticmethod
-    def forward(ctx: Any, x_BCDHW: Tensor, grid: Grid, group: Dist) -> Tensor:
-        x_BDHWC = x_BCDHW.permute(0, 2, 3, 4, 1)
-        batch, depth, height, *rest = x_BDHWC.shape
-        sides = (depth * grid.extents[0], height * grid.extents[1])
-        whole_BDHWC = x_BDHWC.new_empty(batch, *sides, *rest)
-        for block, part in zip(grid.blocks(sides), group.all_gather(x_BDHWC), strict=True):
-            whole_BDHWC[:, *block.slices] = part
-        ctx.own, ctx.ranks = grid.block(sides).slices, grid.ranks
-        return whole_BDHWC.permute(0, 4, 1, 2, 3)
-
-    @staticmethod
-    def backward(ctx: Any, gradient_BCDHW: Tensor) -> tuple[Tensor, None, None]:
-        return gradient_BCDHW[:, :, *ctx.own] * ctx.ranks, None, None
-
-
 # -- gradients and optimizers --------------------------------------------------------------------------------
 
 
@@ -199,6 +161,9 @@ def average_gradients(model: nn.Module, dist: Dist) -> None:
             ranks = shard.peers if shard else dist
             messages.setdefault((ranks, parameter.grad.dtype), (ranks, []))[1].append(parameter.grad)
     for ranks, gradients in messages.values():
+        if ranks.world_size == 1:
+            continue
+        ranks.traffic = dist.traffic
         flat = ranks.average(torch.cat([gradient.flatten() for gradient in gradients]))
         parts = flat.split([gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):

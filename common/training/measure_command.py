@@ -88,7 +88,7 @@ def _measure(measured: Measurable, given: argparse.Namespace) -> int:
     folder = given.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
     with connect(first.dist, TRAINING_ERRORS) as dist:
         if dist.device.type == "cpu":
-            keep_freed_memory()
+            keep_freed_memory(first.dist.sharing)
         data = [f"data.data_dir={folder}", "data.train_samples=null", "data.eval_samples=null", "train.tail=drop"]
         kept = [] if given.data else ["data.cache=true"]  # reading is measured where data are named
         batch = [f"train.global_batch_size={dist.data_size}"] if first.variant == FULL else []

@@ -52,5 +52,7 @@ def _how_to_fix(config: RunConfig, dist: Dist) -> str:
         ways.append(f"lower train.global_batch_size (now {train.global_batch_size})")
     if getattr(config.data, "cache", False):
         ways.append("set data.cache=false")
+    if share == 1 and getattr(config, "shares_samples", False):
+        ways.append("let more ranks share a sample (dist.spatial)")
     ways.append("use more ranks or a smaller network")
     return f"a rank computes {part} sample(s) at a time; {', or '.join(ways)}"

@@ -41,7 +41,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
         with STOP.interrupting():
             dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
         if dist.device.type == "cpu":
-            keep_freed_memory()
+            keep_freed_memory(config.dist.sharing)
         check_ranks(config, dist.world_size, start.resume)
         if config.instances.count > 1:
             return InstancesJob(benchmark, config, dist, start).run()

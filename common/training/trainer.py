@@ -126,8 +126,9 @@ class Run:
 
     def _problem(self) -> Problem:
         """Return the problem with a new network."""
-        with connect(self.config.dist, TRAINING_ERRORS) as dist:
-            return self.benchmark.problem(self.config, dist, mllog.logged(self.log, "seed") or 0)
+        config = replace(self.config, dist=replace(self.config.dist, spatial=1))
+        with connect(config.dist, TRAINING_ERRORS) as dist:
+            return self.benchmark.problem(config, dist, mllog.logged(self.log, "seed") or 0)
 
 
 class Trainer:

@@ -105,7 +105,7 @@ class Dataset(Split):
     @property
     def body(self) -> narrow.Body:
         """The narrow form of what is read of a sample."""
-        return narrow.Body.of(self.config.sample_shape, self.block)
+        return narrow.Body(self.config.sample_shape, self.block)
 
     def files_of(self, index: int) -> tuple[str, ...]:
         """Return the names of the files of a sample, below data_dir: two in npy format."""
@@ -138,7 +138,7 @@ class Dataset(Split):
 
     def _read_narrow(self, path: Path, x: np.ndarray, y: np.ndarray) -> None:
         if x.dtype == np.uint8:
-            narrow.read_body(path, x, y, self.config.sample_shape, self.config.verify_crc, self.block)
+            narrow.read_body(path, x, y, self.body, self.config.verify_crc)
         else:
             narrow.read_sample(path, Sample(x, y), self.config.verify_crc, self.block)
 

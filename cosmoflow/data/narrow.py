@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -46,35 +47,40 @@ HEADER_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Where the parts of a body are, for samples of a shape.
+    """Where the parts of a body are. shape: of a sample; block: the part of it that the body has, None for all of it.
 
-    listed: the size of the list, which for a block of a sample is that of the whole sample; None: that of the shape.
+    The list of a block has as many entries as that of the sample.
     """
 
     shape: tuple[int, ...]
-    listed: int | None = None
+    block: Block | None = None
 
-    @classmethod
-    def of(cls, shape: tuple[int, ...], block: Block | None) -> Body:
-        """Return the body of a sample of this shape, or of a block of it."""
-        return cls(block.sides, cls(shape).entries) if block else cls(shape)
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """The shape of the counts."""
+        return self.block.sides if self.block else self.shape
 
     @property
     def counts(self) -> int:
-        return prod(self.shape)
+        return prod(self.sides)
 
     @property
     def entries(self) -> int:
-        return self.listed or 4 * -(-self.counts // (4 * COUNTS_PER_ENTRY))
+        return 4 * -(-prod(self.shape) // (4 * COUNTS_PER_ENTRY))
+
+    @property
+    def listed(self) -> int:
+        """The bytes of the list."""
+        return 6 * self.entries
 
     @property
     def nbytes(self) -> int:
         """The size of a body."""
-        return 6 * self.entries + 8 * -(-self.counts // 8)
+        return self.listed + 8 * -(-self.counts // 8)
 
     def parts(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return views of index, value and counts (all in one dimension) in the bytes of a body."""
-        index, value, counts = np.split(body, (4 * self.entries, 6 * self.entries))
+        index, value, counts = np.split(body, (4 * self.entries, self.listed))
         return index.view("<i4"), value.view("<i2"), counts[: self.counts]
 
 
@@ -83,10 +89,9 @@ class Body:
 
 def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block | None = None) -> Sample:
     """`into`, filled with the sample of a file as int16, or with a block of it; otherwise as `read_body`."""
-    shape = block.shape if block else into.x.shape
-    parts = Body.of(shape, block)
+    parts = Body(block.shape if block else into.x.shape, block)
     body: np.ndarray = np.empty(parts.nbytes, np.uint8)
-    read_body(path, body, into.y, shape, verify_crc, block)
+    read_body(path, body, into.y, parts, verify_crc)
     index, value, counts = parts.parts(body)
     x = into.x.reshape(-1)
     x[:] = counts
@@ -94,62 +99,58 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block
     return into
 
 
-def read_body(  # noqa: PLR0913  (where from, where to, and what)
-    path: Path,
-    body: np.ndarray,
-    y: np.ndarray,
-    shape: tuple[int, ...],
-    verify_crc: bool = False,
-    block: Block | None = None,
-) -> None:
+def read_body(path: Path, body: np.ndarray, y: np.ndarray, parts: Body, verify_crc: bool = False) -> None:
     """Read the body of a file, or that of a block of it, uint8 (Body.nbytes,), and its labels, float32 (4,).
 
     The header and the places of the list are always checked, all bytes on demand; otherwise only the list and the
     counts of the block are read. RecordError for a damaged file, or one of another version or shape; OSError if it
     cannot be read.
     """
-    whole = Body(shape)
+    whole, block = Body(parts.shape), parts.block
     with open(open_regular(path), "rb", buffering=0) as file:
-        crc, labels = _header(path, file.read(HEADER_BYTES), shape)
+        crc, labels = _header(path, file.read(HEADER_BYTES), whole.shape)
         size, expected = os.fstat(file.fileno()).st_size, HEADER_BYTES + whole.nbytes
         if size != expected:
             raise RecordError(f"{path}: {size} bytes; expected {expected}; {AGAIN}")
-        read: np.ndarray = (
-            body if block is None else np.empty(whole.nbytes if verify_crc else 6 * whole.entries, np.uint8)
-        )
+        read = body
+        if block is not None:
+            read = np.empty(whole.nbytes if verify_crc else whole.listed, np.uint8)
         _fill(file, read.data, path)
         if verify_crc and crc32c(read.data) != crc:
             raise RecordError(f"{path}: the CRC of the body is wrong: bytes of the file have changed; {AGAIN}")
         index, value, counts = whole.parts(read)
-        if index[0] < 0 or index[-1] >= prod(shape) or np.any(index[1:] < index[:-1]):
+        if index[0] < 0 or index[-1] >= whole.counts or np.any(index[1:] < index[:-1]):
             raise RecordError(f"{path}: the list of large counts is damaged: its places do not ascend; {AGAIN}")
         if block is not None:
-            own_index, own_value, own_counts = Body.of(shape, block).parts(body)
-            filled = 0
-            for first, count in block.runs():
-                run = own_counts[filled : filled + count]
+            *_, own = parts.parts(body)
+            for first, target in _runs(block, own):
                 if verify_crc:
-                    run[:] = counts[first : first + count]
+                    target[:] = counts[first : first + len(target)]
                 else:
-                    file.seek(HEADER_BYTES + len(read) + first)
-                    _fill(file, run.data, path)
-                filled += count
-            body[6 * whole.entries + len(own_counts) :] = 0
-            _cut_list(index, value, block, (own_index, own_value, own_counts))
+                    file.seek(HEADER_BYTES + whole.listed + first)
+                    _fill(file, target.data, path)
+            body[whole.listed + len(own) :] = 0
+            _cut_list(index, value, block, parts.parts(body))
     y[:] = labels
 
 
+def _runs(block: Block, counts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield where each run of a block begins in the sample, and its part of the block's counts."""
+    filled = 0
+    for first, count in block.runs():
+        yield first, counts[filled : filled + count]
+        filled += count
+
+
 def _cut_list(index: np.ndarray, value: np.ndarray, block: Block, own: tuple[np.ndarray, ...]) -> None:
-    """Make the list of a block from that of the sample."""
+    """Make the list of a block from that of the sample. own: the parts of the block's body, whose counts are there."""
     own_index, own_value, own_counts = own
-    _, height, *rest = block.shape
-    row = prod(rest)
-    d: np.ndarray = index // (height * row)
-    h: np.ndarray = index // row % height
+    d, h, *rest = np.array(np.unravel_index(index, block.shape))
     inside = (block.d[0] <= d) & (d < block.d[1]) & (block.h[0] <= h) & (h < block.h[1])
-    found = ((d - block.d[0]) * (block.h[1] - block.h[0]) + h - block.h[0]) * row + index % row
+    places = np.array([d - block.d[0], h - block.h[0], *rest])[:, inside]
+    found = np.ravel_multi_index(tuple(places), block.sides)
     count = int(inside.sum())
-    own_index[:count], own_value[:count] = found[inside], value[inside]
+    own_index[:count], own_value[:count] = found, value[inside]
     own_index[count:] = own_index[count - 1] if count else 0
     own_value[count:] = own_value[count - 1] if count else own_counts[0]
 

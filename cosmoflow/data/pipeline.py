@@ -44,4 +44,4 @@ def widened(bodies: Tensor, body: Body) -> Tensor:
     index, value, counts = bodies.tensor_split((4 * entries, 6 * entries), dim=1)
     x = counts[:, : body.counts].to(torch.int16)
     x.scatter_(1, index.view(torch.int32).to(torch.int64), value.view(torch.int16))
-    return x.view(-1, *body.shape)
+    return x.view(-1, *body.sides)

@@ -50,7 +50,7 @@ def test_the_device_widens_a_batch_to_the_same_counts(tmp_path):
     bodies, labels = torch.empty((len(SAMPLES), Body(SHAPE).nbytes), dtype=torch.uint8), np.empty(4, np.float32)
     for body, x in zip(bodies.numpy(), SAMPLES.values(), strict=True):
         write_sample(tmp_path / "s.narrow", x, Y)
-        read_body(tmp_path / "s.narrow", body, labels, SHAPE)
+        read_body(tmp_path / "s.narrow", body, labels, Body(SHAPE))
         assert np.array_equal(labels, Y)
     found = widened(bodies, Body(SHAPE))
     assert found.dtype == torch.int16 and np.array_equal(found.numpy(), np.stack(list(SAMPLES.values())))

@@ -122,10 +122,11 @@ def page(found: dict[str, Any]) -> str:
         "",
         "The slowest rank decides how long a step takes, and the sum what sharing costs. The projection is the cost "
         f"model's (`submission/analysis/cost`), for a batch of {BATCH} on {BATCH} units times the ranks of a sample: "
-        "the least time by the ceilings, in which all overlaps.",
+        "the least time by the ceilings, in which all overlaps. Where the network binds, that is the sum of the "
+        "gradients, which sharing does not shorten in the model.",
         "",
         "| ranks, D × H | format | CPU s, slowest rank | speed-up | CPU s, all ranks | times one process "
-        f"| projected speed-up, {', '.join(PROJECTED)} | activations of a rank, times ranks / one process |",
+        f"| projected speed-up, {_binding(found['projected'])} | activations of a rank, times ranks / one process |",
         "|---|---|---|---|---|---|---|---|",
         *_strong(found),
         "",
@@ -160,6 +161,12 @@ def page(found: dict[str, Any]) -> str:
     if "epoch" in found:
         lines += ["", *_epochs(found["epoch"])]
     return "\n".join(lines) + "\n"
+
+
+def _binding(projected: list[dict[str, Any]]) -> str:
+    """Return the names of the ceilings, with what binds the step of the most ranks."""
+    binds = {row["ceilings"]: row["binds"] for row in projected}
+    return ", ".join(f"{name} ({what})" for name, what in binds.items())
 
 
 def _strong(found: dict[str, Any]) -> list[str]:

@@ -44,11 +44,12 @@ DOUBLE = {
 }
 DROPOUT = {"dropout": Case(32, torch.float64, ("model.dropout=0.4",))}
 """Masks are those of one process only if all ranks share each sample."""
+HALF = {"half": Case(32, torch.float32, ("precision.dtype=bf16",))}
 FEW = ("train.global_batch_size=1", "data.train_samples=3")
 SEEDS = (3, 4, 5)
 SINGLE = {f"32-single-{seed}": Case(32, torch.float32, seed=seed) for seed in SEEDS}
 SINGLE |= {f"64-single-{seed}": Case(64, torch.float32, FEW, seed) for seed in SEEDS}
-CASES = DOUBLE | DROPOUT | SINGLE
+CASES = DOUBLE | DROPOUT | HALF | SINGLE
 
 
 class Problem(CosmoFlow):

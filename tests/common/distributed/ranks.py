@@ -108,6 +108,35 @@ def groups(dist, folder):
         raise AssertionError("unequal groups were made")
 
 
+def sharing(dist, folder):
+    """Check the groups of ranks that share samples, which are on one node however ranks are numbered."""
+    node = dist.node_rank
+    for spatial, node_of, mine, same_part in (
+        (2, lambda rank: rank // 2, [[0, 1], [2, 3]], [[0, 2], [1, 3]]),
+        ((1, 2), lambda rank: rank % 2, [[0, 2], [1, 3]], [[0, 1], [2, 3]]),  # ranks dealt out to the nodes in turn
+        ((2, 2), lambda rank: rank % 2, [[0, 1, 2, 3]], [[0], [1], [2], [3]]),
+    ):
+        dist._config, dist.node_rank = DistConfig(spatial=spatial), node_of(dist.rank)
+        dist.share_samples()
+        assert dist.sharing.gather_objects(dist.rank) == mine[dist.data_rank]
+        assert dist.peers.gather_objects(dist.rank) in same_part and dist.data_size == len(mine)
+        group = dist.sharing
+        for dtype in (torch.float64, torch.bfloat16, torch.int16):
+            own, empty = torch.full((2, 3), dist.rank).to(dtype), torch.empty(0, 3).to(dtype)
+            gathered = group.all_gather(own.mT)
+            assert [int(one[0, 0]) for one in gathered] == mine[dist.data_rank] and gathered[0].shape == (3, 2)
+            assert [one.shape for one in group.all_gather(empty)] == [empty.shape] * group.world_size
+            ahead, behind = (group.rank + 1) % group.world_size, (group.rank - 1) % group.world_size
+            found = torch.empty_like(own)
+            group.exchange([(ahead, own)], [(behind, found)])()
+            assert found.eq(mine[dist.data_rank][behind]).all() and found.dtype is dtype
+    dist._config, dist.node_rank = DistConfig(), node
+    with contextlib.suppress(LaunchError):
+        dist._config = DistConfig(spatial=3)
+        dist.share_samples()
+        raise AssertionError("four ranks formed groups of three")
+
+
 def batchnorm(dist, folder):
     """Normalised over groups, each pair of ranks does what one process does with the samples of both."""
     group = dist.group(2)

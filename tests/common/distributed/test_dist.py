@@ -85,7 +85,9 @@ def unwound(folder):
 
 def test_two_nodes_under_torchrun(environment, tmp_path):
     """All methods; then a rank fails while the others wait in the backward pass: all unwind, and the error is shown."""
-    done = launch(torchrun(4), environment, tmp_path, "two_nodes", "methods", "leaders", "groups", "batchnorm", "fail")
+    done = launch(
+        torchrun(4), environment, tmp_path, "two_nodes", "methods", "leaders", "groups", "sharing", "batchnorm", "fail"
+    )
     assert done.returncode != 0
     assert "rank 3: ValueError: broken on purpose" in done.stderr, done.stderr
     assert done.stderr.count("broken on purpose") == 2, "one rank shows it: its traceback has the line, and the message"

@@ -24,7 +24,7 @@ from cosmoflow.model import CosmoFlow, ModelConfig
 
 def check_shared(config: Any) -> None:
     """Raise ValueError for a configuration whose samples several ranks cannot share, if that is asked for."""
-    spatial, data = config.dist.spatial, config.data
+    spatial, data = config.dist.spatial_text, config.data
     if config.dist.sharing == 1:
         return
     if config.model.kernels != "torch":
@@ -122,7 +122,8 @@ def shared_text(config: Any, dist: Dist) -> str:
     divided = divided_blocks(config.model, config.data.sample_shape, extents)
     text = f"; {ranks} ranks share each sample, {extents[0]} × {extents[1]} along D × H, in {dist.data_size} group(s)"
     if divided < layers:
-        text += f"; blocks {divided + 1} to {layers} are too small to be divided, and computed by each of them"
+        which = f"block {layers}" if divided + 1 == layers else f"blocks {divided + 1} to {layers}"
+        text += f"; each of them computes all of {which}, too small to be divided"
     if config.data.augment != "none":
         text += f"; augment={config.data.augment} turns samples, so that each reads whole training samples"
     return text

@@ -94,12 +94,19 @@ class DistConfig:
         if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
             raise ValueError(f"bucket_mb is {self.bucket_mb}; expected MiB above 0 and at most {MOST_MB:,}, or null")
         if min(self.extents) < 1:
-            raise ValueError(f"spatial is {self.spatial}; expected numbers of ranks, 1 or more, such as 4 or [4, 2]")
+            raise ValueError(
+                f"spatial is {self.spatial_text}; expected numbers of ranks, 1 or more, such as 4 or [4, 2]"
+            )
 
     @property
     def extents(self) -> tuple[int, int]:
         """The grid of ranks that share a sample, along D and H."""
         return (self.spatial, 1) if isinstance(self.spatial, int) else self.spatial
+
+    @property
+    def spatial_text(self) -> str:
+        """The value of `spatial`, as a user writes it."""
+        return str(self.spatial if isinstance(self.spatial, int) else list(self.spatial))
 
     @property
     def sharing(self) -> int:
@@ -344,6 +351,7 @@ class _Ranks(Dist):
         LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
         """
         size = self._config.sharing
+        self.same(self._config.extents, "dist.spatial")
         check_sharing(self._config, self.world_size)
         if size == 1:
             return self
@@ -533,7 +541,7 @@ def check_sharing(config: DistConfig, ranks: int) -> None:
     """Raise LaunchError if this many ranks cannot share samples as configured."""
     if ranks % config.sharing:
         raise LaunchError(
-            f"dist.spatial is {config.spatial}, so that {config.sharing} ranks share each sample, but there are "
+            f"dist.spatial is {config.spatial_text}, so that {config.sharing} ranks share each sample, but there are "
             f"{ranks} rank(s); start a multiple of {config.sharing} (torchrun --nproc-per-node {config.sharing})"
         )
 

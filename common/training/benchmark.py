@@ -147,20 +147,20 @@ class RunConfig:
     """Whether several ranks can share a sample (dist.spatial)."""
 
     def __post_init__(self) -> None:
-        sharing = self.dist.sharing
-        if sharing > 1 and not self.shares_samples:
+        if self.dist.sharing == 1:
+            return
+        given = f"dist.spatial is {self.dist.spatial_text}"
+        if not self.shares_samples:
+            raise ValueError(f"{given}, but of this benchmark each rank has whole samples; set it to 1")
+        if self.train.eval_ranks:
             raise ValueError(
-                f"dist.spatial is {self.dist.spatial}, but of this benchmark each rank has whole samples; set it to 1"
+                f"{given} and train.eval_ranks {self.train.eval_ranks}, but no rank has the whole network to send; set "
+                "one of them to its default"
             )
-        if sharing > 1 and self.train.eval_ranks:
+        if self.precision.dtype == "fp16":
             raise ValueError(
-                f"dist.spatial is {self.dist.spatial} and train.eval_ranks {self.train.eval_ranks}, but no rank has "
-                "the whole network to send; set one of them to its default"
-            )
-        if sharing > 1 and self.precision.dtype == "fp16":
-            raise ValueError(
-                f"dist.spatial is {self.dist.spatial} and precision.dtype fp16, whose loss scale each rank would "
-                "decide by its own part of the weights; set precision.dtype=bf16"
+                f"{given} and precision.dtype fp16, whose loss scale each rank would decide by its own part of the "
+                "weights; set precision.dtype=bf16"
             )
 
 

@@ -277,7 +277,8 @@ class Loaded(NamedTuple):
     def config(self) -> dict[str, Any]:
         """The configuration of the run, for its network alone: each rank has whole samples, whatever trained it."""
         tree: dict[str, Any] = self.state["config"]
-        return {**tree, "dist": {**tree.get("dist", {}), "spatial": 1}}
+        dist = tree.get("dist", {})
+        return {**tree, "dist": {**dist, "spatial": 1}} if isinstance(dist, dict) else tree
 
     def warn(self) -> None:
         """Print which newer files were skipped, and why."""

@@ -70,7 +70,7 @@ def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
     ensemble.check_distinct(members)
     if len(members) > 1 or asked.out_of_bag:
         check_whole(members[0].config)
-    with connect(members[0].config.dist) as dist:
+    with connect(members[0].config.dist, TRAINING_ERRORS) as dist:
         if dist.is_main:
             for warn in warnings:
                 warn()
@@ -93,8 +93,8 @@ def check_whole(config: RunConfig) -> None:
     """Raise UsageError if ranks are to share samples where each needs whole ones."""
     if config.dist.sharing > 1:
         raise UsageError(
-            f"dist.spatial is {config.dist.spatial}, but only one run is evaluated by ranks that share samples; for "
-            "predictions and ensembles set it to 1"
+            f"dist.spatial is {config.dist.spatial_text}, but only one run is evaluated by ranks that share samples; "
+            "for predictions and ensembles set it to 1"
         )
 
 

@@ -91,8 +91,8 @@ def check_ranks(config: RunConfig, ranks: int, resume: str | None) -> None:
     size, sharing = ranks_of_each(config, ranks), config.dist.sharing
     if size % sharing:
         raise ConfigError(
-            f"dist.spatial is {config.dist.spatial}, so that {sharing} ranks share each sample, but an instance has "
-            f"{size} rank(s); set instances.ranks to a multiple of {sharing}"
+            f"dist.spatial is {config.dist.spatial_text}, so that {sharing} ranks share each sample, but an instance "
+            f"has {size} rank(s); set instances.ranks to a multiple of {sharing}"
         )
     if resume and config.instances.count > 1:
         raise ConfigError(

@@ -184,6 +184,7 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     assert content(problem / "shared") == content(problem / "one")
     ran(problem, 1, *words, "train.epochs=2", "--resume", status=4)
     output = ran(problem, 4, *words, "train.epochs=3", "dist.spatial=[2,2]", "--resume", status=4)
+    assert "2 × 2 along D × H" in output and "computes all of" not in output
     assert content(problem / "shared") == content(problem / "one")
     ran(problem, 4, *words, "train.epochs=4", "dist.spatial=2", "--resume", status=4)
     for shared, alone in zip(history(problem / "shared"), history(problem / "one"), strict=True):
@@ -202,6 +203,9 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     assert shared == pytest.approx(alone, rel=1e-3)
     output = ran(problem, 2, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
     assert float(output.split("eval_error ")[1].split()[0]) == pytest.approx(shared, rel=1e-5)
+    output = ran(problem, 3, "-m", "cosmoflow.evaluate", "shared", "dist.spatial=2", status=1)
+    assert "error: dist.spatial is 2, so that 2 ranks share" in output
+    assert "LaunchError" not in output
     assert predict.main(["shared", "-o", "shared.npz"]) == 0
 
 
@@ -221,7 +225,10 @@ def config(*overrides):
         ("dist.spatial=3", "3 ranks cannot share the 32 voxels along D, which they do not divide; expected a multiple"),
         ("dist.spatial=32", "32 voxels along D, 1 each, which pooling cannot halve; expected a multiple of 64"),
         ("dist.spatial=64", "32 voxels along D, some would have none; expected fewer ranks"),
-        ("dist.spatial=[1,3]", "3 ranks cannot share the 32 voxels along H"),
+        (
+            "dist.spatial=[1,3]",
+            "dist.spatial is [1, 3], but data.sample_shape is [32, 32, 32, 4]: 3 ranks cannot",
+        ),
         ("dist.spatial=4 data.sample_shape=[36,32,32,4]", "36 voxels along D, 9 each, which pooling cannot halve"),
         ("dist.spatial=[2,4] data.sample_shape=[32,36,32,4]", "36 voxels along H, 9 each, which pooling cannot halve"),
         ("dist.spatial=8 model.conv_layers=2 model.kernel_size=12", "4 each, less than the kernel reaches"),

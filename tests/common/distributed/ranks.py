@@ -135,6 +135,12 @@ def sharing(dist, folder):
         dist._config = DistConfig(spatial=3)
         dist.share_samples()
         raise AssertionError("four ranks formed groups of three")
+    try:
+        dist._config = DistConfig(spatial=1 + dist.rank % 2)
+        dist.share_samples()
+        raise AssertionError("ranks formed groups of several sizes")
+    except LaunchError as error:
+        assert "the ranks disagree on dist.spatial" in str(error)
 
 
 def batchnorm(dist, folder):

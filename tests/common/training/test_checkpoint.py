@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,6 +122,19 @@ def test_a_state_that_is_not_of_a_run_has_no_weights(checkpoints):
     path = checkpoints.save(Position(1, 0), {"model": STATE["model"]})
     with pytest.raises(CheckpointError, match=r"step-0000000.pt: its state lacks seed, config; expected"):
         weights.read(path)
+
+
+@pytest.mark.parametrize("dist", [5, None, "x", [1]])
+def test_a_section_that_is_none_is_left_to_who_reads_the_configuration(dist):
+    config = {"dist": dist}
+    assert checkpoint.Loaded(Path("one.pt"), {"state": {**STATE, "seed": 1, "config": config}}, []).config == config
+
+
+def test_the_configuration_of_a_network_has_whole_samples_for_each_rank():
+    config = {"dist": {"spatial": [4, 2], "timeout_s": 9.0}, "model": {"fc1": 3}}
+    loaded = checkpoint.Loaded(Path("one.pt"), {"state": {**STATE, "seed": 1, "config": config}}, [])
+    assert loaded.config == {"dist": {"spatial": 1, "timeout_s": 9.0}, "model": {"fc1": 3}}
+    assert config["dist"]["spatial"] == [4, 2]
 
 
 def test_a_full_disk_loses_nothing(checkpoints, monkeypatch):

@@ -132,6 +132,9 @@ def page(found: dict[str, Any]) -> str:
         "",
         "## Weak scaling: 32 planes of 128² for each rank",
         "",
+        "In fp32, one process computes so few planes by torch's slow algorithm for small inputs, which blocks avoid "
+        "(`common/spatial/convolution.py`).",
+        "",
         "| ranks | sample | format | CPU s, slowest rank | times one rank | mean of the ranks, times one rank |",
         "|---|---|---|---|---|---|",
         *_weak(found["weak"]),

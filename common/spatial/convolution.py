@@ -6,8 +6,8 @@ A halo is one plane, for most kernels. Axes of one voxel are left out, so that i
 three, the gradient of the weights writes beyond its memory on a CPU, in bf16, for few channels (torch 2.13).
 
 For one sample in fp32, torch chooses oneDNN on a CPU only if its channels times D times H are enough, and otherwise a
-product with a copy of 27 times the input. Of a block, that is the usual case. As two samples, of half the planes each,
-oneDNN is chosen: at 128³ on four ranks a step takes a third of the CPU time (docs/performance/spatial.md).
+product with a copy of 27 times the input, which takes longer, and most of the memory. Of a block, that is the usual
+case. As two samples, of half the planes each, oneDNN is chosen.
 
 Shapes: B batch, C channels, D H W space.
 """

@@ -197,7 +197,7 @@ class _Record:
 
     def jump_to(self, end: int) -> None:
         """Pass over voxels."""
-        if self.seeks:
+        if self.seeks and end > self.offset:
             self.file.seek(end - self.offset, io.SEEK_CUR)
             self.offset = end
         else:

@@ -7,7 +7,7 @@ gradients of the outputs at the inner faces travel, and what they contribute to 
 The gradient of the weights is that of the own outputs; the sum over the ranks is that of the sample.
 
 The layers stand for those of a network on one device, whose parameters they take over under the same names. Pooling and
-activation need no halo if each rank has an even number of voxels.
+activation need no halo if each rank has an even number of voxels; where it has not, the blocks are gathered.
 
 Shapes: B batch, D H W space of a rank's block, C channels. Halos and their offsets: see `common.spatial.grid`.
 Tested on CPUs with gloo; untested on GPUs.

@@ -6,8 +6,9 @@ Gradient and optimizer state are as large as the part. What is saved is whole, a
 
 A rank's loss is its share of the sample's, 1 / ranks of it, so that gradients of weights that all ranks have are summed
 over all ranks. Up to the shards, gradients are those of the share; from there down, each rank's are those of its block
-by the whole loss, hence the factor in `_Scaled`, and where `common.spatial.halo` gathers. The gradient of a shard is complete but for samples of
-other groups: its mean over the `peers`, which have the same part, is what the mean over all ranks is for the others.
+by the whole loss, hence the factor in `_Scaled`, and where `common.spatial.halo` gathers. The gradient of a shard is
+complete but for samples of other groups: its mean over the `peers`, which have the same part, is what the mean over all
+ranks is for the others.
 
 Shapes: B batch, F features, O outputs, S ranks of the group, D H W space, C channels.
 """

@@ -71,12 +71,9 @@ class StoredArray:
 
     def read_block(self, into: np.ndarray, block: Block) -> None:
         """Read only a block of the array into `into`, of the block's shape and the array's type, in C order."""
-        view, filled, size = into.data.cast("B"), 0, self.dtype.itemsize
         with _opened(self, direct=False) as file:
-            for first, count in block.runs():
-                end = filled + count * size
-                _fill(file, view[filled:end], self.offset + first * size, self.path)
-                filled = end
+            for first, part in block.runs(into.reshape(-1)):
+                _fill(file, part.data.cast("B"), self.offset + first * self.dtype.itemsize, self.path)
 
     def blocks(self, direct: bool = False) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield blocks of rows along the first axis as (rows, values); each is valid until the next.

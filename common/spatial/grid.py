@@ -14,6 +14,8 @@ from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
+import numpy as np
+
 AXES: Final = "DH"
 """The axes of a sample that a grid splits."""
 Offset = tuple[int, int]
@@ -113,12 +115,12 @@ class Block:
         """The block in the first two axes of the array."""
         return slice(*self.d), slice(*self.h)
 
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield first index and length of each run of elements in the array; together they are the block, in order."""
+    def runs(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield where each run of the block begins in the array, and its part of the block's values (n,)."""
         row = prod(self.shape[2:])
-        plane, rows = self.shape[1] * row, self.h[1] - self.h[0]
-        if rows == self.shape[1]:
-            yield self.d[0] * plane, (self.d[1] - self.d[0]) * plane
+        plane, length = self.shape[1] * row, (self.h[1] - self.h[0]) * row
+        if length == plane:
+            yield self.d[0] * plane, values
             return
-        for d in range(*self.d):
-            yield d * plane + self.h[0] * row, rows * row
+        for place, d in enumerate(range(*self.d)):
+            yield d * plane + self.h[0] * row, values[place * length : (place + 1) * length]

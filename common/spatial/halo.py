@@ -115,7 +115,7 @@ class _HaloConvolution(torch.autograd.Function):
         by_y = by_y.contiguous(memory_format=torch.channels_last_3d)
         needs_x = ctx.needs_input_grad[0]
         arrived: dict[Offset, Tensor] = {}
-        wait = _startgradients(layer, by_y, arrived) if needs_x else _nothing
+        wait = _start_gradients(layer, by_y, arrived) if needs_x else _nothing
         by_x, by_weight, by_bias = gradients(by_y, x, weight, layer.padding_of(HERE), (needs_x, True, True))
         for offset, halo in zip(ctx.offsets, halos, strict=True):
             part = _part(layer.reach.weights, offset)
@@ -165,7 +165,7 @@ def _start_halos(layer: HaloConv3d, x: Tensor, found: dict[Offset, Tensor]) -> W
     return _exchange(layer.group, x, sent, shapes, found)
 
 
-def _startgradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
+def _start_gradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
     """Start to send the gradients of outputs to those whose voxels they depend on, and to receive such."""
     sent = [(place, by_y[_part(layer.reach.target, offset)]) for offset, place in layer.offsets()]
     shapes = {

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -123,7 +122,7 @@ def read_body(path: Path, body: np.ndarray, y: np.ndarray, parts: Body, verify_c
             raise RecordError(f"{path}: the list of large counts is damaged: its places do not ascend; {AGAIN}")
         if block is not None:
             *_, own = parts.parts(body)
-            for first, target in _runs(block, own):
+            for first, target in block.runs(own):
                 if verify_crc:
                     target[:] = counts[first : first + len(target)]
                 else:
@@ -132,14 +131,6 @@ def read_body(path: Path, body: np.ndarray, y: np.ndarray, parts: Body, verify_c
             body[whole.listed + len(own) :] = 0
             _cut_list(index, value, block, parts.parts(body))
     y[:] = labels
-
-
-def _runs(block: Block, counts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield where each run of a block begins in the sample, and its part of the block's counts."""
-    filled = 0
-    for first, count in block.runs():
-        yield first, counts[filled : filled + count]
-        filled += count
 
 
 def _cut_list(index: np.ndarray, value: np.ndarray, block: Block, own: tuple[np.ndarray, ...]) -> None:

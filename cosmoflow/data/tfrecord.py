@@ -188,11 +188,10 @@ class _Record:
 
     def fill_block(self, x: np.ndarray, end: int) -> None:
         """Read the voxels, or those of the block, from a string up to `end`."""
-        view, begin, filled = x.data.cast("B"), self.offset, 0
-        for first, count in self.block.runs() if self.block else [(0, x.size)]:
+        begin, values = self.offset, x.reshape(-1)
+        for first, part in self.block.runs(values) if self.block else [(0, values)]:
             self.jump_to(begin + first * x.itemsize)
-            filled, start = filled + count * x.itemsize, filled
-            self.fill(view[start:filled])
+            self.fill(part.data.cast("B"))
         self.jump_to(end)
 
     def jump_to(self, end: int) -> None:

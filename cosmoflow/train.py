@@ -20,6 +20,7 @@ from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import variant_of
+from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
 from common.training import train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
@@ -68,6 +69,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
             train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
+        self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
         spatial.share(self.model, config, dist)
 
     @cached_property

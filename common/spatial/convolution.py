@@ -1,9 +1,13 @@
 """Convolutions of blocks and of their halos, with zeros given for each side, and their gradients.
 
-They are torch's, on shapes for which it computes them well:
+They are torch's, on shapes for which it computes them well, and right:
+
+An input that is thinner than the kernel is convolved with its zeros. Otherwise the gradient of the weights has wrong
+numbers, and is written beyond its memory, on CPUs that compute bf16 (oneDNN 3.12, AVX-512, in torch 2.13), where no
+output along D sees a whole kernel: two planes and a kernel of three. `PaddedConv3d` does so for whole samples.
 
 A halo is one plane, for most kernels. Axes of one voxel are left out, so that it is a convolution of two dimensions: in
-three, the gradient of the weights writes beyond its memory on a CPU, in bf16, for few channels (torch 2.13).
+three, the gradient of the weights is written beyond its memory there, too, for few channels.
 
 For one sample in fp32, torch chooses oneDNN on a CPU only if its channels times D times H are enough, and otherwise a
 product with a copy of 27 times the input, which takes longer, and most of the memory. Of a block, that is the usual
@@ -19,7 +23,9 @@ from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from common.spatial.grid import Reach
 
 Pads = tuple[tuple[int, int], ...]
 """Zeros before and after the voxels along D, H and W."""
@@ -29,13 +35,31 @@ ENOUGH: Final = 20_480
 """Channels times D times H of one sample above which torch chooses oneDNN (aten/src/ATen/native/Convolution.cpp)."""
 
 
+class PaddedConv3d(nn.Conv3d):
+    """A convolution with padding "same" that gives torch an input thinner than the kernel with its zeros, on a CPU.
+
+    former: the convolution for which it stands, and whose parameters it takes over.
+    """
+
+    def __init__(self, former: nn.Conv3d) -> None:
+        super().__init__(former.in_channels, former.out_channels, former.kernel_size, padding="same", device="meta")
+        self.weight, self.bias = former.weight, former.bias
+
+    def forward(self, x_BCDHW: Tensor) -> Tensor:
+        """Return the outputs (B, C, D, H, W)."""
+        size = self.kernel_size[0]
+        if x_BCDHW.device.type != "cpu" or min(x_BCDHW.shape[2:]) >= size:
+            return super().forward(x_BCDHW)
+        return F.conv3d(F.pad(x_BCDHW, Reach.of(size) * 3), self.weight, self.bias)
+
+
 def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) -> Tensor:
     """Return the convolution of x (B, C, D, H, W) with zeros around it, channels last in memory."""
     if _is_slow(x, weight, pads):
         halves, left = _halves(x, weight, pads)
         return _whole(convolved(halves, weight, bias, left))
     flat = _flat_axes(x, weight)
-    even, (x, weight) = _even(pads, flat), (one.squeeze(flat) for one in (x, weight))
+    even, (x, weight) = _even(x, weight, pads, flat), (one.squeeze(flat) for one in (x, weight))
     y = CONVOLUTIONS[3 - len(flat)](x if even else F.pad(x, _all_pads(pads, flat)), weight, bias, padding=even or 0)
     return _unsqueezed(y, flat).contiguous(memory_format=torch.channels_last_3d)
 
@@ -47,7 +71,7 @@ def gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wanted: tuple
         by_halves, *others = gradients(_as_two(by_y), halves, weight, left, wanted)
         return [None if by_halves is None else _added(by_halves, x, pads[0]), *others]
     flat = _flat_axes(x, weight)
-    even, (by_y, small, weight) = _even(pads, flat), (one.squeeze(flat) for one in (by_y, x, weight))
+    even, (by_y, small, weight) = _even(x, weight, pads, flat), (one.squeeze(flat) for one in (by_y, x, weight))
     padded = small if even else F.pad(small, _all_pads(pads, flat))
     ones, zeros = [1] * (small.ndim - 2), [0] * (small.ndim - 2)
     found = torch.ops.aten.convolution_backward(
@@ -75,10 +99,11 @@ def _unsqueezed(found: Tensor, flat: tuple[int, ...]) -> Tensor:
     return found
 
 
-def _even(pads: Pads, flat: tuple[int, ...]) -> list[int] | None:
-    """Return the zeros on either side along the axes that are left, if they are equally many."""
-    left = [pair for axis, pair in enumerate(pads, 2) if axis not in flat]
-    return [before for before, _ in left] if all(before == after for before, after in left) else None
+def _even(x: Tensor, weight: Tensor, pads: Pads, flat: tuple[int, ...]) -> list[int] | None:
+    """Return the zeros on either side along the axes that are left; None: torch must get the input with its zeros."""
+    left = [(axis, *pair) for axis, pair in enumerate(pads, 2) if axis not in flat]
+    fits = all(before == after and x.shape[axis] >= weight.shape[axis] for axis, before, after in left)
+    return [before for _, before, _ in left] if fits else None
 
 
 def _all_pads(pads: Pads, flat: tuple[int, ...]) -> list[int]:

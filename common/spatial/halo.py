@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist, Wait
-from common.spatial.convolution import Pads, convolved, gradients
+from common.spatial.convolution import PaddedConv3d, Pads, convolved, gradients
 from common.spatial.grid import HERE, Grid, Offset, Reach
 from common.training.precision import product_dtype
 
 
-class HaloConv3d(nn.Conv3d):
+class HaloConv3d(PaddedConv3d):
     """A convolution with padding "same" of samples that the ranks of a grid share.
 
     former: the convolution on one device. group: the ranks of the grid. with_halo: the input already has the halo, as a
@@ -35,8 +35,7 @@ class HaloConv3d(nn.Conv3d):
     """
 
     def __init__(self, former: nn.Conv3d, grid: Grid, group: Dist, *, with_halo: bool) -> None:
-        super().__init__(former.in_channels, former.out_channels, former.kernel_size, padding="same", device="meta")
-        self.weight, self.bias = former.weight, former.bias
+        super().__init__(former)
         self.grid, self.group, self.with_halo = grid, group, with_halo
         self.reach = Reach.of(former.kernel_size[0])
 
@@ -73,17 +72,14 @@ class HaloConv3d(nn.Conv3d):
         return x_BCDHW[:, :, ranges[0][0], ranges[1][0]], found
 
 
-class GatheredConv3d(nn.Conv3d):
+class GatheredConv3d(PaddedConv3d):
     """A convolution of whole samples, computed by each rank of a group: their blocks are too small to be divided.
 
     former: the convolution on one device.
     """
 
     def __init__(self, former: nn.Conv3d, grid: Grid, group: Dist) -> None:
-        super().__init__(
-            former.in_channels, former.out_channels, former.kernel_size, padding=former.padding, device="meta"
-        )
-        self.weight, self.bias = former.weight, former.bias
+        super().__init__(former)
         self.grid, self.group = grid, group
 
     def forward(self, x_BCDHW: Tensor) -> Tensor:

@@ -94,14 +94,17 @@ def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
 
     Batches are of 3, 3 and 1 samples, so that of two groups one has none in the last; 5 samples are evaluated. In
     float32, one pool of a million whose greatest voxels nearly tie passes its gradient to another one, which changes
-    that of the first weights by 1e-3: so it does between one thread and two. Hence the best of three seeds.
+    that of the first weights by 1e-3: so it does between one thread and two. Hence the best of three seeds. In bf16 many
+    pools tie, which makes 0.3.
     """
     double = (*DOUBLE, *(DROPOUT if ranks == 4 and spatial != "2" else ()))
     ran(folder, ranks, WORKER, folder, spatial, *double, *HALF, *SINGLE)
     for name in double:
         assert max(apart(folder, name, ranks).values()) < 1e-12, name
     for name in HALF:
-        assert max(value for key, value in apart(folder, name, ranks).items() if key.startswith(RESULTS)) < 5e-2
+        found = apart(folder, name, ranks)
+        assert max(value for key, value in found.items() if key.startswith(RESULTS)) < 5e-2
+        assert max(value for key, value in found.items() if key.startswith("gradient")) < 0.5
     for side in (32, 64):
         found = [apart(folder, name, ranks) for name in SINGLE if name.startswith(str(side))]
         for one in found:

@@ -94,8 +94,8 @@ def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
 
     Batches are of 3, 3 and 1 samples, so that of two groups one has none in the last; 5 samples are evaluated. In
     float32, one pool of a million whose greatest voxels nearly tie passes its gradient to another one, which changes
-    that of the first weights by 1e-3: so it does between one thread and two. Hence the best of three seeds. In bf16 many
-    pools tie, which makes 0.3.
+    that of the first weights by 1e-3: so it does between one thread and two. Hence the best of three seeds. In bf16
+    many pools tie, which makes 0.3.
     """
     double = (*DOUBLE, *(DROPOUT if ranks == 4 and spatial != "2" else ()))
     ran(folder, ranks, WORKER, folder, spatial, *double, *HALF, *SINGLE)

@@ -1,6 +1,9 @@
 """One rank of bench/spatial.py: trains the first epoch of CosmoFlow's mini problem, in fp32 or in fp64.
 
-    spatial_epoch.py SPATIAL DTYPE DATA_DIR      such as 4 fp64 data/cosmoflow-mini; the launcher decides the ranks
+    spatial_epoch.py SPATIAL DTYPE DATA_DIR NUDGE     such as 4 fp64 data/cosmoflow-mini 0; the launcher decides the
+                                                ranks
+
+NUDGE is 0, or the seed by which each initial weight is moved by a unit in its last place of fp32, up or down.
 
 Rank 0 prints, as JSON on the last line, the loss of the epoch and the quality after it.
 """
@@ -42,13 +45,23 @@ class Problem(CosmoFlow):
         return predicted
 
 
+def nudge(model: nn.Module, seed: int) -> None:
+    """Move each weight by a unit in the last place of fp32, up or down."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight *= 1 + torch.finfo(torch.float32).eps * (2 * torch.randint(2, weight.shape, generator=generator) - 1)
+
+
 def main() -> None:
-    spatial, _, folder = sys.argv[1:]
+    spatial, _, folder, seed = sys.argv[1:]
     overrides = [f"dist.spatial={spatial}", f"data.data_dir={folder}", "precision.dtype=fp32"]
     config = load(Config, find_config("cosmoflow", "mini"), overrides)
     with connect(config.dist) as dist:
         problem = Problem(config, dist, seed=7)
         problem.model.to(problem.dtype).train()
+        if int(seed):
+            nudge(problem.model, int(seed))
         optimizer = optim.build(config.optim, problem.model.parameters(), 0.0)
         step = Step(problem, optimizer, Precision(config.precision, dist.device), dist, norms=False)
         steps, batch_size = problem.steps(0), config.train.global_batch_size

@@ -2,9 +2,10 @@
 
 They are torch's, on shapes for which it computes them well, and right:
 
-An input that is thinner than the kernel is convolved with its zeros. Otherwise the gradient of the weights has wrong
-numbers, and is written beyond its memory, on CPUs that compute bf16 (oneDNN 3.12, AVX-512, in torch 2.13), where no
-output along D sees a whole kernel: two planes and a kernel of three. `PaddedConv3d` does so for whole samples.
+An input that is thinner than the kernel, along any axis, is convolved with its zeros. Otherwise the gradients of
+weights and bias have wrong numbers, and are written beyond their memory, on CPUs that compute bf16 (oneDNN 3.12,
+AVX-512, in torch 2.13): with two planes and a kernel of three, or two rows and a kernel of seven. `PaddedConv3d` does
+so for whole samples.
 
 A halo is one plane, for most kernels. Axes of one voxel are left out, so that it is a convolution of two dimensions: in
 three, the gradient of the weights is written beyond its memory there, too, for few channels.
@@ -38,7 +39,7 @@ ENOUGH: Final = 20_480
 class PaddedConv3d(nn.Conv3d):
     """A convolution with padding "same" that gives torch an input thinner than the kernel with its zeros, on a CPU.
 
-    former: the convolution for which it stands, and whose parameters it takes over.
+    former: the convolution for which it stands, and whose parameters it takes over; cubic kernel, stride 1.
     """
 
     def __init__(self, former: nn.Conv3d) -> None:

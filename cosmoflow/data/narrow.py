@@ -92,7 +92,7 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block
     body: np.ndarray = np.empty(parts.nbytes, np.uint8)
     read_body(path, body, into.y, parts, verify_crc)
     index, value, counts = parts.parts(body)
-    x = into.x.reshape(-1)
+    x = np.frombuffer(into.x, into.x.dtype)
     x[:] = counts
     x[index] = value
     return into

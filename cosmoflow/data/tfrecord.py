@@ -188,7 +188,7 @@ class _Record:
 
     def fill_block(self, x: np.ndarray, end: int) -> None:
         """Read the voxels, or those of the block, from a string up to `end`."""
-        begin, values = self.offset, x.reshape(-1)
+        begin, values = self.offset, np.frombuffer(x, x.dtype)
         for first, part in self.block.runs(values) if self.block else [(0, values)]:
             self.jump_to(begin + first * x.itemsize)
             self.fill(part.data.cast("B"))

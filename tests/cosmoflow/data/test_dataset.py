@@ -313,6 +313,18 @@ def test_only_the_voxels_of_a_block_are_read(large, kind, block, verify):
         assert wanted + listed <= read < wanted + listed + BUFFERS < whole
 
 
+@pytest.mark.parametrize("block", [None, *BLOCKS.values()], ids=["all", *BLOCKS])
+@pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])
+def test_memory_with_gaps_is_refused(large, kind, block):
+    """What is read would go to a copy of it."""
+    folder, *_ = large
+    options = {"sample_shape": LARGE, "format": kind if kind in ("npy", "narrow") else "tfrecord"}
+    samples = Dataset(folder / kind / "train", DataConfig(folder / kind, **options), block=block)
+    gaps = np.empty((*samples.shape[:-1], 8), np.int16)[..., :4]
+    with pytest.raises((TypeError, ValueError), match="contiguous"):
+        samples.read_into(0, (gaps, np.empty(4, np.float32)))
+
+
 @pytest.mark.parametrize("block", [*BLOCKS.values(), CALM], ids=[*BLOCKS, "without large counts"])
 def test_the_block_of_a_narrow_sample_stays_narrow_for_an_accelerator(large, block):
     folder, x, _ = large

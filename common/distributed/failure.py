@@ -32,6 +32,8 @@ GRACE_S: Final = 10.0
 """Seconds for a rank to unwind, and to wait for the others to do so."""
 SIGNAL: Final = signal.SIGURG
 """Ignored by a process that does not handle it, and sent by no scheduler."""
+LOST: Final = ("Connection reset by peer", "Connection closed by peer", "Broken pipe", "remote process exited")
+"""What gloo and, the last one, NCCL say when another process has ended without a word."""
 
 
 class Stopped(EndingError):
@@ -151,6 +153,11 @@ class Alarm:
             return f"{error}" if isinstance(error, EndingError) else f"error: {error}"
         if isinstance(error, SystemExit | KeyboardInterrupt):
             return "".join(traceback.format_exception_only(error))
+        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
+            return (
+                "error: lost the connection to another rank: it was killed, perhaps because it ran out of memory, or "
+                f"the network failed; see its output, the launcher's, and its node's kernel log ({error})"
+            )
         return "".join(traceback.format_exception(error))
 
     def _watch(self) -> None:

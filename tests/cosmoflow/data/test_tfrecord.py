@@ -149,6 +149,7 @@ HUGE = struct.pack("<Q", 2**60)
         (framed(b""), "no feature 'x' or 'y'"),
         (FLOATS, "list of floats, a format of early 2020"),
         (TOO_SHORT, "'x' has 510 bytes; data.sample_shape is 4 × 4 × 4 × 4, that is 512 bytes"),
+        (framed(field(1, entry(b"x", field(1, 2 * field(1, X_BYTES))) + Y_ENTRY)), "'x' has a second string"),
         (framed(field(1, X_ENTRY + entry(b"y", field(2, field(1, Y_BYTES[:12]))))), "'y' has 3 values"),
         (framed(field(1, X_ENTRY + entry(b"y", field(2, field(1, Y_BYTES + Y_BYTES))))), "more than 4 values"),
         (framed(field(1, X_ENTRY + Y_ENTRY)[:-3]), "bytes in a message with"),

@@ -1,9 +1,9 @@
 """One rank of bench/spatial.py: trains the first epoch of CosmoFlow's mini problem, in fp32 or in fp64.
 
-    spatial_epoch.py SPATIAL DTYPE DATA_DIR NUDGE     such as 4 fp64 data/cosmoflow-mini 0; the launcher decides the
-                                                ranks
+    spatial_epoch.py SPATIAL DTYPE DATA_DIR NUDGE     such as 4 fp64 data/cosmoflow-mini 0
 
-NUDGE is 0, or the seed by which each initial weight is moved by a unit in its last place of fp32, up or down.
+The launcher decides the ranks. NUDGE is 0, or the seed by which each initial weight is moved by a unit in its last
+place of fp32, up or down.
 
 Rank 0 prints, as JSON on the last line, the loss of the epoch and the quality after it.
 """

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from common.distributed.rendezvous import is_lost
 from common.ending import FAILED, STOPPED, Ending, EndingError, ending_of
 
 LOOK_EVERY_S: Final = 0.5
@@ -32,8 +33,6 @@ GRACE_S: Final = 10.0
 """Seconds for a rank to unwind, and to wait for the others to do so."""
 SIGNAL: Final = signal.SIGURG
 """Ignored by a process that does not handle it, and sent by no scheduler."""
-LOST: Final = ("Connection reset by peer", "Connection closed by peer", "Broken pipe", "remote process exited")
-"""What gloo and, the last one, NCCL say when another process has ended without a word."""
 
 
 class Stopped(EndingError):
@@ -153,7 +152,7 @@ class Alarm:
             return f"{error}" if isinstance(error, EndingError) else f"error: {error}"
         if isinstance(error, SystemExit | KeyboardInterrupt):
             return "".join(traceback.format_exception_only(error))
-        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
+        if is_lost(error):
             return (
                 "error: lost the connection to another rank: it was killed, perhaps because it ran out of memory, or "
                 f"the network failed; see its output, the launcher's, and its node's kernel log ({error})"

@@ -38,6 +38,14 @@ PROOF_S: Final = 5.0
 """So long, and twice in a row, all ports must belong to others: rank 0 may just be slow to answer."""
 LONGEST_MESSAGE: Final = 4096
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
+LOST: Final = (
+    "Connection reset by peer",
+    "Connection closed by peer",
+    "Broken pipe",
+    "Connection was likely closed",
+    "remote process exited",
+)
+"""What torch says when another process has ended without a word: gloo, the ranks' store, and, the last one, NCCL."""
 _meetings = itertools.count()
 
 
@@ -413,6 +421,12 @@ def _read_interfaces(entry: Any) -> Iterator[tuple[str, str]]:
 
 
 # -- errors of the groups -------------------------------------------------------------------------------------
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether it is torch's error for a lost connection between ranks; gloo's has no type of its own."""
+    of_ranks = isinstance(error, td.DistError) or (type(error) is RuntimeError and "gloo/transport" in str(error))
+    return of_ranks and any(sign in str(error) for sign in LOST)
 
 
 @contextlib.contextmanager

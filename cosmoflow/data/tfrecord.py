@@ -176,9 +176,9 @@ class _Record:
                 raise self.error("'x' is a list of floats, a format of early 2020; expected int16 voxels as one string")
             end_of_list = self.value(field, 1, end)
             for field in self.fields(end_of_list):  # BytesList
+                end_of_string = self.value(field, 1, end_of_list)
                 if b"x" in self.found:
                     raise self.error("'x' has a second string; expected one, the int16 voxels")
-                end_of_string = self.value(field, 1, end_of_list)
                 sides = self.block.shape if self.block else x.shape
                 expected = prod(sides) * x.itemsize
                 if (size := end_of_string - self.offset) != expected:

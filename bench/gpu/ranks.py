@@ -78,7 +78,8 @@ def shared_statistics(bench: Bench) -> None:
         def both(module: nn.Module, dtype: torch.dtype) -> list[Tensor]:
             given = x.to(dtype).requires_grad_()
             y = module(given)
-            return [y, *torch.autograd.grad(y, [given, *module.parameters()], by.to(y.dtype))]
+            gradients = torch.autograd.grad(y, [given, *module.parameters()], by.to(y.dtype))
+            return [y.detach(), *gradients]  # what keeps y keeps nodes of another stream, which ends a recording
 
         right = both(copy.deepcopy(layer).double(), torch.float64)
         found = both(shared, narrow(bench))
@@ -95,8 +96,9 @@ def torchrun(bench: Bench) -> None:
     with bench.case("rank", name="torchrun", needs_s=bench.size(15.0, 0.0)) as row:
         folder = run_folder(bench, "cosmoflow", "torchrun")
         data = data_of(bench, "cosmoflow")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m"]
-        command += ["cosmoflow.train", "mini", f"data.data_dir={data}", f"output_dir={folder}", "train.epochs=1"]
+        # The address is named, since torchrun would ask a name service, which may be missing, for that of this machine.
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+        command += ["--nproc-per-node", "1", "-m", "cosmoflow.train", "mini", f"data.data_dir={data}", f"output_dir={folder}", "train.epochs=1"]
         command += [f"dist.device={bench.device.type}", "train.seed=7", "train.target=0.9"]
         command += TINY_KEYS["cosmoflow"] if bench.dry else ()
         environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}

@@ -165,14 +165,15 @@ def _run_oc20(model: nn.Module, given: Tensors) -> tuple[Tensor, Tensor]:
 
 CASES: Final = {
     "cosmoflow": Case(
-        _cosmoflow, _universes, _run_cosmoflow, {"fp32": (1e-5, 1e-3), "tf32": (5e-3, 1e-1), "bf16": (2e-2, 3e-1)}
+        _cosmoflow, _universes, _run_cosmoflow, {"fp32": (1e-4, 1e-3), "tf32": (5e-3, 1e-1), "bf16": (2e-2, 3e-1)}
     ),
     "deepcam": Case(
-        _deepcam, _snapshots, _run_deepcam, {"fp32": (2e-5, 3e-3), "tf32": (1e-2, 3e-2), "bf16": (3e-2, 8e-2)}
+        _deepcam, _snapshots, _run_deepcam, {"fp32": (1e-4, 3e-3), "tf32": (1e-2, 3e-2), "bf16": (3e-2, 8e-2)}
     ),
-    "oc20": Case(_oc20, _graph, _run_oc20, {"fp32": (3e-5, 2e-4), "tf32": (3e-2, 1.5e-1), "bf16": (1e-1, 4e-1)}),
+    "oc20": Case(_oc20, _graph, _run_oc20, {"fp32": (1e-4, 1e-3), "tf32": (3e-2, 1.5e-1), "bf16": (1e-1, 4e-1)}),
 }
-"""The limits are about three times the errors on a CPU; max pooling makes CosmoFlow's gradients jump."""
+"""The limits are about three times the errors on a CPU, those of fp32 up to ten times, since a GPU may take other
+algorithms; max pooling makes CosmoFlow's gradients jump."""
 
 
 # -- outputs and sketches ------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def outcome(case: Case, model: nn.Module, given: Tensors, format: str) -> dict[s
     else:
         if format == "bf16" and "TRITON_INTERPRET" in os.environ:
             format = "fp16"  # the interpreter has no products in bf16
-        with Precision(PrecisionConfig(format), device).autocast():  # type: ignore[arg-type]
+        with Precision(PrecisionConfig(format, tune=False), device).autocast():  # type: ignore[arg-type]
             outputs, loss = case.run(model, given)
     loss.backward()
     found = {"outputs": sketch(outputs, 0), "loss": np.array(float(loss.detach()))}

@@ -100,6 +100,7 @@ class Watch:
         self.marks: list[Any] = []
         self.host_s: list[float] = []
         self.waited_s: list[float] = []
+        self.began_s = self.warm_s = 0.0
         self.edges: list[float] = []
         self.waits: list[str] = []
         self.table = ""
@@ -110,7 +111,11 @@ class Watch:
     def before(self, step: int) -> None:
         """Note that the trainer asks for the batch of this step."""
         plan, first_timed = self.plan, self.plan.warm + self.plan.watched
+        if step == 0:
+            self.began_s = time.perf_counter()
         if step == plan.warm:
+            self.bench.clock.finish()
+            self.warm_s = time.perf_counter() - self.began_s
             self.waits = self._inside.enter_context(self.bench.clock.waits())
         if step == first_timed:
             self._inside.close()
@@ -287,6 +292,7 @@ def rates(bench: Bench, batch: int, watch: Watch) -> Row:
         "host_ms": 1e3 * median(host_s),
         "wait_share": sum(waited_s) / sum(host_s),
         "memory_mb": bench.clock.memory_mb(),
+        "warm_s": watch.warm_s,
         "waits": len(watch.waits),
     }
     if watch.waits:

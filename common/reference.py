@@ -211,9 +211,7 @@ class Closed:
     def exists_in(self, version: Any) -> bool:
         """Tell whether a version of the suite has the key; anything but a version counts as the earliest."""
         numbers = version_numbers(version)
-        return version_numbers(self.since) <= numbers and (
-            self.until is None or numbers <= version_numbers(self.until)
-        )
+        return version_numbers(self.since) <= numbers and (self.until is None or numbers <= version_numbers(self.until))
 
 
 def free(cite: str, *keys: str, since: str | None = None, until: str | None = None) -> tuple[Closed, ...]:

@@ -265,6 +265,7 @@ CLOSED_RUN: Final = (
     *free(_DATA, "staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
     *free("training_rules.adoc#graph-execution", "optim.fused", "train.graph", "precision.tune"),
     *free("training_rules.adoc#graph-execution", "dist.bucket_mb", "dist.static_graph", "dist.spatial"),
+    *free("training_rules.adoc#graph-execution", "train.warm_up", "dist.record_reduction", since="0.3.0"),
     *free("training_rules.adoc#training-data-order", "train.tail"),
     *free("training_rules.adoc#numerical-formats", "precision.dtype", "dist.gradients"),
     *free("training_rules.adoc#random-numbers", "train.seed"),

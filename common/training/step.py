@@ -73,7 +73,7 @@ class Step:
         if first:
             # Gradients that several recordings write or read must stay where they are.
             apart = not self._one_message and (last or self._part.recorder is None)
-            self.optimizer.zero_grad(set_to_none=apart)
+            clear_gradients(self.optimizer, drop=apart)
         with contextlib.nullcontext() if last or self._one_message else self.dist.no_sync(self._module):
             with self.precision.autocast():
                 summed = self.problem.loss(self._module, batch)
@@ -89,3 +89,16 @@ class Step:
         if self.norms:
             self.found[1].copy_(self.precision.unscaled(gradient_norm(self.problem.model.parameters())))
         self.precision.step(self.optimizer)
+
+
+def clear_gradients(optimizer: Optimizer, *, drop: bool) -> None:
+    """Drop the gradients, or fill those that are there with zeros, in the memory in which they are.
+
+    Not by `zero_grad`: NVIDIA's FusedLAMB and FusedAdam have one without arguments.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if drop:
+        for parameter in parameters:
+            parameter.grad = None
+    elif gradients := [parameter.grad for parameter in parameters if parameter.grad is not None]:
+        torch._foreach_zero_(gradients)

@@ -13,6 +13,7 @@ from common.distributed.dist import connect
 from common.export import export
 from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.training.optim import OptimConfig, build, set_rate
+from common.training.step import clear_gradients
 from tests.hopper import resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 
@@ -91,14 +92,14 @@ def test_steps_are_those_of_the_plain_optimizer(monkeypatch, config, dtype, with
 @needs_gpu
 def test_gradients_are_added_up_in_their_buffer_or_copied_into_it():
     results = []
-    for set_to_none in (True, False):
+    for drop in (True, False):
         moving = parameters()
         optimizer = build(flat(OPTIMIZERS["adamw"]), moving, 0.05)
         for _ in range(4):
-            optimizer.zero_grad(set_to_none)
+            clear_gradients(optimizer, drop=drop)
             for factor in (1, 2):  # two parts of a step
                 sum((factor * parameter.square()).sum() for parameter in moving).backward()
-            if not set_to_none and optimizer.state:
+            if not drop and optimizer.state:
                 buffer = optimizer.gather()
                 assert all(parameter.grad._base is buffer for parameter in moving)
             optimizer.step()

@@ -214,7 +214,7 @@ def test_parameters_that_cannot_be_in_one_buffer_are_refused():
 
 def test_flat_is_refused_where_it_cannot_run(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with pytest.raises(ValueError, match=r"which needs a GPU, but the device is cpu: set it to auto"):
+    with pytest.raises(ValueError, match=r"which needs a GPU of .* but the device is cpu: set it to auto"):
         build(flat(OPTIMIZERS["lamb"]), parameters(device="cpu"), 0.05)
     monkeypatch.setattr("common.training.kernels.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs Triton: `pip install triton`"):

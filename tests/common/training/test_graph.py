@@ -1,9 +1,9 @@
-"""Work that cannot be recorded; tests/test_steps.py has work that can."""
+"""Work that cannot be recorded, and devices; tests/test_steps.py has work that can."""
 
 import torch
 
-from common.distributed.dist import alone
-from common.training.graph import WARM_UP, Replay
+from common.distributed.dist import Dist, alone
+from common.training.graph import WARM_UP, Replay, recorder
 
 
 class Failing:
@@ -27,3 +27,10 @@ def test_work_that_cannot_be_recorded_is_done_once_for_each_batch_and_the_first_
     assert total == WARM_UP + 3
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("cannot be recorded: operation not permitted")
+
+
+def test_nothing_is_recorded_on_gpus_of_amd_and_a_line_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert recorder("auto", "bf16", Dist(alone().place, torch.device("cuda"))) is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "without CUDA graphs" in line and "ROCm" in line

@@ -68,7 +68,7 @@ def _find_class(name: str, setting: str) -> Any:
         )
     kind = getattr(importlib.import_module("apex.optimizers"), name, None)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
-        raise _unexpected(setting, name, "it is no optimizer of apex.optimizers")
+        raise _unexpected(setting, name, "apex.optimizers has no such optimizer")
     return kind
 
 

@@ -158,7 +158,7 @@ def test_apex_without_kernels_or_without_a_gpu_is_refused(written):
 @pytest.mark.parametrize(
     ("optimizers", "reason"),
     [
-        ("", "FusedLAMB of the apex here is not the one .* it is no optimizer of apex.optimizers"),
+        ("", "FusedLAMB of the apex here is not the one .* apex.optimizers has no such optimizer"),
         ("FusedLAMB = SGD", "FusedLAMB .* it got an unexpected keyword argument 'betas'"),
         (
             "class FusedLAMB(SGD):\n"

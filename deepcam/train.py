@@ -111,13 +111,17 @@ class DeepCam(SampleProblem[TensorBatch]):
 
         NCCL wants all ranks of a message to record and replay it together.
         """
-        found, train = super().recorder, self.config.train
-        tail = self.train_samples % train.global_batch_size if train.tail == "keep" else 0
-        parts = self.dist.world_size * train.accumulation
-        if found and self.config.batchnorm_group_size > 1 and (train.global_batch_size % parts or tail % parts):
+        found = super().recorder
+        if found and self.communicates and not self.equal_batches:
+            parts = self.dist.world_size * self.config.train.accumulation
             say_why_not(self.dist, f"batchnorm_group_size is above 1, and not all batches have {parts} equal parts")
             return None
         return found
+
+    @property
+    def communicates(self) -> bool:
+        """Whether ranks share the statistics of their batches."""
+        return self.config.batchnorm_group_size > 1
 
     def _compile(self) -> None:
         """Compile the network for batches of the usual sizes."""

@@ -8,6 +8,7 @@ if __name__ == "__main__":  # from here on a signal stops the run in order, also
     STOP.listen()
 
 import contextlib
+import math
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -28,10 +29,10 @@ from common.training.schedule import BoundarySchedule
 from common.training.trainer import Trainer
 from oc20 import model
 from oc20.data import dataset
-from oc20.data.buckets import Bucket, buckets
+from oc20.data.buckets import Bucket, buckets, padded
 from oc20.data.dataset import DataConfig, Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
-from oc20.graphs import linked
+from oc20.graphs import MOST_NEIGHBOURS, linked
 from oc20.metrics import absolute_errors, force_errors
 from oc20.model import ModelConfig
 from oc20.predictor import Predictor
@@ -104,6 +105,11 @@ class Oc20(SampleProblem[GraphBatch]):
             f"edges and {sizes.triplets.mean():.0f} triplets; network: {parameters:,} parameters{self.drawn_text}"
         )
 
+    @property
+    def equal_batches(self) -> bool:
+        """Whether batches have the same shapes on all ranks: frames differ in size."""
+        return self.dist.world_size == 1
+
     def names(self) -> dict[str, Any]:
         """Return the files below the data's folder; none belongs to one sample."""
         return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)
@@ -123,6 +129,26 @@ class Oc20(SampleProblem[GraphBatch]):
             return ()
         frames = self.eval_size if samples is self.sets["validation"] else self.part_size
         return buckets(samples.sizes, frames)
+
+    def synthetic_steps(self) -> Iterator[list[GraphBatch]]:
+        """Yield a step for each bucket, whose parts are padding only, or one step of average size."""
+        for batch in self._synthetic_batches(self.sets["train"], self.part_size):
+            yield [self.prepared(batch)] * self.batching.accumulation
+
+    def synthetic_evaluation(self) -> Iterator[GraphBatch]:
+        """Yield a batch for each bucket, or one of average size."""
+        return self._synthetic_batches(self.sets["validation"], self.eval_size)
+
+    def _synthetic_batches(self, samples: Dataset, frames: int) -> Iterator[GraphBatch]:
+        sizes, found = samples.sizes, self.buckets(samples)
+        if not found:
+            atoms = math.ceil(frames * sizes.natoms.mean())
+            edges = min(round(frames * sizes.neighbors.mean()), atoms * MOST_NEIGHBOURS)
+            found = (Bucket(edges, atoms, frames),)
+        for bucket in found:
+            joined = padded([], (bucket,))
+            graph = joined.to(self.dist.device) if self.dist.device.type != "cpu" else linked(joined)
+            yield GraphBatch(graph, np.arange(frames), 0.0, [])
 
     def prepared(self, batch: GraphBatch) -> GraphBatch:
         """Return a batch with its graph, which is made on the device."""

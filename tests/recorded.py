@@ -1,8 +1,12 @@
-"""A rank that trains by recorded steps: `recorded.py BENCHMARK CONFIG OVERRIDE...`."""
+"""A rank that trains by recorded steps: `recorded.py BENCHMARK CONFIG OVERRIDE...`.
+
+It says so if recordings are alive when its process group is destroyed, for which NCCL would wait.
+"""
 
 import sys
 from importlib import import_module
 
+from common.distributed import dist
 from common.distributed.dist import _Ranks
 from tests.tape import Tape, Tapes, record_on
 
@@ -17,6 +21,16 @@ def recorded_all_reduce(self, tensor, op="sum"):
     return tensor
 
 
+tapes, leave_group = Tapes(), dist._leave_group
+
+
+def leave_group_without_recordings(group=None):
+    """Leave the group, and say what is alive."""
+    print(f"recorded {tapes.recorded}, alive {len(tapes.alive)}", flush=True)
+    leave_group(group)
+
+
 _Ranks.all_reduce = recorded_all_reduce
-record_on(Tapes())
+dist._leave_group = leave_group_without_recordings
+record_on(tapes)
 sys.exit(import_module(f"{sys.argv[1]}.train").main(sys.argv[2:]))

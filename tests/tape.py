@@ -1,6 +1,7 @@
 """Two modes that tell on a CPU what an accelerator would make of a step: record it, or find what would wait."""
 
 import contextlib
+import weakref
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -60,10 +61,10 @@ class Tape(TorchDispatchMode):
 
 
 class Tapes(Recorder):
-    """Stands in for CUDA graphs. played: how often a recording was replayed."""
+    """Stands in for CUDA graphs. played: how often a recording was replayed. alive: recordings that something holds."""
 
     def __init__(self):
-        self.played, self.recorded = 0, 0
+        self.played, self.recorded, self.alive = 0, 0, weakref.WeakSet()
 
     def prepare(self, work):
         work()
@@ -75,6 +76,7 @@ class Tapes(Recorder):
         Tape.recording = None
         tape.put_back()
         self.recorded += 1
+        self.alive.add(tape)
 
         def replay():
             self.played += 1

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from torch import nn
 from common.config import load
 from common.distributed.dist import Dist, alone
 from common.training import optim
+from common.training.checkpoint import load as load_checkpoint
 from common.training.graph import tensors, with_tensors
 from common.training.precision import Precision
 from common.training.step import Step
@@ -21,14 +23,26 @@ from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
 
 
-def test_recorded_runs_have_the_curve_of_plain_ones(case, run, monkeypatch, capsys):  # noqa: F811  # fixtures
+def trained(folder):
+    """Return the curve of a run and the weights of its last checkpoint."""
+    content = load_checkpoint(Path(folder), None).content
+    return curve(folder), {name: tensor.tolist() for name, tensor in content["state"]["model"].items()}
+
+
+def test_recorded_runs_are_plain_ones_with_and_without_warm_up(case, run, monkeypatch, capsys):  # noqa: F811  # fixtures
     run("output_dir=plain", *case.recorded)
     tapes = Tapes()
     record_on(tapes, monkeypatch.setattr)
     run("output_dir=recorded")
-    assert curve("recorded") == curve("plain")
-    assert tapes.recorded >= 3 and tapes.played > 2 * tapes.recorded
-    assert "train.graph" not in capsys.readouterr().out
+    assert tapes.recorded >= 3 and tapes.played > 2 * tapes.recorded and not tapes.alive
+    assert "train.graph" not in capsys.readouterr().out  # all shapes of the run were warmed up
+    run("output_dir=cold", "train.warm_up=off")
+    assert trained("recorded") == trained("plain") == trained("cold")
+    stops = [(Path(folder) / "result_0.txt").read_text().count('"warm_up_s"') for folder in ("recorded", "cold")]
+    assert stops == [1, 0]
+
+
+EQUAL = ("train.global_batch_size=4", "train.tail=drop")
 
 
 def on_meta(batch):
@@ -81,15 +95,26 @@ def test_what_a_number_of_python_decides_is_found_by_the_tape():
 
 
 def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):  # noqa: F811  # fixtures
-    # Ranks that share statistics record together: their batches must be of one size.
-    sizes = ["train.global_batch_size=4"] if case.shared else []
-    run("output_dir=one", *sizes)
+    # Ranks that share statistics, or record their messages, do it together: their batches must be of one size.
+    run("output_dir=one", *EQUAL)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    overrides = ["output_dir=two", *sizes, *case.shared]
-    command = [*launcher, Path(__file__).with_name("recorded.py"), case.name, config, *overrides]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert "NOT reached after 4 epochs" in done.stdout and "train.graph" not in done.stdout, done.stderr
+
+    def train(*overrides):
+        command = [*launcher, Path(__file__).with_name("recorded.py"), case.name, config, *EQUAL, *overrides]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        assert "NOT reached after 4 epochs" in done.stdout, done.stderr
+        ends = re.findall(r"recorded (\d+), alive (\d+)", done.stdout)
+        assert len(ends) >= 2 and all(int(made) >= 2 and alive == "0" for made, alive in ends), done.stdout
+        return done.stdout
+
+    assert "train.graph" not in train("output_dir=two", *case.shared)
     two, one = flat(curve("two")), flat(curve("one"))
     assert two[::2] == pytest.approx(one[::2], **SAME)
     assert two[1::2] == pytest.approx(one[1::2], abs=1e-3)  # rounding may turn the class of a pixel near a tie
+    # Without warm-up, and with the messages in the recordings where batches are of one size: the same bits.
+    said = train("output_dir=other", "train.warm_up=off", "dist.record_reduction=true", *case.shared)
+    assert ("not all batches have equal parts" in said) == (case.name == "oc20")
+    assert trained("other") == trained("two")
+
+

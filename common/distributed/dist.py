@@ -40,6 +40,8 @@ from common.distributed.traffic import Traffic
 from common.processes import bound_cores
 from common.stop import STOP
 
+BUCKET_MB: Final = 25.0
+"""Of gradients in one message, as torch has it, unless `dist.bucket_mb` says otherwise."""
 MOST_MB: Final = 1_000_000
 """More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
 
@@ -75,6 +77,12 @@ class DistConfig:
     static_graph: bool = key(
         False,
         "tell torch that all steps use the same weights in the same order (static_graph of DistributedDataParallel)",
+        PLACE,
+    )
+    record_reduction: bool = key(
+        False,
+        "where steps are recorded (train.graph), record also how the ranks average their gradients, if all batches "
+        "have equal shapes; not run on GPUs yet",
         PLACE,
     )
     gradients: Literal["fp32", "bf16"] = key(
@@ -126,9 +134,11 @@ class Dist:
     sharing: the ranks that share their samples with this one, by default it alone. peers: those that hold the same part
     of their samples as this one.
     traffic: what measures the messages with gradients; None: nothing does. Set it before `wrap` is called.
+    records_reduction: whether recorded steps have these messages in them, see `dist.record_reduction`.
     """
 
     traffic: Traffic | None = None
+    records_reduction = False
     _sharing: Dist | None = None
 
     def __init__(self, place: Place, device: torch.device) -> None:
@@ -155,7 +165,10 @@ class Dist:
         return tensor
 
     def average(self, gradients: Tensor) -> Tensor:
-        """Replace gradients by their mean over all ranks, sent in the format of `dist.gradients`, and return them."""
+        """Replace gradients, in one dimension, by their mean over all ranks, and return them.
+
+        They are sent in the format of `dist.gradients`, and in messages of `dist.bucket_mb`.
+        """
         return gradients
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
@@ -283,6 +296,7 @@ class _Ranks(Dist):
     ) -> None:
         super().__init__(place, device)
         self._config, self._group, self._store = config, group, store
+        self.records_reduction = config.record_reduction
         self._unrecorded: Module | None = None
         self._alarm: Alarm | None = None
         self._watch: _Watch | None = None
@@ -301,7 +315,9 @@ class _Ranks(Dist):
         sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
         if self.traffic is not None:
             self.traffic.begins(sent)
-        self.all_reduce(sent)
+        bucket_bytes = int((self._config.bucket_mb or BUCKET_MB) * 2**20)
+        for bucket in sent.split(max(1, bucket_bytes // sent.element_size())):
+            self.all_reduce(bucket)
         if self.traffic is not None:
             self.traffic.ends()
         return gradients.copy_(sent).div_(self.world_size)

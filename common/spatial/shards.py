@@ -153,24 +153,6 @@ def share_weights(model: nn.Module, dist: Dist) -> None:
             (shard.peers if shard else dist).broadcast(parameter)
 
 
-def average_gradients(model: nn.Module, dist: Dist) -> None:
-    """Set the gradients of all ranks to their mean, those of shards over their peers; one message for each type."""
-    messages: dict[Any, tuple[Dist, list[Tensor]]] = {}
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            shard = shard_of(parameter)
-            ranks = shard.peers if shard else dist
-            messages.setdefault((ranks, parameter.grad.dtype), (ranks, []))[1].append(parameter.grad)
-    for ranks, gradients in messages.values():
-        if ranks.world_size == 1:
-            continue
-        ranks.traffic = dist.traffic
-        flat = ranks.average(torch.cat([gradient.flatten() for gradient in gradients]))
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-
-
 def norms(parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of a tensor like each parameter (T,), those of shards over all ranks of their group."""
     found = torch.stack(torch._foreach_norm(list(tensors)))

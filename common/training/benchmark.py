@@ -16,7 +16,7 @@ import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from common.config import DRAW, LENGTH, PLACE, PROBLEM, REQUIRED, key
+from common.data.prefetch import TensorBatch
 from common.data.sampling import Batching, permutation, share
 from common.distributed.dist import Dist, DistConfig
 from common.mllog import SubmissionConfig
@@ -33,7 +34,7 @@ from common.reference import FULL, Reference
 from common.staging import stage
 from common.staging.stage import Staged, StagingConfig
 from common.training.checkpoint import CheckpointConfig
-from common.training.graph import Mode, Recorder, Replay, recorder
+from common.training.graph import WARM_UP, Mode, Recorder, Replay, recorder
 from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
 from common.training.power import PowerConfig
@@ -79,6 +80,12 @@ class TrainConfig:
         "replay them; where that is not possible, and with off, each operation is launched by itself",
         PLACE,
     )
+    warm_up: Literal["auto", "off"] = key(
+        "auto",
+        "auto: with an accelerator, execute training steps and evaluations of every usual shape before the run starts, "
+        "on made-up batches: libraries choose algorithms, kernels are compiled, steps recorded; changes no number",
+        PLACE,
+    )
     init_from: Path | None = key(
         None,
         "the weights from which training starts: an export, a checkpoint, or the folder of a run; null: random ones. "
@@ -97,8 +104,9 @@ class TrainConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
-        if self.graph not in ("auto", "off"):
-            raise ValueError(f"graph is {self.graph!r}; expected 'auto' or 'off'")
+        for name in ("graph", "warm_up"):
+            if getattr(self, name) not in ("auto", "off"):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected 'auto' or 'off'")
         if self.accumulation > self.global_batch_size:
             raise ValueError(
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
@@ -188,6 +196,14 @@ class Problem(Protocol):
     eval_samples: int
 
     @property
+    def communicates(self) -> bool:
+        """Whether `loss` exchanges messages with other ranks, as batch normalisation over several does."""
+
+    @property
+    def equal_batches(self) -> bool:
+        """Whether the batches of all ranks have the same shapes at the same time."""
+
+    @property
     def model(self) -> nn.Module:
         """The network, on this rank's device; the same object for the whole run."""
 
@@ -244,6 +260,21 @@ class Problem(Protocol):
         Called after each epoch, in inference mode, with the network in evaluation mode.
         """
 
+    def synthetic_steps(self) -> Iterator[list[Any]]:
+        """Yield this rank's batches of a step, for each usual shape of a step, made without data.
+
+        All ranks yield equally many.
+        """
+
+    def evaluate_synthetic(self) -> None:
+        """Evaluate the network on batches of all usual shapes, made without data, until such work is recorded.
+
+        Called as `evaluate` is, before a run. A collective call.
+        """
+
+    def close(self) -> None:
+        """Release what was recorded; called at the end of the run, before the ranks part."""
+
 
 # -- a problem of independent samples ------------------------------------------------------------------------
 
@@ -279,6 +310,7 @@ class SampleProblem(ABC, Generic[B]):
     model: nn.Module
     reference: Reference
     voting: ClassVar[str] = "mean of predictions"
+    communicates = False
 
     def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
         self.config, self.dist, self.seed = config, dist, seed
@@ -386,6 +418,24 @@ class SampleProblem(ABC, Generic[B]):
         """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
         return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
 
+    @property
+    def equal_batches(self) -> bool:
+        """Whether each part of each step has as many samples on all ranks."""
+        return not any(size % (self.dist.data_size * self.batching.accumulation) for size in self._step_sizes)
+
+    @property
+    def _step_sizes(self) -> list[int]:
+        """The sizes of the global batches of an epoch, the usual one first."""
+        whole, tail = divmod(self.train_samples, self.batching.global_batch_size)
+        sizes = [self.batching.global_batch_size] if whole else []
+        return [*sizes, tail] if tail and self.batching.tail == "keep" else sizes
+
+    def close(self) -> None:
+        """Release what was recorded."""
+        self._scored.close()
+        if self.recorder is not None:
+            self.recorder.close()
+
     @cached_property
     def input_dtype(self) -> torch.dtype:
         """The format in which the network's first product is computed, and so the best one for its input."""
@@ -471,6 +521,40 @@ class SampleProblem(ABC, Generic[B]):
                 self._scored(self.prepared(batch))
             total, count = self.dist.all_reduce(self._scores.clone()).tolist()
         return float(total / count)
+
+    def synthetic(self, split: str, size: int) -> B:
+        """Return a batch of so many made-up samples, with the shapes, types and memory order of `read`.
+
+        This one is for sets that are a `common.data.split.Split`, read as a `TensorBatch`.
+        """
+        x, y = self.sets[split].buffer(size, pinned=False)
+        x.random_(0, 8)
+        device = self.dist.device
+        batch: Any = TensorBatch(x.to(device), y.zero_().to(device), np.arange(size), 0.0)
+        return batch  # type: ignore[no-any-return]  # of a subclass that reads such batches
+
+    def synthetic_steps(self) -> Iterator[list[B]]:
+        """Yield this rank's parts of a global batch, and of the smaller last one of an epoch."""
+        rank, ranks = self.dist.data_rank, self.dist.data_size
+        for size in self._step_sizes:
+            whole = replace(self.batching, global_batch_size=size)
+            (batch,) = whole.batches(np.arange(size), rank, ranks)
+            parts = (self.synthetic("train", len(part)) for part in batch.parts)
+            yield [self.prepared(self.augmented(part, 0)) for part in parts]
+
+    def synthetic_evaluation(self) -> Iterator[B]:
+        """Yield a batch for each size of this rank's batches of an evaluation."""
+        for size in dict.fromkeys(map(len, self.eval_parts(self.eval_share()))):
+            yield self.synthetic("validation", size)
+
+    def evaluate_synthetic(self) -> None:
+        """Score made-up batches, and add up the scores of the ranks, as `evaluate` does."""
+        with self.evaluating():
+            for batch in self.synthetic_evaluation():
+                for _ in range(WARM_UP + 1):
+                    self._scored(self.prepared(batch))
+        self.dist.all_reduce(self._scores.clone())
+        self._scored.seal()
 
     def eval_parts(self, indices: np.ndarray) -> list[np.ndarray]:
         """Return the samples of each batch of an evaluation."""

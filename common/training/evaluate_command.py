@@ -111,7 +111,8 @@ def _alone(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None
     problem = benchmark.problem(member.config, dist, member.seed)
     load_fitting(problem.model, member.weights, member.checkpoint)
     problem.model.eval()
-    with torch.inference_mode(), Precision(member.config.precision, dist.device).autocast():
+    autocast = Precision(member.config.precision, dist.device).autocast()
+    with contextlib.closing(problem), torch.inference_mode(), autocast:
         quality = problem.evaluate()
     target = problem.reference.target
     if dist.is_main:

@@ -5,8 +5,12 @@ work finds where they were: it must not wait for the device, and numbers of Pyth
 after. The shapes of a batch decide what the work is, so that each shape has its own recording. Until there is one, and
 where there can be none, the work is simply done: the plain way is the reference, and nothing is done twice.
 
-Sources: the CUDA graphs of torch (pytorch.org/docs/stable/notes/cuda.html#cuda-graphs). On a GPU **not run yet**; the
-tests record and replay on a CPU, operation by operation.
+A recording holds memory of the device, and the communicators of messages in it: NCCL waits for it before it ends. Hence
+recordings have an owner, which closes them before the ranks part.
+
+Sources: the CUDA graphs of torch (pytorch.org/docs/stable/notes/cuda.html#cuda-graphs); for NCCL, pytorch#115388. Run
+on one H200 (docs/performance/gpu.md); messages in recordings have **not run on GPUs yet**. The tests record and replay
+on a CPU, operation by operation.
 """
 
 from __future__ import annotations
@@ -42,6 +46,9 @@ class Recorder(Protocol):
         Raises RuntimeError for work that cannot be recorded.
         """
 
+    def close(self) -> None:
+        """Release all that was recorded, which must not be replayed any more."""
+
 
 class CudaGraphs:
     """Records on a CUDA device. All recordings share their memory for intermediate results, as they run in turn."""
@@ -49,6 +56,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
+        self._graphs: list[torch.cuda.CUDAGraph] = []
 
     def prepare(self, work: Callable[[], None]) -> None:
         """Do the work on the stream of the recordings, for which libraries then have their memory."""
@@ -74,8 +82,17 @@ class CudaGraphs:
         except RuntimeError:
             self._give_up(before)
             raise
+        self._graphs.append(graph)
         replay: Callable[[], None] = graph.replay
         return replay
+
+    def close(self) -> None:
+        """Destroy the graphs, once the device has done their work."""
+        if self._graphs:
+            torch.cuda.synchronize(self.stream.device)
+        for graph in self._graphs:
+            graph.reset()
+        self._graphs.clear()
 
     def _give_up(self, stream: torch.cuda.Stream) -> None:
         """End what torch does not if a recording fails: it then leaves stream, memory and random numbers as in one."""
@@ -102,10 +119,10 @@ def recorder(mode: Mode, format: str, dist: Dist) -> Recorder | None:
     return CudaGraphs(dist.device)
 
 
-def say_why_not(dist: Dist, reason: str) -> None:
+def say_why_not(dist: Dist, reason: str, work: str = "training") -> None:
     """Print why the work is not recorded, once for all ranks."""
     if dist.is_main:
-        print(f"train.graph: training without CUDA graphs: {reason}", flush=True)
+        print(f"train.graph: {work} without CUDA graphs: {reason}", flush=True)
 
 
 class Replay:
@@ -114,12 +131,17 @@ class Replay:
     work: takes a batch, of tensors in dataclasses or tuples, and flags; returns nothing. Batches without samples, and
         all where `recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
         after a line that says why.
+    together: the work exchanges messages with these ranks, all of which get batches of the same shapes at the same
+        time; if one of them cannot record the work, none does.
     """
 
-    def __init__(self, work: Callable[..., None], recorder: Recorder | None, dist: Dist) -> None:
-        self.work, self.recorder, self.dist = work, recorder, dist
+    def __init__(
+        self, work: Callable[..., None], recorder: Recorder | None, dist: Dist, together: Dist | None = None
+    ) -> None:
+        self.work, self.recorder, self.dist, self.together = work, recorder, dist, together
         self._seen: dict[Hashable, int] = {}
         self._recorded: dict[Hashable, Recording] = {}
+        self._sealed = False
 
     def __call__(self, batch: Any, *flags: Hashable) -> None:
         """Do the work on the batch."""
@@ -136,26 +158,51 @@ class Replay:
             place.copy_(tensor, non_blocking=True)
         replay()
 
+    def seal(self) -> None:
+        """Record nothing from now on: work on batches of other shapes is done as it is, and said so once."""
+        self._sealed = True
+        self._seen.clear()
+
+    def close(self) -> None:
+        """Drop the recordings, which the recorder releases, and what they need; no work is done any more."""
+        self._recorded.clear()
+        self.work, self.recorder = _closed, None
+
     def _first_times(self, key: Hashable, batch: Any, flags: tuple[Hashable, ...]) -> Recording | None:
         """Do the work, or when it is time to record it return the recording."""
         assert self.recorder is not None
+        if self._sealed and self.dist.is_main and not self._seen:
+            print("train.graph: a batch of a size that was not recorded before the run is computed without", flush=True)
         seen = self._seen[key] = self._seen.get(key, 0) + 1
-        if seen <= WARM_UP or len(self._recorded) == MOST_RECORDINGS:
+        if self._sealed or seen <= WARM_UP or len(self._recorded) == MOST_RECORDINGS:
             self.recorder.prepare(lambda: self.work(batch, *flags))
             return None
         with torch.inference_mode(False):  # they are written again, whatever mode reigns then
             inputs = [tensor.clone() for tensor in tensors(batch)]
         static = with_tensors(batch, iter(inputs))
+        reason = ""
         try:
-            self._recorded[key] = inputs, self.recorder.record(lambda: self.work(static, *flags))
+            replay = self.recorder.record(lambda: self.work(static, *flags))
         except RuntimeError as error:
-            self.recorder = None
             cause = error.__context__ or error  # the end of a recording that failed raises an error of its own
             reason = (str(cause) or type(cause).__name__).splitlines()[0]
-            say_why_not(self.dist, f"the work cannot be recorded: {reason}")
+        if self._fails_anywhere(reason):
+            self.recorder = None
+            say_why_not(self.dist, f"the work cannot be recorded: {reason or 'another rank cannot'}")
             self.work(batch, *flags)
             return None
+        self._recorded[key] = inputs, replay
         return self._recorded[key]
+
+    def _fails_anywhere(self, reason: str) -> bool:
+        """Tell whether this rank, for a reason, or one that works together with it cannot record."""
+        if self.together is None:
+            return bool(reason)
+        return bool(self.together.all_reduce(torch.tensor(int(bool(reason))), "max"))
+
+
+def _closed(*_: Any) -> None:
+    raise RuntimeError("work on a batch after the end of its run")
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

@@ -50,6 +50,7 @@ class Outcome:
 class Fit:
     """A run: its parts and its progress.
 
+    step: makes its steps; made after what replaces tensors, such as loading a checkpoint, and before `fit`.
     rate: gives the learning rate for (epoch, step, steps per epoch).
     constants: entries of a checkpoint that never change, such as seed and configuration.
     """
@@ -71,7 +72,7 @@ class Fit:
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
     _loss: tuple[float, float] = (0.0, 0.0)
-    _step: Step = field(init=False)
+    step: Step = field(init=False)
     _evaluating: bool = False
     _eval_began: float = 0.0
     _steps_before: int = 0
@@ -125,8 +126,6 @@ def fit(run: Fit) -> Outcome:
     Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
     over.
     """
-    norms = run.callbacks.every_steps > 0
-    run._step = Step(run.problem, run.optimizer, run.precision, run.dist, norms=norms)
     with (
         STOP.listening(),
         STOP.deferring(),
@@ -255,12 +254,12 @@ def _train(run: Fit) -> tuple[int, float, str]:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
             made = _make(run, batches, steps)
-            polls.made(made, run._step.found)
+            polls.made(made, run.step.found)
             samples, wait_s = samples + made.samples, wait_s + made.wait_s
             run.position = made.position
             known = None
             if (step + 1) % polls.every == 0 or step + 1 == steps:
-                polls.ask(run._step.summed, STOP.number)
+                polls.ask(run.step.summed, STOP.number)
                 stopped_by, known = _hear(run, polls.answers(all_of_them=step + 1 == steps))
                 if stopped_by and step + 1 < steps:
                     _hear(run, polls.answers(all_of_them=True))
@@ -277,7 +276,7 @@ def _make(run: Fit, batches: Iterator[Any], steps: int) -> Made:
     """Make the next step of the epoch, which has this many."""
     epoch, step = run.position.epoch, run.position.step
     weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
-    wait_s = run._step(batches, run.config.accumulation, weight, rate)
+    wait_s = run.step(batches, run.config.accumulation, weight, rate)
     return Made(Position(epoch, step + 1), weight, run.problem.step_samples(epoch, step), rate, wait_s)
 
 

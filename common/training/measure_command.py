@@ -39,11 +39,12 @@ from common.training.precision import Precision, resolved
 from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
 from common.training.step import Step
+from common.training.warm_up import warm_up, warms_up
 
 FEWEST: Final = 3
 """Steps that are measured, however long they take."""
-WARMUP, WARMUP_ACCELERATOR = 2, 15
-"""Steps before recorded ones are replayed, and before DDP has its buckets, are left out."""
+FIRST, FIRST_ACCELERATOR = 2, 15
+"""Steps that are left out; on an accelerator without `train.warm_up` until recorded ones are replayed."""
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 
 
@@ -120,8 +121,14 @@ def _made(measured: Measurable, config: Any, dist: Dist, given: argparse.Namespa
         if config.power.source:
             mllog.set_aside(output.parent / POWER)
     profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
-    with recorded(config.power, output.parent, dist):
-        steps = _timed_steps(problem, Step(problem, optimizer, precision, dist), meter, profiler, given)
+    step = Step(problem, optimizer, precision, dist)
+    with contextlib.closing(problem), contextlib.closing(step):
+        warmed = warms_up(config.train, problem, dist.device)
+        if warmed:
+            warm_up(problem, precision, dist.device, step, evaluates=False)
+        given.warmup = given.warmup or (FIRST if warmed or dist.device.type == "cpu" else FIRST_ACCELERATOR)
+        with recorded(config.power, output.parent, dist):
+            steps = _timed_steps(problem, step, meter, profiler, given)
     if flops is not None:
         found = _figure(name, problem, steps, flops, str(given.data or SYNTHETIC))
         if config.power.source:
@@ -145,9 +152,8 @@ def _check(config: Any, overrides: Sequence[str], output: Path) -> None:
 def _timed_steps(
     problem: SampleProblem[Any], step: Step, meter: Meter, profiler: Profiler, given: argparse.Namespace
 ) -> _Steps:
-    """Make steps, and measure those after the warm-up; all ranks make as many. A collective call."""
+    """Make steps, and measure those after the first ones; all ranks make as many. A collective call."""
     dist = meter.dist
-    warmup = given.warmup or (WARMUP if dist.device.type == "cpu" else WARMUP_ACCELERATOR)
     parts, size = problem.batching.accumulation, problem.batching.global_batch_size
     rate = problem.config.schedule.rate(size, 0, 0, 1000)
     problem.model.train()
@@ -157,7 +163,7 @@ def _timed_steps(
             for _ in _shown(steps, what, dist):
                 meter.step(lambda: step(batches, parts, size, rate))
 
-        make(warmup, "warm-up")
+        make(given.warmup, "warm-up")
         fit = given.seconds / max(meter.last_s(), 1e-9)
         steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
         meter.start()
@@ -172,7 +178,7 @@ def _timed_steps(
                 step(watched, parts, size, rate)
                 profiler.step_done()
         touched = bytes_touched(lambda: _pass(problem, step.precision, batches, parts))
-    return _Steps(use, clock, memory, warmup, sum(dist.gather_objects(touched)))
+    return _Steps(use, clock, memory, given.warmup, sum(dist.gather_objects(touched)))
 
 
 def _pass(problem: SampleProblem[Any], precision: Precision, batches: Iterator[Any], parts: int) -> None:
@@ -312,7 +318,7 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
     fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
     parser.add_argument("--seconds", type=positive, default=60, help=fewer)
-    before = f"steps before (default {WARMUP}, with an accelerator {WARMUP_ACCELERATOR})"
+    before = f"steps before (default {FIRST}, or {FIRST_ACCELERATOR} with an accelerator and train.warm_up=off)"
     parser.add_argument("--warmup", type=positive, help=before)
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
     parser.add_argument(

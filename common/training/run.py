@@ -48,7 +48,9 @@ from common.training.power import recorded
 from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
+from common.training.step import Step
 from common.training.tracking.choice import callbacks_of
+from common.training.warm_up import warm_up, warms_up
 from common.training.weights import Weights
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
@@ -141,8 +143,12 @@ class Training:
         self.all_ranks.barrier()  # rank 0 has made the data
         with memory_told(self.config, self.dist):
             problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
-            with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
-                serve(problem, Precision(self.config.precision, self.dist.device), self.dist, self.link)
+            precision = Precision(self.config.precision, self.dist.device)
+            with contextlib.closing(problem):
+                if warms_up(self.config.train, problem, self.dist.device):
+                    warm_up(problem, precision, self.dist.device, None, evaluates=True)
+                with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
+                    serve(problem, precision, self.dist, self.link)
         return 0
 
     def train(self) -> Ending:
@@ -247,14 +253,14 @@ class Training:
         return found
 
     def _train(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Outcome, Fit]:
-        with STOP.interrupting(), memory_told(self.config, self.dist):
-            run = self._prepared(log, saved, initial)
-        self.owned.go_on()
-        problem = run.problem
-        if self.shared:
-            problem.read_from(self.shared.staged)
-        staging_timed = self.config.submission.staging_timed
         with contextlib.ExitStack() as after_the_run:
+            with STOP.interrupting(), memory_told(self.config, self.dist):
+                run = self._prepared(log, saved, initial, after_the_run)
+            self.owned.go_on()
+            problem = run.problem
+            if self.shared:
+                problem.read_from(self.shared.staged)
+            staging_timed = self.config.submission.staging_timed
             if not staging_timed and self.shared is None:
                 self._stage(log, problem, after_the_run)
             record = log.run()
@@ -296,13 +302,16 @@ class Training:
         others = (made() for made in self.given.callbacks)
         return Callbacks(callbacks_of(track, guard, others) if self.dist.is_main else (), track.every_steps)
 
-    def _prepared(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> Fit:
+    def _prepared(
+        self, log: ResultLog, saved: Saved | None, initial: Weights | None, after_the_run: contextlib.ExitStack
+    ) -> Fit:
         """Return the run, with the start of its log written. initial: see `_initial_weights`."""
         if saved is None:
             self._begin(log)
         seed = self._seed(saved)
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
+        after_the_run.callback(problem.close)
         check_samples(self.benchmark, self.config, problem)
         check_length(self.config, problem.steps(0), keys_of(self.given.overrides))
         if self.shared is None:
@@ -310,19 +319,32 @@ class Training:
         run = self._fit(log, problem, seed)
         if saved:
             run.load(saved)
+            self._warm_up(run, after_the_run)
         else:
+            initial_facts = self._start_from(initial, problem)
+            warmed = self._warm_up(run, after_the_run)
             sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
             stated = {
                 **problem.settings,
                 **sizes,
-                **self._start_from(initial, problem),
+                **initial_facts,
                 **self._sharing(),
                 "precision": run.precision.name,
             }
             mllog.describe(log, self._facts(problem, seed), stated)
-            log.end("init_stop")
+            log.end("init_stop", **warmed)
             torch.manual_seed(seed + 1 + self.dist.data_rank)  # other dropout masks for other samples
         return run
+
+    def _warm_up(self, run: Fit, after_the_run: contextlib.ExitStack) -> dict[str, float]:
+        """Make what makes the steps, and warm it up; return what the log states of that."""
+        train, norms = self.config.train, run.callbacks.every_steps > 0
+        run.step = Step(run.problem, run.optimizer, run.precision, run.dist, norms=norms)
+        after_the_run.callback(run.step.close)
+        if not warms_up(train, run.problem, self.dist.device):
+            return {}
+        seconds = warm_up(run.problem, run.precision, self.dist.device, run.step, not train.eval_ranks)
+        return {"warm_up_s": round(seconds, 3)}
 
     def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
         """Give all ranks the initial weights, if there are any; return what the log states of them."""

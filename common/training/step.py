@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.distributed.dist import Dist
-from common.spatial.shards import average_gradients, gradient_norm, share_weights
+from common.spatial.shards import gradient_norm, share_weights
 from common.training.benchmark import Problem
+from common.training.gradients import FlatGradients
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
 from common.training.precision import Precision
@@ -25,8 +26,9 @@ class Step:
     0, and the norm of the latest gradient, which is that of all ranks.
 
     Ranks reduce their gradients by the wrapper that `Dist.wrap` makes, which does so during the backward pass; where
-    steps are recorded, or samples shared, in one message after it. That message is part of no recording: NCCL wants all
-    ranks to record and replay the same message, but batches differ by rank in shape, and so in what was recorded.
+    steps are recorded, or samples shared, in place after it. That is part of no recording, since NCCL wants all ranks
+    to record and replay the same messages, but batches may differ by rank in shape, and so in what was recorded; with
+    `dist.record_reduction` it is part of one, where all batches have equal shapes.
     """
 
     def __init__(
@@ -41,13 +43,19 @@ class Step:
         if recorder is not None and not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
             say_why_not(dist, f"{type(optimizer).__name__} takes its rate as a number")
             recorder = None
-        self._one_message = dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1)
+        self._gradients: FlatGradients | None = None
         self._module: nn.Module = problem.model
-        if self._one_message:
+        if dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1):
             share_weights(problem.model, dist)
+            self._gradients = FlatGradients(problem.model.parameters(), dist)
         else:
             self._module = dist.wrap(problem.model)  # once: the wrapper has communication buffers
-        self._part = Replay(self._work, recorder, dist)
+        self._in_recording = dist.records_reduction and recorder is not None and self._gradients is not None
+        if self._in_recording and not problem.equal_batches:
+            say_why_not(dist, "not all batches have equal parts (dist.record_reduction)", "the reduction of gradients")
+            self._in_recording = False
+        together = dist if self._in_recording or problem.communicates else None
+        self._part = Replay(self._work, recorder, dist, together)
         self._update = Replay(lambda _no_batch: self._apply(), recorder, dist)
 
     def __call__(self, batches: Iterator[Any], parts: int, weight: float, rate: float) -> float:
@@ -63,42 +71,56 @@ class Step:
             batch = next(batches)
             waited += batch.wait_s
             self._part(batch, part == 0, part + 1 == parts)
-        if self._one_message:
-            average_gradients(self._module, self.dist)
+        if self._gradients is not None and not self._in_recording:
+            self._gradients.average()
             self._update(())
         return waited
 
+    def seal(self) -> None:
+        """Record no further steps; see `Replay.seal`."""
+        self._part.seal()
+        self._update.seal()
+
+    def close(self) -> None:
+        """Drop the recordings; no step is made any more."""
+        self._part.close()
+        self._update.close()
+
     def _work(self, batch: Any, first: bool, last: bool) -> None:
-        """Add the gradients of a batch; after a step's last, make the optimizer's step unless a message comes first."""
+        """Add the gradients of a batch; after a step's last, make the optimizer's step unless ranks reduce first."""
         if first:
-            # Gradients that several recordings write or read must stay where they are.
-            apart = not self._one_message and (last or self._part.recorder is None)
-            clear_gradients(self.optimizer, drop=apart)
-        with contextlib.nullcontext() if last or self._one_message else self.dist.no_sync(self._module):
+            self._clear(apart=last or self._part.recorder is None)
+        flat = self._gradients is not None
+        with contextlib.nullcontext() if last or flat else self.dist.no_sync(self._module):
             with self.precision.autocast():
                 summed = self.problem.loss(self._module, batch)
             loss = summed * self._scale.to(summed.dtype)
             penalty = self.problem.penalty() if last else None
             self.precision.backward(loss if penalty is None else loss + penalty)
         self.summed += summed.detach()
-        if last and not self._one_message:
+        if last and self._in_recording:
+            assert self._gradients is not None
+            self._gradients.average()
+        if last and (self._in_recording or not flat):
             self._apply()
+
+    def _clear(self, apart: bool) -> None:
+        """Drop the gradients, or set them to 0 where they are: apart, each recording has gradients of its own.
+
+        Not by the optimizer's zero_grad: those of NVIDIA's apex take no arguments.
+        """
+        if self._gradients is not None:
+            self._gradients.clear()
+            return
+        parameters = [parameter for parameter in self.problem.model.parameters() if parameter.grad is not None]
+        if parameters and not apart:
+            torch._foreach_zero_([parameter.grad for parameter in parameters])
+            return
+        for parameter in parameters:
+            parameter.grad = None
 
     def _apply(self) -> None:
         """Make the optimizer's step with the gradients, which are those of all ranks now."""
         if self.norms:
             self.found[1].copy_(self.precision.unscaled(gradient_norm(self.problem.model.parameters())))
         self.precision.step(self.optimizer)
-
-
-def clear_gradients(optimizer: Optimizer, *, drop: bool) -> None:
-    """Drop the gradients, or fill those that are there with zeros, in the memory in which they are.
-
-    Not by `zero_grad`: NVIDIA's FusedLAMB and FusedAdam have one without arguments.
-    """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if drop:
-        for parameter in parameters:
-            parameter.grad = None
-    elif gradients := [parameter.grad for parameter in parameters if parameter.grad is not None]:
-        torch._foreach_zero_(gradients)

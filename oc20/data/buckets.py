@@ -23,8 +23,8 @@ MORE: Final = 3.09
 """Standard deviations below and above the mean: 5 % of batches have fewer edges, 0.1 % more than the buckets."""
 EDGES_MULTIPLE: Final = 128
 ATOMS_MULTIPLE: Final = 16
-SOURCE_WIDTH_MULTIPLE: Final = 16
-"""The table by source is a multiple of this wide, the one by centre of the most neighbours of an atom."""
+WIDTHS: Final = (MOST_NEIGHBOURS, 80)
+"""Of the tables of edges by centre and by source. Of an atom of 32 generated slabs at most 65 edges start."""
 FRAMES: Final = 4
 """A bucket has places for that many times the usual number of frames; frames balanced by triplets differ in number."""
 
@@ -60,14 +60,18 @@ def buckets(sizes: Metadata, frames: int) -> tuple[Bucket, ...]:
 
 
 def padded(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
-    """Return the joined frames, padded to the first bucket in which they fit, or as they are if they fit in none."""
+    """Return the joined frames, padded to the first bucket in which they fit, or as they are if they fit in none.
+
+    Nor do they fit if more edges start at an atom than the tables are wide.
+    """
     atoms, edges = sum(len(frame.numbers) for frame in frames), sum(len(frame.edges) for frame in frames)
     for bucket in buckets:
         spare_atoms, spare_edges = bucket.atoms - atoms, bucket.edges - edges
         if 0 <= spare_edges <= MOST_NEIGHBOURS * spare_atoms and len(frames) < bucket.images:
             joined = join([*frames, padding(spare_atoms, spare_edges)], bucket.images)
-            by_centre, by_source = joined.widths
-            return replace(joined, widths=(_up(by_centre, MOST_NEIGHBOURS), _up(by_source, SOURCE_WIDTH_MULTIPLE)))
+            if joined.widths[1] <= WIDTHS[1]:
+                return replace(joined, widths=WIDTHS)
+            break
     return join(frames)
 
 

@@ -17,7 +17,7 @@ from common.distributed.launch import LaunchError
 from common.distributed.parts import PartError
 from common.ending import ending_of
 from common.training.batchnorm import average_statistics, share_statistics
-from common.training.step import average_gradients
+from common.training.gradients import FlatGradients
 
 
 def methods(dist, folder):
@@ -88,12 +88,19 @@ def averaging(dist, folder):
             assert low <= wrong < high, f"{way}, step {step}: {wrong}"
             for one in found:
                 assert torch.equal(one, dist.broadcast(one.clone())), "the ranks differ"
-        module.zero_grad()  # now without the wrapper, in one message
-        module(x[0, dist.rank]).square().sum().backward()
-        average_gradients(module, dist)
-        expected = torch.autograd.grad(module(x[0]).square().sum() / dist.world_size, list(module.parameters()))
-        for one, right in zip(module.parameters(), expected, strict=True):
-            assert low <= float((one.grad - right).norm() / right.norm()) < high, way
+        module.zero_grad()  # now without the wrapper, in buffers
+        gradients = FlatGradients(module.parameters(), dist)
+        for number in range(2):
+            gradients.clear()
+            module(x[number, dist.rank]).square().sum().backward()
+            gradients.average()
+            loss = module(x[number]).square().sum() / dist.world_size
+            expected = torch.autograd.grad(loss, list(module.parameters()))
+            for one, right in zip(module.parameters(), expected, strict=True):
+                assert low <= float((one.grad - right).norm() / right.norm()) < high, way
+            places = [one.grad.data_ptr() for one in module.parameters()]
+            assert number == 0 or places == before, "the gradients have moved"
+            before = places
 
 
 def groups(dist, folder):

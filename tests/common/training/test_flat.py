@@ -13,7 +13,6 @@ from common.distributed.dist import connect
 from common.export import export
 from common.training.checkpoint import CheckpointConfig, Checkpoints, Position
 from common.training.optim import OptimConfig, build, set_rate
-from common.training.step import clear_gradients
 from tests.hopper import resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 
@@ -96,7 +95,7 @@ def test_gradients_are_added_up_in_their_buffer_or_copied_into_it():
         moving = parameters()
         optimizer = build(flat(OPTIMIZERS["adamw"]), moving, 0.05)
         for _ in range(4):
-            clear_gradients(optimizer, drop=drop)
+            optimizer.zero_grad(set_to_none=drop)
             for factor in (1, 2):  # two parts of a step
                 sum((factor * parameter.square()).sum() for parameter in moving).backward()
             if not drop and optimizer.state:

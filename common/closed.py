@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from common.reference import Closed, Reference
+from common.version import VERSION
 
 
 class Departure(NamedTuple):
@@ -16,9 +17,9 @@ class Departure(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What a configuration says of the keys that the closed division knows.
+    """What a configuration says of the keys that its version of the suite has.
 
-    refused: keys with other values. missing: known keys that it lacks. unknown: keys of which nothing is asked.
+    refused: keys with other values. missing: keys that it lacks. unknown: keys that this version does not have.
     """
 
     refused: list[Departure]
@@ -35,13 +36,15 @@ def value_of(config: Any, key: str) -> Any:
     return config
 
 
-def compare(config: Mapping[str, Any], reference: Reference, round_: str) -> Comparison:
+def compare(config: Mapping[str, Any], reference: Reference, round_: str, version: Any = VERSION) -> Comparison:
     """Return how a resolved configuration, as in a log's provenance, compares with the closed division of a round.
 
-    Never raises: the configuration may come from a log, so that nothing is known of its keys and values.
+    version: of the suite, as the log states it. Never raises: configuration and version may come from a log, so that
+    nothing is known of them.
     """
-    rows = {row.key: row for row in reference.closed if round_ in row.rounds}
-    known = {row.key for row in reference.closed}
+    existing = reference.closed_in(version)
+    rows = {row.key: row for row in existing if round_ in row.rounds}
+    known = {row.key for row in existing}
     values = _flattened(config, known)
     refused = [Departure(row, values[key]) for key, row in rows.items() if key in values]
     return Comparison(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from common.values import is_integer, is_number
+from common.version import version_numbers
 
 ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 """Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""
@@ -194,6 +195,9 @@ class Closed:
 
     key: dotted, such as model.width. allowed: its values, as a log's provenance has them; FREE: any.
     cite: where the rules say so. rounds: those that it is about. example: an allowed value, for example logs.
+    since, until: the first and the last version of the suite that has the key; None: it has always been there, and
+    still is. Logs are judged by the keys of their own version, so a new key has the coming version as `since`, and a
+    key that is removed keeps its row, with the last released version that has it as `until`.
     """
 
     key: str
@@ -201,16 +205,27 @@ class Closed:
     cite: str
     rounds: tuple[str, ...] = ROUNDS
     example: Any = None
+    since: str | None = None
+    until: str | None = None
+
+    def exists_in(self, version: Any) -> bool:
+        """Tell whether a version of the suite has the key; anything but a version counts as the earliest."""
+        numbers = version_numbers(version)
+        return version_numbers(self.since) <= numbers and (self.until is None or numbers <= version_numbers(self.until))
 
 
-def free(cite: str, *keys: str) -> tuple[Closed, ...]:
+def free(cite: str, *keys: str, since: str | None = None, until: str | None = None) -> tuple[Closed, ...]:
     """Return the keys of which the closed division asks nothing."""
-    return tuple(Closed(key, FREE, cite) for key in keys)
+    return tuple(Closed(key, FREE, cite, since=since, until=until) for key in keys)
 
 
-def fixed(cite: str, values: Mapping[str, Any]) -> tuple[Closed, ...]:
+def fixed(
+    cite: str, values: Mapping[str, Any], *, since: str | None = None, until: str | None = None
+) -> tuple[Closed, ...]:
     """Return the keys for which the closed division has one value each; a list also stands for a tuple."""
-    return tuple(Closed(key, same_as(value), cite, example=value) for key, value in values.items())
+    return tuple(
+        Closed(key, same_as(value), cite, example=value, since=since, until=until) for key, value in values.items()
+    )
 
 
 def same_as(wanted: Any) -> Check:
@@ -334,7 +349,8 @@ class Reference:
     points: file with the reference convergence points, relative to the top of the project.
     cite: where the rules say so.
     example: a run that follows the rules.
-    closed: what the closed division asks of each key of the trainer's configuration; none: there is no trainer.
+    closed: what the closed division asks of each key of the trainer's configuration, in this and in earlier versions
+    of the suite; none: there is no trainer.
     logged: keys of the trainer's log, each with how its value follows from the configuration.
     parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
@@ -358,6 +374,10 @@ class Reference:
     staging: tuple[str, ...] = ()
     variant: str = FULL
     baseline: float | None = None
+
+    def closed_in(self, version: Any) -> tuple[Closed, ...]:
+        """Return what the closed division asks of the keys that a version of the suite has, in any round."""
+        return tuple(row for row in self.closed if row.exists_in(version))
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
         """Return the settings for which a log of this round and division is checked.

@@ -121,7 +121,7 @@ class DeepCam(SampleProblem[TensorBatch]):
     @property
     def communicates(self) -> bool:
         """Whether ranks share the statistics of their batches."""
-        return self.config.batchnorm_group_size > 1
+        return bool(self.config.batchnorm_group_size > 1)
 
     def _compile(self) -> None:
         """Compile the network for batches of the usual sizes."""

@@ -71,7 +71,7 @@ class Tapes(Recorder):
 
     def record(self, work):
         Tape.recording = tape = Tape()
-        with tape:
+        with torch.random.fork_rng([]), tape:
             work()
         Tape.recording = None
         tape.put_back()

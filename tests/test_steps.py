@@ -116,5 +116,3 @@ def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):  # noqa
     said = train("output_dir=other", "train.warm_up=off", "dist.record_reduction=true", *case.shared)
     assert ("not all batches have equal parts" in said) == (case.name == "oc20")
     assert trained("other") == trained("two")
-
-

@@ -310,7 +310,6 @@ class SampleProblem(ABC, Generic[B]):
     model: nn.Module
     reference: Reference
     voting: ClassVar[str] = "mean of predictions"
-    communicates = False
 
     def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
         self.config, self.dist, self.seed = config, dist, seed
@@ -417,6 +416,11 @@ class SampleProblem(ABC, Generic[B]):
     def recorder(self) -> Recorder | None:
         """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
         return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether `loss` exchanges messages with other ranks."""
+        return False
 
     @property
     def equal_batches(self) -> bool:

@@ -16,6 +16,7 @@ from common.config import REQUIRED, Leaf, leaves
 from common.provenance import ROOT
 from common.reference import ROUNDS, Reference
 from common.training.benchmark import Benchmark
+from common.version import VERSION
 
 PAGE: Final = ROOT / "docs" / "reference" / "config.md"
 INTRODUCTION: Final = """\
@@ -78,7 +79,7 @@ def _default(leaf: Leaf) -> str:
 
 def _closed(key: str, reference: Reference) -> str:
     """Return what the closed division requires of a key, by round where rounds differ."""
-    rules = [rule for rule in reference.closed if rule.key == key]
+    rules = [rule for rule in reference.closed_in(VERSION) if rule.key == key]
     texts = [re.sub(r"'(\w+)'", r"`\1`", rule.allowed.text) for rule in rules]
     texts = [TRUTH.get(text, text) for text in texts]
     if len(set(texts)) == 1:

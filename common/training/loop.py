@@ -50,7 +50,7 @@ class Outcome:
 class Fit:
     """A run: its parts and its progress.
 
-    step: makes its steps; made after what replaces tensors, such as loading a checkpoint, and before `fit`.
+    step: makes its optimizer steps.
     rate: gives the learning rate for (epoch, step, steps per epoch).
     constants: entries of a checkpoint that never change, such as seed and configuration.
     """
@@ -77,6 +77,10 @@ class Fit:
     _eval_began: float = 0.0
     _steps_before: int = 0
     _heard_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        norms = self.callbacks.every_steps > 0
+        self.step = Step(self.problem, self.optimizer, self.precision, self.dist, norms=norms)
 
     @property
     def evaluated(self) -> list[Epoch]:

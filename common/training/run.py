@@ -48,7 +48,6 @@ from common.training.power import recorded
 from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
-from common.training.step import Step
 from common.training.tracking.choice import callbacks_of
 from common.training.warm_up import warm_up, warms_up
 from common.training.weights import Weights
@@ -317,12 +316,13 @@ class Training:
         if self.shared is None:
             self._say(problem.describe())
         run = self._fit(log, problem, seed)
+        after_the_run.callback(run.step.close)
         if saved:
             run.load(saved)
-            self._warm_up(run, after_the_run)
+            self._warm_up(run)
         else:
             initial_facts = self._start_from(initial, problem)
-            warmed = self._warm_up(run, after_the_run)
+            warmed = self._warm_up(run)
             sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
             stated = {
                 **problem.settings,
@@ -336,14 +336,12 @@ class Training:
             torch.manual_seed(seed + 1 + self.dist.data_rank)  # other dropout masks for other samples
         return run
 
-    def _warm_up(self, run: Fit, after_the_run: contextlib.ExitStack) -> dict[str, float]:
-        """Make what makes the steps, and warm it up; return what the log states of that."""
-        train, norms = self.config.train, run.callbacks.every_steps > 0
-        run.step = Step(run.problem, run.optimizer, run.precision, run.dist, norms=norms)
-        after_the_run.callback(run.step.close)
-        if not warms_up(train, run.problem, self.dist.device):
+    def _warm_up(self, run: Fit) -> dict[str, float]:
+        """Warm the run up, if it is to be; return what the log states of that."""
+        train, device = self.config.train, self.dist.device
+        if not warms_up(train, run.problem, device):
             return {}
-        seconds = warm_up(run.problem, run.precision, self.dist.device, run.step, not train.eval_ranks)
+        seconds = warm_up(run.problem, run.precision, device, run.step, evaluates=not train.eval_ranks)
         return {"warm_up_s": round(seconds, 3)}
 
     def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from common.closed import Comparison, compare, value_of
 from common.reference import FREE, FULL, of
 from common.values import is_integer, is_stated, same
-from common.version import DISTRIBUTION, VERSION
+from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import PROVENANCE, names_suite, variant_of
@@ -28,7 +28,8 @@ WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/run.py
 """The files of this suite that write records, as their metadata name them."""
 MOST_KEYS = 8
 LONGEST_KEY = 60
-VERSION_NAME = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\D.{0,40})?")
+COMPLETE_SINCE = "0.2.0"
+"""The first version that logs number_of_parameters, and for which it is known which keys a configuration has."""
 
 
 class Configuration(LogRule):
@@ -66,7 +67,8 @@ class Configuration(LogRule):
             if case.reference is None:
                 continue
             if case.division == "closed":
-                yield from self._departures(log, record, compare(config, case.reference, case.round))
+                version = record.value["versions"][DISTRIBUTION]
+                yield from self._departures(log, record, compare(config, case.reference, case.round, version))
             for key, take in case.reference.logged.items():
                 if key in log.records:
                     yield from self._contradiction(log, record, key, configured(take, config))
@@ -146,18 +148,19 @@ class Provenance(LogRule):
             return
         version = record.value["versions"][DISTRIBUTION]
         if case.reference is not None and case.reference.closed:
-            found = compare(record.value["config"], case.reference, case.round)
+            found = compare(record.value["config"], case.reference, case.round, version)
             yield from self._keys(log, record, found, case, version)
         if PARAMETERS not in log.records:
-            severity = WARNING if _earlier(version) else ERROR
-            message = f"{PARAMETERS} is not logged, which this suite does since version 0.2"
+            severity = ERROR if version_numbers(version) >= version_numbers(COMPLETE_SINCE) else WARNING
+            message = f"{PARAMETERS} is not logged, which this suite does since version {COMPLETE_SINCE}"
             yield self.found(log.path, record.line, message, "one record", PARAMETERS, severity)
 
     def _keys(self, log: Log, record: Record, found: Comparison, case: Case, version: Any) -> Iterator[Finding]:
-        """Yield what is wrong with the keys of the configuration; those of another version may differ."""
+        """Yield what is wrong with the keys of the configuration; those of a later version are not known here."""
         assert case.reference is not None
-        asked = {row.key for row in case.reference.closed if row.allowed is not FREE}
-        severity = ERROR if version == VERSION or asked <= set(found.missing) else WARNING
+        asked = {row.key for row in case.reference.closed_in(version) if row.allowed is not FREE}
+        known = version_numbers(COMPLETE_SINCE) <= version_numbers(version) <= version_numbers(VERSION)
+        severity = ERROR if known or asked <= set(found.missing) else WARNING
         said = f"(the log is of version {show(version)}, this is {VERSION})"
         if found.missing:
             message = f"the configuration lacks {_listed(found.missing)} {said}"
@@ -225,21 +228,11 @@ def _problem(provenance: Any) -> str:
     if not names_suite(provenance):
         return f"lacks the version of {DISTRIBUTION}"
     version, digest = provenance["versions"][DISTRIBUTION], provenance.get("source_sha256")
-    if version is not None and not (isinstance(version, str) and VERSION_NAME.fullmatch(version)):
+    if version is not None and not version_numbers(version):
         return f"has {show(version)} as version of {DISTRIBUTION}"
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         return f"has {show(digest)} as source_sha256"
     return "" if configuration(provenance) is not None else "has no configuration"
-
-
-def _earlier(version: str | None) -> bool:
-    """Tell whether a version of the suite is earlier than this one; it is None in logs of a copy not installed."""
-    return version is None or _numbers(version) < _numbers(VERSION)
-
-
-def _numbers(version: str) -> list[int]:
-    found = VERSION_NAME.fullmatch(version)
-    return [int(number or 0) for number in found.groups()] if found else []
 
 
 def configured(take: Any, config: Mapping[str, Any]) -> Any:

@@ -320,7 +320,8 @@ class SampleLog:
     def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> Self:
         """Add the records by which this suite's logs show what was trained; changes: of the configuration."""
         config: dict[str, Any] = {}
-        rows = [(row.key, row.example) for row in self.reference.closed if self.round in row.rounds]
+        existing = self.reference.closed_in(version)
+        rows = [(row.key, row.example) for row in existing if self.round in row.rounds]
         own = {"submission.division": self.division, "submission.round": self.round, "variant": self.reference.variant}
         for key, value in ({**dict(rows), **own, **(changes or {})}).items():
             *sections, name = key.split(".")

@@ -89,7 +89,7 @@ def averaging(dist, folder):
             for one in found:
                 assert torch.equal(one, dist.broadcast(one.clone())), "the ranks differ"
         module.zero_grad()  # now without the wrapper, in buffers
-        gradients = FlatGradients(module.parameters(), dist)
+        gradients, places = FlatGradients(module.parameters(), dist), []
         for number in range(2):
             gradients.clear()
             module(x[number, dist.rank]).square().sum().backward()
@@ -98,9 +98,8 @@ def averaging(dist, folder):
             expected = torch.autograd.grad(loss, list(module.parameters()))
             for one, right in zip(module.parameters(), expected, strict=True):
                 assert low <= float((one.grad - right).norm() / right.norm()) < high, way
-            places = [one.grad.data_ptr() for one in module.parameters()]
-            assert number == 0 or places == before, "the gradients have moved"
-            before = places
+            places.append([one.grad.data_ptr() for one in module.parameters()])
+        assert places[0] == places[1], "the gradients have moved"
 
 
 def groups(dist, folder):

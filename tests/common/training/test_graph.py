@@ -1,9 +1,11 @@
-"""Work that cannot be recorded, and devices; tests/test_steps.py has work that can."""
+"""Work that cannot be recorded; tests/test_steps.py has work that can."""
 
+import pytest
 import torch
 
 from common.distributed.dist import Dist, alone
 from common.training.graph import WARM_UP, Replay, recorder
+from tests.tape import Tapes
 
 
 class Failing:
@@ -27,6 +29,42 @@ def test_work_that_cannot_be_recorded_is_done_once_for_each_batch_and_the_first_
     assert total == WARM_UP + 3
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("cannot be recorded: operation not permitted")
+
+
+class Others:
+    """Ranks that record together, of which another one says whether it could."""
+
+    def __init__(self, fail):
+        self.fail = fail
+
+    def all_reduce(self, failed, _operation):
+        return failed | self.fail
+
+
+def test_work_with_messages_is_recorded_by_all_ranks_or_by_none(capsys):
+    for fail in (0, 1):
+        total, tapes = torch.zeros(()), Tapes()
+        replay = Replay(total.add_, tapes, alone(), Others(fail))
+        for _ in range(WARM_UP + 3):
+            replay(torch.ones(()))
+        assert total == WARM_UP + 3 and (tapes.played == 0) == bool(fail)
+    assert capsys.readouterr().out.count("another rank cannot") == 1
+
+
+def test_after_the_warm_up_other_shapes_are_done_as_they_are(capsys):
+    total, tapes = torch.zeros(()), Tapes()
+    replay = Replay(lambda x: total.add_(x.sum()), tapes, alone())
+    for _ in range(WARM_UP + 1):
+        replay(torch.ones(1))
+    replay.seal()
+    for size in (2, 2, 2, 2, 2, 3, 1):
+        replay(torch.ones(size))
+    assert total == WARM_UP + 1 + 14 and tapes.recorded == 1 and tapes.played == 2
+    assert capsys.readouterr().out.count("was not recorded before the run") == 1
+    replay.close()
+    assert not tapes.alive
+    with pytest.raises(RuntimeError, match="after the end"):
+        replay(torch.ones(1))
 
 
 def test_nothing_is_recorded_on_gpus_of_amd_and_a_line_says_so(monkeypatch, capsys):

@@ -2,12 +2,15 @@
 
 import copy
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.reference import FREE, Closed, equals
 from common.version import DISTRIBUTION, VERSION
+from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.examine import LogTask, digest
 from compliance.logs.log import parse_log
@@ -26,6 +29,7 @@ def found_in(log: SampleLog) -> list[tuple[str, str, str]]:
 
 
 MISSING = ("SET12", "error", "provenance")
+UNSURE = ("SET12", "warning", "provenance")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,7 @@ def test_a_closed_log_of_the_suite_shows_what_was_trained(log: SampleLog, expect
 def test_logs_of_an_earlier_version_may_lack_what_it_did_not_write(version: str | None) -> None:
     log = SampleLog().by_suite(version=version).drop("number_of_parameters")
     del log.records_of("provenance")[0]["value"]["config"]["model"]["conv_size"]
-    assert found_in(log) == [("SET12", "warning", "provenance"), ("SET12", "warning", "number_of_parameters")]
+    assert found_in(log) == [UNSURE, ("SET12", "warning", "number_of_parameters")]
     assert ("SET11", "error", "model.fc1") in found_in(SampleLog().by_suite({"model.fc1": 4}, version))
 
 
@@ -68,10 +72,40 @@ def test_a_key_that_this_version_writes_is_there() -> None:
     log = SampleLog().by_suite()
     del log.records_of("provenance")[0]["value"]["config"]["model"]["conv_size"]
     assert found_in(log) == [MISSING]
-    assert found_in(SampleLog().by_suite({"model.new": 1}, "0.3.0")) == [("SET12", "warning", "provenance")]
+    assert found_in(SampleLog().by_suite({"model.new": 1}, "99.0")) == [UNSURE]
     hidden = SampleLog().by_suite({"model.conv_size": 4})
     hidden.records_of("provenance")[0]["value"]["config"]["model.conv_size"] = 32
     assert ("SET11", "error", "model.conv_size") in found_in(hidden)
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "dropped", "expected"),
+    [
+        ("0.2.0", {}, None, []),
+        ("0.2.0", {}, "old", [MISSING]),
+        ("0.2.0", {"model.new": 1}, None, [UNSURE]),
+        ("0.3.0.dev0", {}, None, []),
+        ("0.3.0.dev0", {}, "new", [MISSING]),
+        ("0.3.0", {}, "new", [MISSING]),
+        ("0.3.0", {"model.new": 2}, None, [("SET11", "error", "model.new")]),
+        ("0.3.0", {"model.old": 1}, None, [UNSURE]),
+        ("99.0", {}, "new", [UNSURE]),
+        ("0.1.0", {}, "old", [UNSURE]),
+        (None, {}, None, []),
+    ],
+)
+def test_a_log_is_judged_by_the_keys_of_its_version(
+    version: str | None, changes: Any, dropped: str | None, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`by_suite` writes the keys that its version has."""
+    reference = REFERENCES["cosmoflow"]
+    added = Closed("model.new", equals(1), "example.adoc", example=1, since="0.3.0")
+    removed = Closed("model.old", FREE, "example.adoc", until="0.2.0")
+    monkeypatch.setitem(REFERENCES, "cosmoflow", replace(reference, closed=(*reference.closed, added, removed)))
+    log = SampleLog().by_suite(changes, version)
+    if dropped:
+        del log.records_of("provenance")[0]["value"]["config"]["model"][dropped]
+    assert found_in(log) == expected
 
 
 def test_many_departures_are_few_findings() -> None:

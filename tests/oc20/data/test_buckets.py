@@ -81,3 +81,12 @@ def test_the_first_bucket_that_fits_is_taken_and_none_if_none_fits(slabs):
         alone = padded(slabs, [bucket])
         assert len(alone.numbers) == atoms and len(alone.sources) == edges and alone.widths == joined.widths
     assert len(padded(slabs, [Bucket(edges, atoms, 9)]).sources) == edges
+
+
+def test_batches_with_wider_tables_than_all_others_are_not_padded(slabs, monkeypatch):
+    fits = buckets(Metadata.of(map(metadata.size, slabs)), 3)[-1:]
+    widest = join(slabs[:3]).widths[1]
+    for width, rows in ((widest, fits[0].atoms), (widest - 1, len(join(slabs[:3]).numbers))):
+        monkeypatch.setattr("oc20.data.buckets.WIDTHS", (50, width))
+        graph = linked(padded(slabs[:3], fits))
+        assert graph.outgoing.members.shape == (rows, widest)

@@ -1,0 +1,91 @@
+"""Warming up changes nothing but what is recorded, to the last bit, at the start of a run and when it goes on."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from common.distributed.dist import alone
+from common.training import optim
+from common.training.benchmark import TrainConfig
+from common.training.optim import OptimConfig
+from common.training.precision import Precision, PrecisionConfig
+from common.training.step import Step
+from common.training.warm_up import warm_up, warms_up
+from tests.tape import Tapes
+
+
+class Batch(tuple):
+    """A batch that nobody waits for."""
+
+    wait_s = 0.0
+
+
+class Problem:
+    """A network with running statistics and dropout."""
+
+    communicates, equal_batches, penalty = False, True, staticmethod(lambda: None)
+
+    def __init__(self, recorder):
+        torch.manual_seed(1)
+        layers = (nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 2))
+        self.model, self.recorder, self.evaluated = nn.Sequential(*layers), recorder, 0
+
+    def loss(self, model, batch):
+        return model(batch[0]).square().sum()
+
+    def synthetic_steps(self):
+        for size in (3, 2):
+            yield [Batch((torch.rand(size, 1, 4, 4),))] * 2
+
+    def evaluate_synthetic(self):
+        self.evaluated += not self.model.training
+
+
+def state(step):
+    """Return all that a run goes on from."""
+    parts = (step.problem.model.state_dict(), step.optimizer.state_dict(), step.precision.state_dict())
+    return copy.deepcopy((*parts, torch.get_rng_state()))
+
+
+def equal(one, other):
+    """Tell whether nested states are equal to the bit; what one of them has not yet is 0 in the other."""
+    if isinstance(one, dict):
+        return all(equal(one.get(key, 0), other.get(key, 0)) for key in one.keys() | other.keys())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return bool((torch.as_tensor(one) == torch.as_tensor(other)).all())
+    return one == other or (one == 0 and not any(map(torch.any, other.values())))
+
+
+@pytest.mark.parametrize("tapes", [None, Tapes()], ids=["plain", "recorded"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "muon"])
+def test_training_goes_on_as_without_it(name, tapes):
+    finals = []
+    for warm in (False, True):
+        problem, precision = Problem(tapes), Precision(PrecisionConfig("fp32"), torch.device("cpu"))
+        config = OptimConfig(name=name, weight_decay=0.0 if name in ("sgd", "muon") else 0.01)
+        optimizer = optim.build(config, problem.model.parameters(), torch.tensor(0.1))
+        step, batches = Step(problem, optimizer, precision, alone()), torch.rand(4, 3, 1, 4, 4)
+        for number, x in enumerate(batches):
+            if warm and number in (0, 3):  # before the first step, and as when a checkpoint was loaded
+                step = Step(problem, optimizer, precision, alone())
+                before = state(step)
+                assert warm_up(problem, precision, torch.device("cpu"), step, evaluates=True) > 0
+                assert equal(before, state(step)) and step.found.tolist() == [0, 0]
+            step(iter([Batch((x,))] * 2), 2, 6.0, 0.1)
+        finals.append(state(step))
+        assert problem.evaluated == (2 if warm else 0)
+    assert equal(*finals)
+    assert not tapes or tapes.recorded
+
+
+def test_it_is_for_accelerators_and_for_what_is_recorded():
+    problem = SimpleNamespace(recorder=None)
+    assert not warms_up(TrainConfig(), problem, torch.device("cpu"))
+    assert warms_up(TrainConfig(), problem, torch.device("cuda"))
+    assert warms_up(TrainConfig(), SimpleNamespace(recorder=Tapes()), torch.device("cpu"))
+    assert not warms_up(TrainConfig(warm_up="off"), problem, torch.device("cuda"))

@@ -13,11 +13,11 @@ gradients again: along tangents (vb, vY, vR), each product becomes the sum of th
 tangent, and that is all the kernels do differently then. Each program writes rows of its own, but for the gradient by
 W, of which each makes a share and torch adds them: no atomics, equal results in each run.
 
-Sums are float32, or float64 if all the rest is. A product of float32 matrices is three of TF32, which keep about 21 of
-its 24 bits; a single one would keep 11.
+Sums are float32, or float64 if all the rest is. On NVIDIA's GPUs a product of float32 matrices is three of TF32, which
+keep about 21 of its 24 bits; a single one would keep 11. On AMD's it is one of float32.
 
-The tests run the kernels through Triton's interpreter, and compile them for an H100 as they are launched: no register
-is spilled. On a GPU they have **not been run yet**, so that nothing is known of their speed.
+The tests run the kernels through Triton's interpreter, and compile them for an H100 as they are launched, where no
+register is spilled, and for an MI300. On a GPU they have **not been run yet**, so that nothing is known of their speed.
 
 Shapes: A atoms, E edges, C channels; L orders, M = L^2 harmonics, N roots; K edges that are processed at a time. Within
 a kernel M and N are those of one order.
@@ -56,7 +56,6 @@ LEAST: Final = 16
 """The shortest side of a matrix product in Triton: fewer harmonics, roots or edges are filled up with zeros."""
 ATOMS: Final = 8
 """Atoms whose sum is a share of the gradient by W."""
-PRECISION: Final = "tf32x3"
 BLOCK: Final = 1024
 """Numbers of an activation that a program reads: in bfloat16, 16 bytes a thread."""
 
@@ -197,8 +196,13 @@ def _sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
         "C": channels,
         **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
         "WIDE": tl.float64 if _wide(b) == torch.float64 else tl.float32,
-        "PRECISION": PRECISION,
+        "PRECISION": dot_precision(torch.version.hip is not None),
     }
+
+
+def dot_precision(hip: bool) -> str:
+    """Return how Triton multiplies matrices of float32, of the ways that its back end (HIP, or else CUDA) has."""
+    return "ieee" if hip else "tf32x3"
 
 
 def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

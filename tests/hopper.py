@@ -1,7 +1,7 @@
 """Compile Triton kernels ahead of time for an H100 or H200 (sm_90a), and read what their machine code needs.
 
 No GPU is needed: Triton brings NVIDIA's assembler. A kernel that spills registers, or of which the assembler tells
-nothing, fails.
+nothing, fails. `compile_for_amd` only compiles, for an MI300 (gfx942).
 """
 
 import re
@@ -48,6 +48,21 @@ def resources(kernel, arguments, *, warps=4, stages=3):
 
     if triton.__version__ != TRITON:
         pytest.skip(f"Triton {triton.__version__} makes other machine code than {TRITON}, see the Makefile")
+    compiled = _compiled(kernel, arguments, ("cuda", 90, 32), warps, stages)
+    report, sass = _assembled(compiled.asm["ptx"], Path(triton.__file__).parent / "backends" / "nvidia" / "bin")
+    registers, spilled = REGISTERS.search(report), SPILLED.search(report)
+    assert registers and spilled, f"the assembler tells no registers of {kernel.__name__}:\n{report}"
+    assert spilled.groups() == ("0", "0", "0"), f"{kernel.__name__} spills: {spilled[0]}, {registers[0]}"
+    return Resources(int(registers[1]), compiled.metadata.shared, sass)
+
+
+def compile_for_amd(kernel, arguments, *, warps=4, stages=2):
+    """Compile a kernel as it would be launched with these arguments, see `resources`; return its machine code."""
+    return _compiled(kernel, arguments, ("hip", "gfx942", 64), warps, stages).asm["amdgcn"]
+
+
+def _compiled(kernel, arguments, target, warps, stages):
+    import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -64,14 +79,7 @@ def resources(kernel, arguments, *, warps=4, stages=3):
             if isinstance(value, int) and value % 16 == 0 and not parameter.do_not_specialize:
                 attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
-    compiled = triton.compile(
-        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages}
-    )
-    report, sass = _assembled(compiled.asm["ptx"], Path(triton.__file__).parent / "backends" / "nvidia" / "bin")
-    registers, spilled = REGISTERS.search(report), SPILLED.search(report)
-    assert registers and spilled, f"the assembler tells no registers of {kernel.__name__}:\n{report}"
-    assert spilled.groups() == ("0", "0", "0"), f"{kernel.__name__} spills: {spilled[0]}, {registers[0]}"
-    return Resources(int(registers[1]), compiled.metadata.shared, sass)
+    return triton.compile(source, target=GPUTarget(*target), options={"num_warps": warps, "num_stages": stages})
 
 
 def _assembled(ptx, tools):

@@ -25,7 +25,7 @@ MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEV
 def device_type(wanted: str) -> str:
     """Return `wanted`, or for `auto` the type of the accelerator, `cpu` without one.
 
-    LaunchError if it is missing, or if `auto` finds none in a Slurm job that has some.
+    LaunchError if it is missing, if `auto` finds none in a Slurm job that has some, or if this torch is too slow on it.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = accelerator.type if accelerator else "cpu"
@@ -42,7 +42,13 @@ def device_type(wanted: str) -> str:
             f"dist.device is {wanted!r}, but torch {torch.__version__} on {socket.gethostname()} has "
             f"{here if accelerator else 'no accelerator'}: expected auto, cpu" + (f" or {here}" if accelerator else "")
         )
-    return here if wanted == "auto" else wanted
+    chosen = here if wanted == "auto" else wanted
+    if chosen == "cuda" and torch.version.hip is None and torch.__version__.startswith("2.9."):
+        raise LaunchError(
+            f"torch {torch.__version__} computes 3-D convolutions in bf16 without cuDNN, many times slower and in more "
+            "memory (github.com/pytorch/pytorch/issues/166643): install torch 2.8, or 2.10 or later"
+        )
+    return chosen
 
 
 def slurm_devices(environ: Mapping[str, str]) -> str:

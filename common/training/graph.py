@@ -110,6 +110,9 @@ def recorder(mode: Mode, format: str, dist: Dist) -> Recorder | None:
     if dist.sharing.world_size > 1:
         say_why_not(dist, "ranks that share samples exchange halos (dist.spatial), which is not recorded")
         return None
+    if torch.version.hip is not None:
+        say_why_not(dist, "recorded steps were not tried on AMD's GPUs yet (ROCm)")
+        return None
     if format == "fp16":
         say_why_not(dist, "the loss scale of fp16 is decided on the host")
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from importlib.util import find_spec
 
 import torch
@@ -17,12 +18,25 @@ def check_kernels(kernels: str, device: torch.device) -> None:
 def check_triton(setting: str, instead: str, device: torch.device) -> None:
     """Raise ValueError if kernels in Triton cannot run on the device.
 
-    setting: the key that asks for them and its value, in words. instead: its value without them.
+    setting: the key that asks for them and its value, in words. instead: its value without them. Triton itself says
+    whether it has a back end for the device.
     """
     if find_spec("triton") is None:
         raise ValueError(f"{setting}, which needs Triton: `pip install triton`, or set it to {instead}")
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return
+    if device.type != "cuda":
         raise ValueError(
-            f"{setting}, which needs a GPU, but the device is {device.type}: set it to {instead}; "
+            f"{setting}, which needs a GPU of NVIDIA or AMD, but the device is {device.type}: set it to {instead}; "
             "for debugging, TRITON_INTERPRET=1 in the environment runs the kernels slowly on a CPU"
         )
+    import triton  # optional, and slow to import
+    from triton.compiler.compiler import make_backend
+
+    try:
+        make_backend(triton.runtime.driver.active.get_current_target())
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # it also compiles a little C at first
+        raise ValueError(
+            f"{setting}, but Triton {triton.__version__} makes no kernels for this GPU with torch {torch.__version__}: "
+            f"{error}; install the Triton that this build of torch requires, or set it to {instead}"
+        ) from error

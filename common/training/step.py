@@ -105,7 +105,10 @@ class Step:
             self._apply()
 
     def _clear(self, apart: bool) -> None:
-        """Drop the gradients, or set them to 0 where they are: apart, each recording has gradients of its own."""
+        """Drop the gradients, or set them to 0 where they are: apart, each recording has gradients of its own.
+
+        Not by the optimizer's zero_grad: those of NVIDIA's apex take no arguments.
+        """
         if self._gradients is not None:
             self._gradients.clear()
             return

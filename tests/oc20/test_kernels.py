@@ -11,7 +11,7 @@ from oc20.graphs import collate, neighbours
 from oc20.model import ModelConfig, build
 from oc20.operations import _silu_double_backward
 from oc20.triplets import Surroundings
-from tests.hopper import resources
+from tests.hopper import compile_for_amd, resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 from tests.tape import NeverWaits, leave_out_autocast
 
@@ -182,6 +182,21 @@ def test_what_the_published_network_launches_compiles_for_an_h100_and_spills_not
         sass = resources(kernel, arguments, **options).sass
         if kernel.__name__ == "silu_double_backward_kernel":
             assert set(re.findall(r"(?:LDG|STG)\.E[.A-Z]*\.?(\d*)", sass)) == {"128"}, "not 16 bytes at a time"
+
+
+@needs_triton
+@not_interpreted
+def test_what_a_small_network_launches_compiles_for_an_mi300(graph, launches, monkeypatch):
+    from oc20.kernels import TILES
+
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8, kernels="triton")
+    build(small, seed=1)(graph)
+    first = {kernel.__name__: (kernel, arguments) for kernel, arguments in reversed(launches)}
+    assert set(first) >= set(TILES) - {"weights_kernel"}
+    for kernel, arguments in first.values():
+        options = {"warps": arguments.pop("num_warps"), "stages": arguments.pop("num_stages", 2)}
+        assert "s_endpgm" in compile_for_amd(kernel, arguments, **options)
 
 
 @needs_triton

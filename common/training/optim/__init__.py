@@ -5,6 +5,6 @@ which is a tensor if it is given as one: a step can be recorded once and repeate
 """
 
 from common.training.optim.algorithms import KerasSGD, Lamb, Muon, orthogonal
-from common.training.optim.choice import OptimConfig, apex_optimizers, build, logged, set_rate
+from common.training.optim.choice import OptimConfig, build, logged, set_rate
 
-__all__ = ["KerasSGD", "Lamb", "Muon", "OptimConfig", "apex_optimizers", "build", "logged", "orthogonal", "set_rate"]
+__all__ = ["KerasSGD", "Lamb", "Muon", "OptimConfig", "build", "logged", "orthogonal", "set_rate"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
@@ -16,6 +13,7 @@ from torch.optim import Optimizer
 from common.config import ROUTE, key
 from common.spatial.shards import save_whole, shard_of
 from common.training.kernels import check_triton
+from common.training.optim import apex
 from common.training.optim.algorithms import KerasSGD, Lamb, Muon
 
 LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
@@ -33,12 +31,13 @@ class OptimConfig:
     betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: decay rates of both moments")
     eps: float = key(1e-8, "of adam, adamw and lamb: added to the square root of the second moment")
     max_grad_norm: float = key(1.0, "of lamb: the global gradient norm is clipped to this")
-    fused: Literal["auto", "mixed_precision", "flat", "off"] = key(
+    fused: Literal["auto", "apex", "mixed_precision", "flat", "off"] = key(
         "auto",
-        "auto: the fused kernels of NVIDIA's apex where it is installed, otherwise torch's; off: neither, except that "
-        "lamb always updates its moments with torch's; mixed_precision, for lamb: the variant of apex that keeps rate "
-        "and step count on the device and unscales fp16 gradients itself, an error where apex is not installed; flat, "
-        "not for muon: this suite's Triton kernels on buffers of all parameters, an error without a GPU or Triton",
+        "auto: torch's fused kernels; off: none, except that lamb always updates its moments with them; apex, for "
+        "adam, adamw and lamb: FusedAdam and FusedLAMB of NVIDIA's apex, an error without it or a GPU (FusedLAMB takes "
+        "its rate as a number, so that steps are not recorded); mixed_precision, for lamb: apex's variant that keeps "
+        "rate and step count on the device and unscales fp16 gradients itself; flat, not for muon: this suite's Triton "
+        "kernels on buffers of all parameters, an error without a GPU or Triton",
         ROUTE,
     )
 
@@ -57,6 +56,8 @@ class OptimConfig:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
         if self.fused == "mixed_precision" and self.name != "lamb":
             raise ValueError(f"fused is mixed_precision, which is for lamb, but name is {self.name}; set fused=auto")
+        if self.fused == "apex" and self.name in ("sgd", "muon"):
+            raise ValueError(f"fused is apex, which has no kernels for {self.name} here; set fused=auto")
         if self.fused == "flat" and self.name == "muon":
             raise ValueError("fused is flat, which has no kernels for muon, but name is muon; set fused=auto")
 
@@ -87,21 +88,43 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     """Return the optimizer of the parameters; `set_rate` changes its learning rate.
 
     On accelerators the rate is a tensor, so that a step can be recorded; with apex's FusedLAMB it remains a number. A
-    saved state can be loaded by the same optimizer on any device.
+    saved state can be loaded by the same optimizer on any device. ValueError where the kernels of `config.fused` cannot
+    run.
     """
     parameters = list(parameters)
-    make = _flat_optimizer if config.fused == "flat" else _optimizer
-    optimizer = make(config, parameters, lr)
-    own = not type(optimizer).__module__.startswith("apex")
-    if own and (parameters[0].device.type != "cpu" or config.fused == "flat"):
-        _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
+    if config.name == "lamb" and config.fused not in ("auto", "off") and any(map(shard_of, parameters)):
+        raise ValueError(
+            f"optim.fused is {config.fused}, whose kernels for lamb know no shards (dist.spatial); set it to auto"
+        )
+    match config.fused:
+        case "apex" | "mixed_precision":
+            optimizer = _apex_optimizer(config, parameters, lr)
+        case "flat":
+            optimizer = _flat_optimizer(config, parameters, lr)
+            _use_tensor_rate(optimizer)
+        case _:
+            optimizer = _optimizer(config, parameters, lr)
+            if parameters[0].device.type != "cpu":
+                _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
     optimizer.register_load_state_dict_pre_hook(_in_place)
     save_whole(optimizer)
     return optimizer
 
 
+def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
+    """Return NVIDIA's optimizer, with the options that make its algorithm that of torch or of `Lamb`."""
+    setting = f"optim.fused is {config.fused}"
+    options = {**_adam_options(config), "bias_correction": True}
+    if config.name != "lamb":
+        options |= {"adam_w_mode": config.name == "adamw", "capturable": True}
+        return apex.build("FusedAdam", setting, parameters, lr, options)
+    name = "FusedLAMB" if config.fused == "apex" else "FusedMixedPrecisionLamb"
+    options |= {"max_grad_norm": config.max_grad_norm, "adam_w_mode": True, "grad_averaging": True, "use_nvlamb": False}
+    return apex.build(name, setting, parameters, lr, options)
+
+
 def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any) -> Optimizer:
-    """Return the optimizer with our own kernels; ValueError where they cannot run."""
+    """Return the optimizer with our own kernels."""
     check_triton("optim.fused is flat", "auto", parameters[0].device)
     from common.training.optim import flat  # Triton is optional, and slow to import
 
@@ -109,10 +132,6 @@ def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any
     match config.name:
         case "sgd":
             return flat.FlatSGD(parameters, lr, config.momentum)
-        case "lamb" if any(map(shard_of, parameters)):
-            raise ValueError(
-                "optim.fused is flat, whose kernels for lamb know no shards (dist.spatial); set it to auto"
-            )
         case "lamb":
             return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case _:
@@ -120,9 +139,7 @@ def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any
 
 
 def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
-    """Return the optimizer; those of apex are written from its documentation and untested."""
-    on_cuda = all(parameter.is_cuda for parameter in parameters)
-    apex = apex_optimizers() if config.fused != "off" and on_cuda else None
+    """Return the optimizer of torch, or the one that torch does not have."""
     options = _adam_options(config)
     match config.name:
         case "sgd":
@@ -130,12 +147,10 @@ def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | 
         case "muon":
             return Muon(parameters, lr, config.momentum)
         case "lamb":
-            kind = _lamb(config.fused, None if any(map(shard_of, parameters)) else apex)  # apex knows no shards
-            return kind(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
-        case "adam" | "adamw" if apex:
-            return apex.FusedAdam(parameters, lr, adam_w_mode=config.name == "adamw", capturable=True, **options)
+            return Lamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
         case _:
             adam = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+            on_cuda = all(parameter.is_cuda for parameter in parameters)
             optimizer = adam(parameters, lr, fused=config.fused == "auto", capturable=on_cuda, **options)
             # Keeps torch from warning in runs without graphs that capturable may make steps slower.
             optimizer._warned_capturable_if_run_uncaptured = True
@@ -145,15 +160,6 @@ def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | 
 def _adam_options(config: OptimConfig) -> dict[str, Any]:
     """Return the constants that Adam, AdamW and LAMB share."""
     return {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
-
-
-def _lamb(fused: str, apex: Any) -> Any:
-    """Return the class for lamb; those of apex, with their defaults, implement the same algorithm as ours."""
-    if fused == "mixed_precision":
-        if apex is None:
-            raise ValueError("optim.fused is mixed_precision, which needs NVIDIA's apex and a GPU; set it to auto")
-        return apex.FusedMixedPrecisionLamb
-    return apex.FusedLAMB if apex else Lamb
 
 
 def _use_tensor_rate(optimizer: Optimizer) -> None:
@@ -188,16 +194,3 @@ def _in_place(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
                 kept[name] = torch.full_like(own[name], value) if isinstance(own[name], Tensor) else value
         groups.append(saved | kept)
     return state | {"param_groups": groups}
-
-
-def apex_optimizers() -> Any:
-    """Return NVIDIA's `apex.optimizers`, or None if it or its kernels are not installed.
-
-    The `apex` on PyPI is another project: the files tell which it is, before any of its code runs.
-    """
-    found = find_spec("apex")
-    folders = (found and found.submodule_search_locations) or []
-    is_nvidia = any((Path(folder) / "optimizers" / "fused_lamb.py").is_file() for folder in folders)
-    if not is_nvidia or find_spec("amp_C") is None:
-        return None
-    return importlib.import_module("apex.optimizers")

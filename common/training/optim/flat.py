@@ -66,9 +66,8 @@ class FlatParameters:
 class _Flat(Optimizer):
     """A base, named before that of the plain optimizer, that keeps all that a step changes in flat buffers.
 
-    `zero_grad()` drops the gradients, and the next step copies the new ones into their buffer; after
-    `zero_grad(set_to_none=False)` they are added up there. The parameters that have a gradient in the first step must
-    have one in each; the others are not updated.
+    Gradients that are not views of their buffer, as after `zero_grad()`, are copied into it by the next step. The
+    parameters that have a gradient in the first step must have one in each; the others are not updated.
     """
 
     moments: ClassVar[tuple[str, ...]]
@@ -81,15 +80,6 @@ class _Flat(Optimizer):
         self._gradients = self.flat.buffer()
         self._state = {name: self.flat.buffer() for name in self.moments}
         self._updated: list[int] = []
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients, or fill their buffer with zeros, of which they are views then."""
-        if set_to_none or not self._updated:
-            super().zero_grad(set_to_none)
-            return
-        self._gradients.flat.zero_()
-        for place in self._updated:
-            self.flat.parameters[place].grad = self._gradients.views[place]
 
     def gather(self) -> Tensor:
         """Return the buffer of the gradients, which are views of it from now on, wherever they were."""

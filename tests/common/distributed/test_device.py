@@ -1,5 +1,6 @@
 """common.distributed.device: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
 
+import re
 import types
 
 import pytest
@@ -101,6 +102,17 @@ def test_no_silent_cpu_where_slurm_gave_gpus(environ, told, mask, become, monkey
     with pytest.raises(LaunchError, match=rf"Slurm gave this job GPUs \({told}\).*sees none.*dist.device=cpu") as error:
         device.device_type("auto")
     assert (f"{MASK}={mask!r}" in str(error.value)) == (mask is not None)
+
+
+@pytest.mark.parametrize("found", ["2.9.0+cu128", "2.9.1"])
+def test_torch_2_9_is_refused_on_gpus_of_nvidia(found, become, monkeypatch):
+    become((None, "a"))
+    monkeypatch.setattr(torch, "__version__", found)
+    with pytest.raises(LaunchError, match=rf"torch {re.escape(found)} computes .* without cuDNN.*install torch 2\.8"):
+        device.device_type("auto")
+    assert device.device_type("cpu") == "cpu"
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert device.device_type("cuda") == "cuda"
 
 
 def test_a_missing_kind_of_device(become):

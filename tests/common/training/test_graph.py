@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from common.distributed.dist import alone
-from common.training.graph import WARM_UP, Replay
+from common.distributed.dist import Dist, alone
+from common.training.graph import WARM_UP, Replay, recorder
 from tests.tape import Tapes
 
 
@@ -65,3 +65,10 @@ def test_after_the_warm_up_other_shapes_are_done_as_they_are(capsys):
     assert not tapes.alive
     with pytest.raises(RuntimeError, match="after the end"):
         replay(torch.ones(1))
+
+
+def test_nothing_is_recorded_on_gpus_of_amd_and_a_line_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert recorder("auto", "bf16", Dist(alone().place, torch.device("cuda"))) is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "without CUDA graphs" in line and "ROCm" in line

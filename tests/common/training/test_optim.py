@@ -1,8 +1,6 @@
-"""Optimizers against hand-computed steps, torch's own and the published formulas; apex found for what it is."""
+"""Optimizers against hand-computed steps, torch's own and the published formulas."""
 
-import importlib
 import io
-import sys
 
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ import torch
 
 from common.training import optim
 from common.training.graph import CudaGraphs
-from common.training.optim import KerasSGD, Lamb, OptimConfig, build
+from common.training.optim import KerasSGD, OptimConfig, build
 from tests.tape import NeverWaits, Tapes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -245,42 +243,13 @@ def test_the_log_states_what_the_reference_of_deepcam_asks_for():
         ({"name": "lamb", "weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"eps": 0.0}, "eps is 0.0"),
         ({"name": "adam", "fused": "mixed_precision"}, "which is for lamb, but name is adam"),
+        ({"name": "sgd", "fused": "apex"}, "no kernels for sgd"),
+        ({"name": "muon", "fused": "apex"}, "no kernels for muon"),
     ],
 )
 def test_impossible_values_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         OptimConfig(**values)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Return a folder first on the import path; forget afterwards what was imported from it."""
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "apex" / "optimizers").mkdir(parents=True)
-    yield tmp_path
-    for name in ("apex", "apex.optimizers", "amp_C"):
-        sys.modules.pop(name, None)
-
-
-def test_the_apex_of_pypi_is_not_run(folder):
-    (folder / "apex" / "__init__.py").write_text("raise SystemExit('this is not the apex of NVIDIA')")
-    assert optim.apex_optimizers() is None
-
-
-def test_apex_of_nvidia_is_taken_with_its_kernels_and_on_cuda_only(folder):
-    (folder / "apex" / "__init__.py").touch()
-    (folder / "apex" / "optimizers" / "__init__.py").write_text("FusedLAMB = 'NVIDIA'")
-    (folder / "apex" / "optimizers" / "fused_lamb.py").touch()
-    assert optim.apex_optimizers() is None
-    (folder / "amp_C.py").touch()
-    importlib.invalidate_caches()
-    assert optim.apex_optimizers().FusedLAMB == "NVIDIA"
-    assert type(build(OptimConfig("lamb"), weights(3), 0.1)) is Lamb
-
-
-def test_mixed_precision_without_apex_is_an_error_and_no_silent_fallback():
-    with pytest.raises(ValueError, match="needs NVIDIA's apex"):
-        build(OptimConfig("lamb", fused="mixed_precision"), weights(3), 0.1)
 
 
 def test_muon_moves_as_far_in_all_directions():

@@ -1,5 +1,7 @@
 """Batches of NVIDIA DALI against those of the native pipeline, on the CPU."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
 from cosmoflow.data.pipeline import batches as read_batches
 
 SHAPE = (8, 8, 8, 4)
+DALI = find_spec("nvidia") and find_spec("nvidia.dali")
+needs_dali = pytest.mark.needs("dali", DALI, "NVIDIA DALI: pip install '.[dali]'")
 CPU = torch.device("cpu")
 STEPS = [np.array(step, np.int64) for step in ([4, 0], [2, 3], [1], [])]
 
@@ -40,9 +44,9 @@ def batches(folder, pipeline, steps=STEPS):
     return list(read_batches(Dataset(folder, config), steps, CPU))
 
 
+@needs_dali
 @pytest.mark.parametrize("kind", ["raw", "npy"])
 def test_dali_gives_the_batches_of_the_native_pipeline(write, kind):
-    pytest.importorskip("nvidia.dali")
     folder = write(kind)
     for ours, theirs in zip(batches(folder, "native"), batches(folder, "dali"), strict=True):
         assert torch.equal(ours.x, theirs.x) and ours.x.dtype == theirs.x.dtype
@@ -50,14 +54,14 @@ def test_dali_gives_the_batches_of_the_native_pipeline(write, kind):
         assert np.array_equal(ours.indices, theirs.indices)
 
 
+@needs_dali
 def test_a_rank_without_samples_gets_empty_batches(write):
-    pytest.importorskip("nvidia.dali")
     (batch,) = batches(write("raw"), "dali", STEPS[-1:])
     assert batch.x.shape == (0, *SHAPE) and batch.y.shape == (0, 4)
 
 
+@needs_dali
 def test_what_dali_cannot_read_is_refused(write):
-    pytest.importorskip("nvidia.dali")
     with pytest.raises(DatasetError, match=r"s4.tfrecord is gzipped.*staging.inflate"):
         batches(write("gzip"), "dali")
     folder = write("raw")
@@ -66,11 +70,7 @@ def test_what_dali_cannot_read_is_refused(write):
         batches(folder, "dali")
 
 
+@pytest.mark.skipif(bool(DALI), reason="DALI is installed")
 def test_without_dali_the_error_names_the_package(write):
-    try:
-        import nvidia.dali  # noqa: F401
-    except ImportError:
-        with pytest.raises(ValueError, match=r"nvidia-dali-cuda130.*pipeline=native"):
-            batches(write("raw"), "dali")
-    else:
-        pytest.skip("DALI is installed")
+    with pytest.raises(ValueError, match=r"nvidia-dali-cuda130.*pipeline=native"):
+        batches(write("raw"), "dali")

@@ -1,5 +1,7 @@
 """Batches of NVIDIA DALI against those of the native pipeline, on the CPU."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from deepcam.data.pipeline import batches as read_batches
 from deepcam.data.snapshot import SnapshotError
 
 H, W = 16, 32
+DALI = find_spec("nvidia") and find_spec("nvidia.dali")
+needs_dali = pytest.mark.needs("dali", DALI, "NVIDIA DALI: pip install '.[dali]'")
 CPU = torch.device("cpu")
 STEPS = [np.array(step, np.int64) for step in ([4, 0], [2, 3], [1], [])]
 
@@ -30,33 +34,29 @@ def batches(folder, pipeline, steps=STEPS, **options):
     return list(read_batches(Dataset(folder, config), steps, CPU))
 
 
+@needs_dali
 @pytest.mark.parametrize("options", [{}, {"channels": (7, 2)}, {"direct": True}], ids=str)
 def test_dali_gives_the_batches_of_the_native_pipeline(folder, options):
-    pytest.importorskip("nvidia.dali")
     for ours, theirs in zip(batches(folder, "native", **options), batches(folder, "dali", **options), strict=True):
         assert torch.equal(ours.x, theirs.x) and ours.x.dtype == theirs.x.dtype
         assert torch.equal(ours.y, theirs.y) and ours.y.dtype == theirs.y.dtype
         assert np.array_equal(ours.indices, theirs.indices)
 
 
+@needs_dali
 def test_a_rank_without_samples_gets_empty_batches(folder):
-    pytest.importorskip("nvidia.dali")
     (batch,) = batches(folder, "dali", STEPS[-1:], channels=(3, 4))
     assert batch.x.shape == (0, H, W, 2) and batch.y.shape == (0, H, W)
 
 
+@needs_dali
 def test_wrong_files_have_a_clear_error(folder):
-    pytest.importorskip("nvidia.dali")
     np.save(folder / f"{npy.DATA}4.npy", np.zeros((H, W, 15), np.float32))
     with pytest.raises(SnapshotError, match=r"data-4.npy has the shape \(16, 32, 15\)"):
         batches(folder, "dali")
 
 
+@pytest.mark.skipif(bool(DALI), reason="DALI is installed")
 def test_without_dali_the_error_names_the_package(folder):
-    try:
-        import nvidia.dali  # noqa: F401
-    except ImportError:
-        with pytest.raises(ValueError, match=r"nvidia-dali-cuda130.*pipeline=native"):
-            batches(folder, "dali")
-    else:
-        pytest.skip("DALI is installed")
+    with pytest.raises(ValueError, match=r"nvidia-dali-cuda130.*pipeline=native"):
+        batches(folder, "dali")

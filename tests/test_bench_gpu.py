@@ -256,7 +256,7 @@ def test_the_page_holds_steps_against_floors_and_published_values(gpu, tmp_path)
         and "a (not recorded)" in text
         and "| step | b | 16 | wrong: relative_error is nan |" in text
     )
-    assert "done, 6 cases in 9 s, 1 wrong" in text and "Measured: 192 TFLOP/s, 1.9 TB/s" in text
+    assert "done, 6 cases in 9 s, 1 wrong" in text and "Measured: 192 TFLOP/s of a product in bf16, 1.9 TB/s" in text
     assert "* not measured: ceilings, smoke" in text
     assert "1,600/s" in gpu["page"].summary([rows])
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpu.networks import ASSUMED, NETWORKS, OC20_EDGES, Ceilings, Network, ceilings_of
 from gpu.results import MARKS, Row, describe_fault, read_rows
 from gpu.sections import PARTS, SECTIONS, name_part
-from gpu.variants import KEEP_FROM, OPTIONS, PLAIN, Option
+from gpu.variants import COLD, GRAPHS, KEEP_FROM, OPTIONS, PLAIN, Option
 
 NOT_MEASURED: Final = "*not measured*"
 STEPS: Final = ("step", "with files", "evaluation")
@@ -190,6 +190,7 @@ def decisions(rows: list[Row]) -> Iterator[str]:
     for network in NETWORKS.values():
         if line := rate_line(network, rows):
             yield f"* {line}"
+    yield from (f"* {line}" for line in starts(rows))
     by_verdict: dict[str, list[str]] = {}
     for option in OPTIONS:
         by_verdict.setdefault(verdict(option, gains(option, rows)), []).append(f"`{option.key}`")
@@ -197,6 +198,26 @@ def decisions(rows: list[Row]) -> Iterator[str]:
         if word in by_verdict:
             yield f"* options, {word}: {', '.join(by_verdict[word])}"
     yield from (f"* {line}" for line in (*gates(rows), *tiles(rows)))
+
+
+def starts(rows: list[Row]) -> Iterator[str]:
+    """Yield the seconds that the start of training takes."""
+    timed = [row for row in rows if row["what"] == "step" and "warm_s" in row]
+    if timed:
+        longest = {
+            name: max((row["warm_s"] for row in timed if row["network"] == name), default=None) for name in NETWORKS
+        }
+        said = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in longest.items() if seconds is not None)
+        yield f"the first steps of a process, in which cuDNN chooses its algorithms: {said}"
+    for warmed in timed:
+        cold = GRAPHS.with_keys(COLD).name
+        for row in timed:
+            same = row["network"] == warmed["network"] and row["batch"] == warmed["batch"] and row["variant"] == cold
+            if same and "warm_up_s" in warmed and "until_recorded_s" in row:
+                yield (
+                    f"{row['network']}, from run_start until a recorded step: {row['until_recorded_s']:.1f} s, after "
+                    f"{warmed['warm_up_s']:.1f} s of warm-up {warmed['until_recorded_s']:.1f} s"
+                )
 
 
 def tiles(rows: list[Row]) -> Iterator[str]:
@@ -395,9 +416,10 @@ def networks(rows: list[Row], reached: Ceilings) -> Iterator[str]:
             yield from table(STEP_HEAD, lines)
             yield ""
     yield (
-        "Waits: calls that wait for the device, in 10 steps. First steps: the 22 before those that are timed, in "
-        "which cuDNN chooses its algorithms, once in a process, and steps are recorded. Warm-up: before run_start. Until recorded: from run_start until "
-        "the device has done the fourth step, the first that is recorded if nothing was warmed up."
+        "Waits: calls that wait for the device, in 10 steps. First steps: the 22 before those that are timed, in which "
+        "cuDNN chooses its algorithms, once in a process, and steps are recorded. Warm-up: before run_start. Until "
+        "recorded: from run_start until the device has done the fourth step, the first that is recorded if nothing was "
+        "warmed up."
     )
 
 

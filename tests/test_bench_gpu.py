@@ -258,7 +258,7 @@ def test_the_page_holds_steps_against_floors_and_published_values(gpu, tmp_path)
     )
     assert "done, 6 cases in 9 s, 1 wrong" in text and "Measured: 192 TFLOP/s of a product in bf16, 1.9 TB/s" in text
     assert "* not measured: ceilings, smoke" in text
-    assert "1,600/s" in gpu["page"].summary([rows])
+    assert "1,600/s" in gpu["page"].summary(rows, [])
 
 
 def test_an_option_stays_if_it_takes_a_tenth_of_a_step_away(gpu):

@@ -64,7 +64,7 @@ class Bench:
         self.save()
 
     def lacks_time(self, needs_s: float, what: str, **names: Any) -> bool:
-        """Tell whether less than so many seconds are left for a case, which then has a row that says so."""
+        """Tell whether fewer seconds than a case needs are left; if so, add a row that says it."""
         if self.dry or self.left_s >= needs_s:
             return False
         late = f"{max(self.left_s, 0):.0f} s were left, it needs {needs_s:.0f}"

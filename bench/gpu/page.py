@@ -95,10 +95,10 @@ def steps(network: Network, rows: list[Row], reached: Ceilings) -> Iterator[str]
         yield f"| {' | '.join([*names, *cells, *padding])} |"
 
 
-def summary(results: list[dict[str, Any]]) -> str:
-    """Return the short table that is printed last."""
-    rows = latest(read_rows(results))
-    reached = ceilings_of(rows)
+def summary(result: dict[str, Any], earlier: list[dict[str, Any]]) -> str:
+    """Return the short table that is printed last; earlier: results of the same card, for its ceilings."""
+    rows = latest(read_rows([result]))
+    reached = ceilings_of(read_rows([*earlier, result]))
     lines = [f"{reached.flop_per_s / 1e12:.0f} TFLOP/s, {reached.bytes_per_s / 1e12:.2f} TB/s"]
     for row in rows:
         if row["what"] not in STEPS:
@@ -117,7 +117,7 @@ def summary(results: list[dict[str, Any]]) -> str:
 
 
 def gates(rows: list[Row]) -> Iterator[str]:
-    """Yield what is right and what is not, of all that is no time."""
+    """Yield what is right and what is not, of what is not a time."""
     right = [row for row in rows if row["what"] == "right"]
     if right:
         wrong = [f"{row['network']} {row['model']} {row['format']}" for row in right if describe_fault(row)]

@@ -86,7 +86,7 @@ class Runner:
             self._stack.enter_context(mini_data(self.work, dict.fromkeys(self.data), self.dry))
             self._measure(todo)
         print()
-        print(summary([self.results]))
+        print(summary(self.results, [json.loads(path.read_text(encoding="utf-8")) for path in self.earlier()]))
         print(f"{time.monotonic() - self.began:.0f} s; {self.out}")
         states = {name: section["status"] for name, section in self.results["sections"].items()}
         bad = [name for name, state in states.items() if state != "done"] + [
@@ -144,7 +144,9 @@ class Runner:
         process, begin = waiting.process, time.monotonic()
         assert process.stdin
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps([limit_s, list(map(str, self.earlier()))]).encode() + b"\n")
+            process.stdin.write(
+                json.dumps([limit_s, [str(path) for path in (*self.earlier(), self.out)]]).encode() + b"\n"
+            )
             process.stdin.close()
         status, error = self._wait(waiting, begin + limit_s)
         _kill(process)  # what it has started, too
@@ -170,11 +172,10 @@ class Runner:
         return "overran", f"killed after {end - begin:.0f} s"
 
     def earlier(self) -> list[Path]:
-        """Return the files of results that were measured on this device, the latest last."""
+        """Return the other files of results that were measured on this device."""
         paths = [path for path in sorted(self.folder.glob("*.json")) if path != self.out]
         device = self.results["machine"]["device"]
-        of_device = [path for path in paths if json.loads(path.read_text())["machine"]["device"] == device]
-        return [*of_device, self.out]
+        return [path for path in paths if json.loads(path.read_text())["machine"]["device"] == device]
 
     def _store(self, section: Section, status: str, seconds: float, rows: list[Row], error: str) -> None:
         result = {"status": status, "seconds": round(seconds, 1), "error": error, "rows": rows}

@@ -29,8 +29,8 @@ SECTIONS: Final = (
     Section(
         "smoke",
         "right:smoke",
-        30,
-        40,
+        35,
+        50,
         "six steps of each network, recorded and not: the losses are equal but for rounding",
         gate=True,
     ),
@@ -62,7 +62,7 @@ SECTIONS: Final = (
         "steps:deepcam_variants",
         190,
         200,
-        "steps recorded, with the flat optimizer, and compiled, which is begun with 80 s left",
+        "steps recorded, with the flat optimizer, and compiled, which starts with 80 s left",
     ),
     Section(
         "one-rank",

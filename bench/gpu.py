@@ -2,13 +2,14 @@ r"""Measure one GPU in 15 minutes, in two parts; each section is a process of it
 
     python bench/gpu.py --part first -o results        at most 8 minutes: right or wrong, CosmoFlow, OC20, files
     python bench/gpu.py --part second -o results       at most 5 minutes: DeepCAM, NCCL with one rank, mini problems
-    python bench/gpu.py --page results > docs/performance/gpu.md
+    python bench/gpu.py --page results                 what the numbers decide, and all of them
 
 Both on the same machine, in the root of a clone. In `results` are then, in at most eight files, first.json and
 second.json with what was measured, written as it comes; beside each its .log and its .profile.txt with the tables of
 kernels; and machine.txt with the driver, versions and clocks. Send all of it back. A part that is started again does
 only what is not done. Nothing is timed that is wrong: networks are first compared with references in float64
-(bench/gpu_references). What is wrong is printed at once, and the rest goes on.
+(bench/gpu_references). What is wrong is printed at once, and the rest goes on. docs/performance/gpu.md is the page of
+the files docs/performance/gpu-*.json.
 
     python bench/gpu.py --list                         all sections, also those that belong to no part
     python bench/gpu.py --sections feed counters -o results          these, in this order, in results/sections.json

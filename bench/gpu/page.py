@@ -253,8 +253,9 @@ def rate_line(network: Network, rows: list[Row]) -> str:
 
 def page(paths: Iterable[Path]) -> str:
     """Return the page of these files of results, card by card."""
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    lines = [*introduction(), ""]
+    files = list(paths)
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    lines = [*introduction(files), ""]
     cards: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         cards.setdefault(result["machine"]["device"].partition(",")[0], []).append(result)
@@ -270,12 +271,11 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, 120, break_on_hyphens=False, subsequent_indent="  " if line.startswith("*") else "")
 
 
-def introduction() -> Iterator[str]:
+def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield "# Performance on a GPU"
     yield ""
     yield (
-        "Written by `bench/gpu.py --page` from the files that it measured, `gpu-first.json` and `gpu-second.json` "
-        "beside this page. [guide/gpu.md](../guide/gpu.md) says how to measure a card in 15 minutes."
+        f"Written by `bench/gpu.py --page` from the results in {', '.join(path.name for path in files)}. [guide/gpu.md](../guide/gpu.md) says how to measure a card in 15 minutes."
     )
     yield ""
     yield (

@@ -275,7 +275,8 @@ def introduction(files: Sequence[Path]) -> Iterator[str]:
     yield "# Performance on a GPU"
     yield ""
     yield (
-        f"Written by `bench/gpu.py --page` from the results in {', '.join(path.name for path in files)}. [guide/gpu.md](../guide/gpu.md) says how to measure a card in 15 minutes."
+        f"Written by `bench/gpu.py --page` from the results in {', '.join(path.name for path in files)}. "
+        "[guide/gpu.md](../guide/gpu.md) says how to measure a card in 15 minutes."
     )
     yield ""
     yield (

@@ -1,16 +1,24 @@
-r"""Measure one GPU: three runs of at most ten minutes, in sections, each a process of its own with a deadline.
+r"""Measure one GPU in 15 minutes, in two parts; each section is a process of its own with a deadline.
 
-    python bench/gpu.py --list                         the sections, with seconds, what is expected and decided
-    python bench/gpu.py --run 1 -o run1.json           what is there: ceilings, right or wrong, layers, steps
-    python bench/gpu.py --run 2 -o run2.json           the variants
-    python bench/gpu.py --run 3 -o run3.json           the product: trainer with files, evaluation, counters
-    python bench/gpu.py --run 1 -o run1.json --sections ceilings right --again
-    python bench/gpu.py --dry-run -o dry.json          all sections on a CPU with tiny sizes; two minutes
-    python bench/gpu.py --page run1.json run2.json run3.json > docs/performance/gpu.md
+    python bench/gpu.py --part first -o results        at most 8 minutes: right or wrong, CosmoFlow, OC20, files
+    python bench/gpu.py --part second -o results       at most 5 minutes: DeepCAM, NCCL with one rank, mini problems
+    python bench/gpu.py --page results                 what the numbers decide, and all of them
+
+Both on the same machine, in the root of a clone. In `results` are then, in at most eight files, first.json and
+second.json with what was measured, written as it comes; beside each its .log and its .profile.txt with the tables of
+kernels; and machine.txt with the driver, versions and clocks. Send all of it back. A part that is started again does
+only what is not done. Nothing is timed that is wrong: networks are first compared with references in float64
+(bench/gpu_references). What is wrong is printed at once, and the rest goes on. docs/performance/gpu.md is the page of
+the files docs/performance/gpu-*.json.
+
+    python bench/gpu.py --list                         all sections, also those that belong to no part
+    python bench/gpu.py --sections feed counters -o results          these, in this order, in results/sections.json
+    python bench/gpu.py --part first --dry-run -o dry  on a CPU with tiny sizes; both parts take ten minutes
     python bench/gpu.py --make-references              make bench/gpu_references again, on a CPU
 
-A machine without a network needs Python 3.12 with torch, Triton, numpy, scipy, h5py, PyYAML and matplotlib. What else
-is needed comes along as wheels in the repository's folder:
+What to bring: a machine without a network needs Python with torch (a CUDA build, which brings Triton), numpy, scipy,
+h5py, PyYAML, matplotlib, pytest, and the wheels that the following downloads (here for Python 3.12 on x86). What is
+missing costs the sections that need it, not the others.
 
     python3 -m pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d wheels \
@@ -18,10 +26,7 @@ is needed comes along as wheels in the repository's folder:
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site wheels/*.whl
     export PYTHONPATH=/tmp/site
 
-OUT.json is written after each section, with what a section has measured up to the end of its time; a run that is
-started again does only what is not done. Beside it: OUT.log, and OUT.profile.txt with the tables of kernels. Nothing is
-timed that is wrong: networks are first compared with references in float64 (bench/gpu_references). Exit status: 0 if
-all sections are done and right, 1 if not, 2 for wrong use.
+Exit status: 0 if all sections are done and right, 1 if not, 2 for wrong use.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # This tree, and before the folder of this file, whose modules have names of packages.
 sys.path.insert(0, str(ROOT))
 
-from gpu.sections import SECTIONS, of_run  # noqa: E402  (the path is set above)
+from gpu.sections import BUDGETS_S, PARTS, SECTIONS, name_part, select_sections  # noqa: E402  (the path is set above)
 
 WHEELS = ("ase", "crc32c", "isal", "lmdb", "mlperf-logging", "msgspec", "tqdm")
 
@@ -42,52 +47,64 @@ WHEELS = ("ase", "crc32c", "isal", "lmdb", "mlperf-logging", "msgspec", "tqdm")
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "").replace("WHEELS", " ".join(wheels())),
+        description=(__doc__ or "").replace("WHEELS", " ".join(pinned_wheels())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--run", type=int, choices=(1, 2, 3), help="measure the sections of this run")
-    what.add_argument("--dry-run", action="store_true", help="all sections on a CPU with tiny sizes")
-    what.add_argument("--list", action="store_true", help="print the sections")
-    what.add_argument("--page", type=Path, nargs="*", metavar="OUT.json", help="print the page of these results")
-    what.add_argument("--make-references", action="store_true", help="write bench/gpu_references")
-    what.add_argument("--section", help=argparse.SUPPRESS)  # a process of this command
-    parser.add_argument("-o", "--out", type=Path, metavar="OUT.json", help="the results")
-    parser.add_argument("--sections", nargs="+", choices=[one.name for one in SECTIONS], metavar="NAME", default=None)
+    tasks = parser.add_mutually_exclusive_group(required=True)
+    tasks.add_argument("--part", choices=list(PARTS), help="measure the sections of this part")
+    names = [section.name for section in SECTIONS]
+    tasks.add_argument("--sections", nargs="+", choices=names, metavar="NAME", help="measure these, in this order")
+    tasks.add_argument("--list", action="store_true", help="print the sections")
+    tasks.add_argument(
+        "--page", type=Path, nargs="+", metavar="FILE", help="print the page of these results, or of DIR"
+    )
+    tasks.add_argument("--make-references", action="store_true", help="write bench/gpu_references")
+    tasks.add_argument("--section", help=argparse.SUPPRESS)  # a process of this command
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="the folder of the results")
+    parser.add_argument("--dry-run", action="store_true", help="on a CPU with tiny sizes")
     parser.add_argument("--again", action="store_true", help="also what is done already")
-    parser.add_argument("--work", type=Path, help="folder for data of the run; default: a temporary one")
-    parser.add_argument("--dry-run-section", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help="end the run after so long (560)")
-    given = parser.parse_args()
-    if given.list:
-        for number in (1, 2, 3):
-            print(f"Run {number}, {sum(one.seconds for one in of_run(number))} s")
-            for one in of_run(number):
-                print(f"  {one.name:<19} {one.seconds:>4} s  {one.expected}\n{'':>28}{one.decision}")
+    parser.add_argument("--work", type=Path, help="folder for data, kept for the next part; default: build/gpu")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="end after so long, instead of the part's time")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print_sections()
         return 0
-    if given.page is not None:
-        from gpu.page import page  # not needed to measure
+    if arguments.page is not None:
+        from gpu.page import page, result_files  # not needed to measure
 
-        print(page(given.page), end="")
+        print(page(result_files(arguments.page)), end="")
         return 0
-    if given.make_references:
+    if arguments.make_references:
         from gpu.references import make
 
         make()
         return 0
-    if given.out is None:
-        parser.error("-o OUT.json is missing")
-    given.out = given.out.absolute()  # sections run in another folder
-    if given.section:
+    if arguments.out is None:
+        parser.error("-o DIR is missing: the folder of the results")
+    arguments.out = arguments.out.absolute()  # sections run in another folder
+    if arguments.section:
         from gpu.child import serve
 
-        return serve(given)
+        return serve(arguments)
     from gpu.runner import Runner
 
-    return Runner(given).run()
+    return Runner(arguments).run()
 
 
-def wheels() -> list[str]:
+def print_sections() -> None:
+    """Print the sections of each part, then those in none, with their seconds: expected, and at most."""
+    for part, names in PARTS.items():
+        sections = select_sections(names)
+        print(f"part {part}, at most {BUDGETS_S[part]} s, expected {sum(section.seconds for section in sections)} s")
+        for section in sections:
+            print(f"  {section.name:<19} {section.seconds:>4} {section.limit_s:>4} s  {section.about}")
+    print("in no part: --sections NAME...")
+    for section in SECTIONS:
+        if not name_part(section):
+            print(f"  {section.name:<19} {section.seconds:>4} {section.limit_s:>4} s  {section.about}")
+
+
+def pinned_wheels() -> list[str]:
     """Return the packages that a GPU machine may lack, with the versions that the suite is tested with."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
     return [line for line in lines if line.partition("==")[0] in WHEELS]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
 import time
 import traceback
 from collections.abc import Iterator
@@ -16,23 +14,11 @@ from typing import Any
 import torch
 
 from gpu.clock import Clock, clock
-
-Row = dict[str, Any]
+from gpu.results import Row, write_json
 
 
 class WrongError(Exception):
     """The result of a case is wrong, so that its time is of no interest."""
-
-
-class LateError(Exception):
-    """Too little time is left for a case."""
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(content, indent=1, default=float) + "\n", encoding="utf-8")
-    os.replace(part, path)
 
 
 @dataclass
@@ -56,15 +42,13 @@ class Bench:
         self.profiles = self.out.with_suffix(".profile.txt")
 
     @contextlib.contextmanager
-    def case(self, what: str, needs_s: float = 1.0, **names: Any) -> Iterator[Row]:
-        """Yield the row of a case, to be filled; an error is kept in it. needs_s: not started with less time left."""
+    def case(self, what: str, **names: Any) -> Iterator[Row]:
+        """Yield the row of a case, to be filled; an error is kept in it."""
         row: Row = {"what": what, **names, "under_way": True}
         self.rows.append(row)
         self.save()
         begin = time.monotonic()
         try:
-            if self.left_s < needs_s:
-                raise LateError(f"{self.left_s:.0f} s were left, it needs {needs_s:.0f}")
             self.clock.poison()
             yield row
             self._check(row)
@@ -72,14 +56,21 @@ class Bench:
             row["wrong"] = str(error)
             for time_of_wrong in ("ms", "ms_again", "per_s"):
                 row.pop(time_of_wrong, None)
-        except LateError as error:
-            row["late"] = str(error)
         except Exception as error:  # whatever it is, the next case may work
             traceback.print_exc()
             row["error"] = f"{type(error).__name__}: {_last_line(error)} ({_place(error)})"
         del row["under_way"]
         row["took_s"] = round(time.monotonic() - begin, 2)
         self.save()
+
+    def lacks_time(self, needs_s: float, what: str, **names: Any) -> bool:
+        """Tell whether fewer seconds than a case needs are left; if so, add a row that says it."""
+        if self.dry or self.left_s >= needs_s:
+            return False
+        late = f"{max(self.left_s, 0):.0f} s were left, it needs {needs_s:.0f}"
+        self.rows.append({"what": what, **names, "late": late})
+        self.save()
+        return True
 
     @property
     def left_s(self) -> float:

@@ -14,27 +14,29 @@ from pathlib import Path
 
 import torch
 
-from common.distributed.device import keep_freed_memory
 from gpu.cases import Bench
-from gpu.sections import SECTIONS
+from gpu.results import read_rows
+from gpu.sections import select_sections
 
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl.h."""
 
 
 def serve(given: argparse.Namespace) -> int:
-    """Run a section when a line arrives on standard input: its seconds, and the file of earlier results."""
+    """Run a section when a line arrives on standard input: its seconds, and the files of earlier results."""
     with contextlib.suppress(OSError, AttributeError):  # another system
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no section outlives the run
-    (section,) = (one for one in SECTIONS if one.name == given.section)
+    (section,) = select_sections([given.section])
     module, _, function = section.place.partition(":")
     measure = getattr(importlib.import_module(f"gpu.{module}"), function)
     seconds, earlier = json.loads(sys.stdin.readline())  # until then the device is left alone
-    device = torch.device("cpu" if given.dry_run_section else "cuda:0")
+    device = torch.device("cpu" if given.dry_run else "cuda:0")
     if device.type == "cpu":
+        from common.distributed.device import keep_freed_memory  # needs packages that some sections do not
+
         keep_freed_memory()
-    known = [row for one in json.loads(Path(earlier).read_text())["sections"].values() for row in one["rows"]]
-    bench = Bench(device, given.dry_run_section, given.work, given.out, time.monotonic() + seconds, known)
+    known = read_rows(json.loads(Path(path).read_text(encoding="utf-8")) for path in earlier)
+    bench = Bench(device, given.dry_run, given.work, given.out, time.monotonic() + seconds, known)
     measure(bench)
     bench.save()
     return 0

@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 
-from common.training.graph import CudaGraphs
-
 Call = Callable[[], Any]
 
 
@@ -90,12 +88,15 @@ class Clock:
         for call in calls:
             call()
         self.finish()
-        begin, _, end = self.mark(), [call() for call in calls], self.mark()
+        begin = self.mark()
+        for call in calls:  # keeping nothing: outputs keep nodes of this stream, which would end a recording
+            call()
+        end = self.mark()
         self.finish()
         repeats = max(1, min(200, round(self.least_ms / max(self.between_ms(begin, end), 1e-3))))
         try:
             replay, graphed = self.graph([*calls] * repeats), True
-        except RuntimeError as error:
+        except (RuntimeError, ImportError) as error:
             replay, graphed = Clock.graph(self, [*calls] * repeats), False
             warnings.warn(f"not recorded as a graph: {str(error).splitlines()[0]}", stacklevel=2)
         times = []
@@ -128,8 +129,12 @@ class CudaClock(Clock):
             for call in calls:
                 call()
 
+        from common.training.graph import CudaGraphs  # needs packages that other measurements do not
+
         torch.cuda.synchronize(self.device)
-        return CudaGraphs(self.device).record(work)  # each with memory of its own, which is free when it is dropped
+        recorder = CudaGraphs(self.device)  # each with memory of its own, which is free when it is dropped
+        recorder.prepare(work)
+        return recorder.record(work)
 
     def memory_mb(self) -> float:
         return torch.cuda.max_memory_reserved(self.device) / 1e6  # graphs keep theirs without allocating it
@@ -153,7 +158,8 @@ class CudaClock(Clock):
             finally:
                 torch.cuda.set_sync_debug_mode("default")
                 # Not torch's notice that the mode is a prototype, which speaks of synchronizing operations too.
-                places += [f"{one.filename}:{one.lineno}" for one in found if "called a synchronizing" in str(one.message)]
+                calls = [one for one in found if "called a synchronizing" in str(one.message)]
+                places += [f"{one.filename}:{one.lineno}" for one in calls]
 
 
 def clock(device: torch.device) -> Clock:

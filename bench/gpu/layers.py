@@ -20,9 +20,10 @@ from cosmoflow import kernels as cosmoflow_kernels
 from cosmoflow.model import SLOPE
 from cosmoflow.model import pool_and_activate as torch_pool
 from deepcam import model as deepcam_model
-from gpu.cases import Bench, Row, WrongError
+from gpu.cases import Bench, WrongError
 from gpu.networks import ceilings_of
 from gpu.references import frames
+from gpu.results import Row
 from oc20 import kernels as oc20_kernels
 from oc20.graphs import Graph, collate
 from oc20.operations import _silu_double_backward

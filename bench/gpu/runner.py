@@ -1,6 +1,7 @@
 """Run sections one after the other, each in a process with a deadline; keep and print what they find.
 
-This process never touches the device, so that an error there, or a call that never returns, ends one section only.
+This process never touches the device, so that an error there, or a call that never returns, ends one section only. It
+needs nothing but torch, so that a missing package ends the sections that need it only.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import date
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from common.provenance import git_revision, source_hash
 from gpu.background import mini_data
-from gpu.cases import write_json
 from gpu.page import summary
-from gpu.sections import BUDGET_S, SECTIONS, Section, of_run
+from gpu.results import MARKS, Row, describe_fault, write_json
+from gpu.sections import BUDGETS_S, NAMES, PARTS, Section, select_sections
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("common", "cosmoflow", "deepcam", "oc20")
@@ -31,6 +33,10 @@ LEAST_S = 8.0
 """A section is not started with less time left."""
 RESERVE_S = 6.0
 """Of the budget, for the end of the last section and the tables."""
+TICK_S: Final = 10.0
+"""How often rows are kept and clocks noted while a section measures."""
+CLOCKS: Final = ("nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader")
+QUERY_S: Final = 10.0
 
 
 @dataclass
@@ -42,14 +48,24 @@ class Waiting:
     rows: Path
     log: Path
 
+    def read_rows(self) -> list[Row]:
+        """Return the rows so far."""
+        rows: list[Row] = json.loads(self.rows.read_text(encoding="utf-8")) if self.rows.exists() else []
+        return rows
+
 
 class Runner:
-    """A run of the command."""
+    """A run of the command: a part, or some sections."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.given, self.out, self.dry = given, given.out, given.dry_run
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.dry, self.again = arguments.dry_run, arguments.again
+        self.folder = arguments.out
+        self.out = self.folder / f"{arguments.part or 'sections'}.json"
+        self.sections = select_sections(arguments.sections or PARTS[arguments.part])
+        self.data = NAMES if arguments.part else tuple(name for section in self.sections for name in section.data)
         self.began = time.monotonic()
-        self.budget_s = given.budget or (1e6 if self.dry else BUDGET_S)
+        self.budget_s = arguments.budget or (1e6 if self.dry else BUDGETS_S.get(arguments.part, 1e6))
+        self.work = arguments.work or ROOT / "build" / ("gpu-dry" if self.dry else "gpu")
         self._stack = contextlib.ExitStack()
         self.results: dict[str, Any] = {"sections": {}}
         if self.out.exists():
@@ -60,34 +76,28 @@ class Runner:
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that sections are ended
         with self._stack:
             self.scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-")))
-            self.work = self.given.work or self.scratch / "work"
-            self.work.mkdir(parents=True, exist_ok=True)
-            self.results["machine"] = facts(self.dry) | {"run": self.given.run}
+            for folder in (self.folder, self.work):
+                folder.mkdir(parents=True, exist_ok=True)
+            self.results["machine"] = describe_machine(self.dry)
+            self.note_machine()
             self.save()
-            todo = self._todo()
-            names = dict.fromkeys(name for section in todo for name in section.data)
-            self._stack.enter_context(mini_data(self.work, names, self.dry))
+            done = {name for name, section in self.results["sections"].items() if section["status"] == "done"}
+            todo = [section for section in self.sections if self.again or section.name not in done]
+            self._stack.enter_context(mini_data(self.work, dict.fromkeys(self.data), self.dry))
             self._measure(todo)
         print()
-        print(summary([self.results]))
-        states = {name: one["status"] for name, one in self.results["sections"].items()}
+        print(summary(self.results, [json.loads(path.read_text(encoding="utf-8")) for path in self.earlier()]))
         print(f"{time.monotonic() - self.began:.0f} s; {self.out}")
+        states = {name: section["status"] for name, section in self.results["sections"].items()}
         bad = [name for name, state in states.items() if state != "done"] + [
             f"{name}: {row['what']}"
-            for name, one in self.results["sections"].items()
-            for row in one["rows"]
-            if {"error", "wrong", "late", "under_way"} & row.keys()
+            for name, section in self.results["sections"].items()
+            for row in section["rows"]
+            if describe_fault(row)
         ]
         if bad:
             print("not done or not right: " + ", ".join(dict.fromkeys(bad)))
         return 1 if bad else 0
-
-    def _todo(self) -> list[Section]:
-        chosen = list(SECTIONS) if self.dry else of_run(self.given.run)
-        if self.given.sections:
-            chosen = [one for one in SECTIONS if one.name in self.given.sections]
-        done = {name for name, one in self.results["sections"].items() if one["status"] == "done"}
-        return [one for one in chosen if self.given.again or one.name not in done]
 
     def _measure(self, todo: list[Section]) -> None:
         following = self._start(todo[0]) if todo else None
@@ -101,18 +111,21 @@ class Runner:
                 for late in todo[number:]:
                     self._keep(late, "skipped", 0.0, [], f"{max(left, 0):.0f} s were left")
                 break
+            # Whatever it takes, those that follow have the time that they are expected to need.
+            left = max(left - sum(later.seconds for later in todo[number + 1 :]), LEAST_S)
             self._section(waiting, 900.0 if self.dry else min(section.limit_s, left))
 
     def _start(self, section: Section) -> Waiting:
         """Start the process of a section, which loads its libraries and waits."""
         rows, log = self.scratch / f"{section.name}.json", self.scratch / f"{section.name}.log"
         command = [sys.executable, str(ROOT / "bench" / "gpu.py"), "--section", section.name, "--out", str(rows)]
-        command += ["--work", str(self.work)] + (["--dry-run-section"] if self.dry else [])
+        command += ["--work", str(self.work)] + (["--dry-run"] if self.dry else [])
         environment = os.environ | {"PYTHONUNBUFFERED": "1"}
         if self.dry:
             environment |= {"TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
         else:
             environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self.work / "inductor"))
+            environment.setdefault("TRITON_CACHE_DIR", str(self.work / "triton"))
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -130,18 +143,14 @@ class Runner:
         """Let a section measure until its end or its deadline."""
         process, begin = waiting.process, time.monotonic()
         assert process.stdin
-        status, error = "done", ""
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps([limit_s, str(self.out)]).encode() + b"\n")
+            process.stdin.write(
+                json.dumps([limit_s, [str(path) for path in (*self.earlier(), self.out)]]).encode() + b"\n"
+            )
             process.stdin.close()
-        try:
-            if process.wait(limit_s):
-                status, error = "failed", _last_words(waiting.log) or f"ended by {process.returncode}"
-        except subprocess.TimeoutExpired:
-            status, error = "overran", f"killed after {limit_s:.0f} s"
+        status, error = self._wait(waiting, begin + limit_s)
         _kill(process)  # what it has started, too
-        rows = json.loads(waiting.rows.read_text(encoding="utf-8")) if waiting.rows.exists() else []
-        self._keep(waiting.section, status, time.monotonic() - begin, rows, error)
+        self._keep(waiting.section, status, time.monotonic() - begin, waiting.read_rows(), error)
         with self.out.with_suffix(".log").open("ab") as all_of_them:
             all_of_them.write(f"== {waiting.section.name}\n".encode() + waiting.log.read_bytes() + b"\n")
         profile = waiting.rows.with_suffix(".profile.txt")
@@ -149,20 +158,55 @@ class Runner:
             with self.out.with_suffix(".profile.txt").open("a", encoding="utf-8") as tables:
                 tables.write(profile.read_text(encoding="utf-8"))
 
-    def _keep(self, section: Section, status: str, seconds: float, rows: list[dict[str, Any]], error: str) -> None:
-        """Keep and print the result of a section."""
+    def _wait(self, waiting: Waiting, end: float) -> tuple[str, str]:
+        """Wait for the end of a section, keeping its rows meanwhile; return its status and error."""
+        begin = time.monotonic()
+        while (left := end - time.monotonic()) > 0:
+            try:
+                failed = waiting.process.wait(min(left, TICK_S))
+            except subprocess.TimeoutExpired:
+                self._store(waiting.section, "under way", time.monotonic() - begin, waiting.read_rows(), "")
+                self.note_machine(waiting.section.name)
+                continue
+            return ("failed", _last_words(waiting.log) or f"ended by {failed}") if failed else ("done", "")
+        return "overran", f"killed after {end - begin:.0f} s"
+
+    def earlier(self) -> list[Path]:
+        """Return the other files of results that were measured on this device."""
+        paths = [path for path in sorted(self.folder.glob("*.json")) if path != self.out]
+        device = self.results["machine"]["device"]
+        return [path for path in paths if json.loads(path.read_text())["machine"]["device"] == device]
+
+    def _store(self, section: Section, status: str, seconds: float, rows: list[Row], error: str) -> None:
         result = {"status": status, "seconds": round(seconds, 1), "error": error, "rows": rows}
         self.results["sections"][section.name] = result
         self.save()
+
+    def _keep(self, section: Section, status: str, seconds: float, rows: list[Row], error: str) -> None:
+        """Keep and print the result of a section."""
+        self._store(section, status, seconds, rows, error)
         counts = [f"{len(rows)} cases"]
-        for kind in ("error", "wrong", "late", "under_way"):
-            if names := [row["what"] for row in rows if kind in row]:
-                counts.append(f"{len(names)} {kind.replace('_', ' ')}")
+        for mark in MARKS:
+            if number := sum(mark in row for row in rows):
+                counts.append(f"{number} {mark.replace('_', ' ')}")
         print(f"{section.name:<19} {status:<8} {seconds:6.1f} s  {', '.join(counts)}  {error}".rstrip(), flush=True)
+        if section.gate:
+            for row in rows:
+                if fault := describe_fault(row):
+                    names = " ".join(str(row[key]) for key in ("network", "variant", "model", "format") if key in row)
+                    print(f"  NOT RIGHT: {section.name} {names}: {fault}", flush=True)
+
+    def note_machine(self, section: str = "") -> None:
+        """Add the clocks during a section to machine.txt, or at the start all that the driver tells."""
+        with (self.folder / "machine.txt").open("a", encoding="utf-8") as file:
+            if section:
+                file.write(f"{section}: {query_device(CLOCKS)}\n")
+                return
+            file.write(f"{json.dumps(self.results['machine'], indent=1)}\n")
+            file.write(f"{query_device(('nvidia-smi',))}\n{query_device(('nvidia-smi', '-q', '-d', 'CLOCK'))}\n")
 
     def save(self) -> None:
         """Write the results."""
-        self.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.out, self.results)
 
 
@@ -183,21 +227,31 @@ def _last_words(log: Path) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def facts(dry: bool) -> dict[str, Any]:
+def query_device(command: tuple[str, ...]) -> str:
+    """Return what a command of the driver says, "" without a driver."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=QUERY_S)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def describe_machine(dry: bool) -> dict[str, Any]:
     """Return what the results are of, without anything that names the machine."""
     import torch  # only asked for its version here: the device stays untouched
-    import triton
 
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    device = ""
-    if not dry:
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            device = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    query = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+    device = "" if dry else query_device(query)
+    try:
+        triton = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        triton = "none"
     return {
         "device": device or "no GPU, so that times mean nothing",
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "triton": triton.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "triton": triton,
         "python": sys.version.split()[0],
         "date": date.today().isoformat(),
         "commit": git_revision() or "unknown",

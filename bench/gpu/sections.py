@@ -1,4 +1,4 @@
-"""The sections of the three runs: what each measures, its seconds, what is expected, and what is decided by it."""
+"""The sections: what each measures, its seconds, and the two parts that fit the 15 minutes of a lent machine."""
 
 from __future__ import annotations
 
@@ -8,197 +8,103 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a run, in a process of its own.
+    """A part of the measurement, in a process of its own.
 
-    place: module and function in this package. seconds: expected; limit_s: when it is killed. data: the mini problems
-    whose data it reads, which are generated from the start of the run on.
+    place: module and function in this package. seconds: expected. limit_s: when it is killed. about: what it measures.
+    data: the mini problems whose data it reads. gate: what is wrong in it is printed at once.
     """
 
     name: str
     place: str
     seconds: int
     limit_s: int
-    expected: str
-    decision: str
+    about: str
     data: tuple[str, ...] = ()
+    gate: bool = False
 
 
 NAMES: Final = ("cosmoflow", "deepcam", "oc20")
 SECTIONS: Final = (
+    Section("ceilings", "ceilings:measure", 15, 40, "rates of copies and products, costs of launches"),
     Section(
-        "ceilings",
-        "ceilings:measure",
-        20,
-        45,
-        "copy 4.3 TB/s, bf16 product 790 TFLOP/s, narrow product 250–400, 27648 × 728 × 728 600, pinned copy 50 GB/s, "
-        "launch 4–6 µs, graph node 1.5 µs",
-        "replaces the ceilings assumed in the floors",
-    ),
-    Section(
-        "right",
-        "right:networks",
+        "smoke",
+        "right:smoke",
+        35,
         50,
-        90,
-        "fp32 < 1e-5 in outputs, bf16 < 3e-2; kernels as torch",
-        "what is wrong is repaired before it is timed",
+        "six steps of each network, recorded and not: the losses are equal but for rounding",
+        gate=True,
     ),
-    Section(
-        "cosmoflow-layers",
-        "layers:cosmoflow",
-        80,
-        110,
-        "convolutions 2–3 at 50–65 % of the product's rate, convolution 1 under 20 %; torch's pooling backward takes "
-        "3–6 times as long as the kernel",
-        "convolution 1 over 60 µs per sample forward, or 80 µs for its weight gradient → fused first block; block 2 "
-        "under 55 % → its convolution and pooling in one kernel",
-    ),
-    Section(
-        "cosmoflow-steps",
-        "steps:cosmoflow",
-        50,
-        80,
-        "at batch 16: 450–750 samples/s, with the pooling kernel 950–1,200",
-        "gain of the pooling kernel under 25 % → look at the profile first",
-    ),
-    Section(
-        "deepcam-layers",
-        "layers:deepcam",
-        40,
-        70,
-        "depthwise backward has the worst ratio to its floor; batch normalisation with ReLU half of the bytes",
-        "depthwise over 25 % of the time → its kernels first; dilated over twice its floor → split by phase",
-    ),
-    Section(
-        "deepcam-steps",
-        "steps:deepcam",
-        70,
-        110,
-        "at batch 8: 70–90 samples/s",
-        "what the profile names first",
-    ),
-    Section(
-        "oc20-steps",
-        "steps:oc20",
-        70,
-        100,
-        "150, 550, 650, 700 frames/s at batches of 4, 16, 32, 64; kernels −15 %",
-        "triplet sums under 10 % of the step → pointwise kernels first",
-    ),
-    Section(
-        "mini",
-        "trainer:mini",
-        60,
-        110,
-        "all three reach their targets",
-        "else a defect of the precision: stop, and bisect fp32, tf32, bf16",
-        NAMES,
-    ),
-    Section(
-        "mini-again",
-        "trainer:mini_again",
-        60,
-        110,
-        "all three reach their targets with everything on; two equal runs give the same bits",
-        "other bits: which kernel adds in any order",
-        NAMES,
-    ),
-    Section(
-        "feed",
-        "feed:readers",
-        30,
-        60,
-        "4, 8, 14 threads: 525, 1,000, 1,600 raw records/s; joining 800–1,500 frames/s",
-        "joining under 1,500 frames/s → graphs are built on the device",
-    ),
+    Section("right", "right:networks", 55, 75, "outputs and gradients beside references in float64", gate=True),
+    Section("kernels", "right:kernels", 50, 60, "the tests of kernels, on the device", gate=True),
     Section(
         "cosmoflow-variants",
         "steps:cosmoflow_variants",
+        80,
+        110,
+        "steps with torch, with kernels, with the fused first block, recorded, with the flat optimizer",
+    ),
+    Section(
+        "oc20-variants",
+        "steps:oc20_variants",
+        105,
         120,
-        160,
-        "block 1 fused: forward 36 µs, weight gradient 60 µs per sample; steps 1,300–1,600 samples/s at batch 16, "
-        "800–1,000 at batch 1 with graphs",
-        "gain of the fused block under 10 % → drop it",
+        "steps with torch, with kernels, recorded, with the flat optimizer; other tiles of the kernels",
+    ),
+    Section(
+        "product",
+        "trainer:product",
+        80,
+        100,
+        "steps from files: at least 95 % of the rate of steps alone, else more threads or samples in device memory",
     ),
     Section(
         "deepcam-variants",
         "steps:deepcam_variants",
         190,
-        240,
-        "compiled 105–120 samples/s at batch 8; graphs decisive at batch 1",
-        "compiled under 110 → kernels of the separable unit",
-    ),
-    Section(
-        "oc20-variants",
-        "steps:oc20_variants",
-        130,
-        170,
-        "900–1,150 frames/s at batch 32, over 600 at batch 4; forces within 1 % of float64",
-        "gain of the pointwise kernels as counted (0.35 ms per frame) → fuse them with the products",
-    ),
-    Section(
-        "optimizers",
-        "optimizers:measure",
-        30,
-        60,
-        "LAMB on flat memory 0.5 ms, with torch 0.74 ms and 600 launches",
-        "flat becomes the default if it is right and faster",
+        200,
+        "steps recorded, with the flat optimizer, and compiled, which starts with 80 s left",
     ),
     Section(
         "one-rank",
         "ranks:one",
         30,
-        60,
-        "NCCL with one rank, its all-reduce in a graph, shared batch normalisation: no error, no wait",
-        "no capture with NCCL → forward and backward recorded, the rest launched",
+        45,
+        "NCCL with one rank, a recorded all-reduce, shared batch normalisation, torchrun",
         ("cosmoflow",),
     ),
     Section(
-        "product",
-        "trainer:product",
-        140,
-        190,
-        "with files: at least 95 % of the rate of steps alone, 30 s each",
-        "waiting over 3 % → more threads, then samples in device memory",
+        "mini-again",
+        "trainer:mini_again",
+        50,
+        90,
+        "each mini problem to its target with everything on, twice: the bits are equal",
+        NAMES,
     ),
-    Section(
-        "evaluation",
-        "trainer:evaluation",
-        70,
-        110,
-        "CosmoFlow over 5,000 samples/s, DeepCAM 300, OC20 3,000",
-        "the batch of evaluations",
-    ),
-    Section(
-        "sweeps",
-        "steps:sweeps",
-        110,
-        150,
-        "OC20 over 1,400 frames/s, DeepCAM over 140",
-        "the defaults",
-    ),
-    Section(
-        "counters",
-        "counters:measure",
-        80,
-        120,
-        "four kernels at 75 % of the copy rate or more",
-        "the next list of work",
-    ),
+    # In no part.
+    Section("mini", "trainer:mini", 60, 110, "each mini problem to its target, as it is configured", NAMES),
+    Section("cosmoflow-layers", "layers:cosmoflow", 80, 110, "convolutions and poolings beside their floors"),
+    Section("deepcam-layers", "layers:deepcam", 40, 70, "each kind of layer beside its floor"),
+    Section("feed", "feed:readers", 30, 60, "samples per second that threads read and bring to the device"),
+    Section("optimizers", "optimizers:measure", 30, 60, "each optimizer by itself, by torch and flat"),
+    Section("evaluation", "trainer:evaluation", 70, 110, "evaluations in batches of their own size"),
+    Section("sweeps", "steps:sweeps", 110, 150, "other batches with everything on"),
+    Section("counters", "counters:measure", 80, 120, "bytes moved by four kernels: 75 % of the copy's rate or more"),
 )
-RUNS: Final = {
-    1: (
-        *("ceilings", "right", "cosmoflow-steps", "oc20-steps", "deepcam-steps"),
-        *("cosmoflow-layers", "deepcam-layers", "feed", "mini"),
-    ),
-    2: ("ceilings", "oc20-variants", "cosmoflow-variants", "optimizers", "one-rank", "deepcam-variants"),
-    3: ("ceilings", "product", "evaluation", "counters", "sweeps", "mini-again"),
+PARTS: Final = {
+    "first": ("ceilings", "smoke", "right", "kernels", "cosmoflow-variants", "oc20-variants", "product"),
+    "second": ("deepcam-variants", "one-rank", "mini-again"),
 }
-"""The sections of each run in order: what matters most comes early, what needs the mini problems' data late."""
-BUDGET_S: Final = 560
-"""Seconds of a run; a machine is lent for ten minutes at a time."""
+"""The sections of each part in order: what decides most comes early."""
+BUDGETS_S: Final = {"first": 470, "second": 300}
+"""When a part ends. Together with the start of the machine they fit 15 minutes."""
 
 
-def of_run(number: int) -> list[Section]:
-    """Return the sections of a run, in order."""
+def select_sections(names: tuple[str, ...] | list[str]) -> list[Section]:
+    """Return the sections with these names, in this order."""
     by_name = {section.name: section for section in SECTIONS}
-    return [by_name[name] for name in RUNS[number]]
+    return [by_name[name] for name in names]
+
+
+def name_part(section: Section) -> str:
+    """Return the part that a section belongs to, "" for none."""
+    return next((part for part, names in PARTS.items() if section.name in names), "")

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpu import layers
 from gpu.cases import Bench
-from gpu.training import Plan, step
+from gpu.training import Plan, knows_warm_up, step
 from gpu.variants import (
     ALL,
     BLOCK,
     BLOCK_ALL,
     BLOCK_GRAPHS,
+    COLD,
     COMPILED_FLAT,
     FLAT_GRAPHS,
     GRAPHS,
     KERNELS,
     KERNELS_GRAPHS,
     PLAIN,
-    UNTUNED,
     Variant,
 )
+
+COMPILING_S = 80
+"""The time left with which DeepCAM is compiled."""
 
 
 def several(bench: Bench, network: str, batches: Sequence[int], variants: Sequence[Variant], profiled: int = 0) -> None:
@@ -37,26 +41,16 @@ def plan(bench: Bench, profiled: bool) -> Plan:
     return Plan(warm=22, profiled=4 if profiled else 0)
 
 
-def cosmoflow(bench: Bench) -> None:
-    """Measure CosmoFlow as it is and with its kernels."""
-    several(bench, "cosmoflow", bench.size((16,), (16,)), (PLAIN, UNTUNED, KERNELS), profiled=16)
-    several(bench, "cosmoflow", bench.size((1, 4, 32), ()), (PLAIN, KERNELS))
-
-
-def deepcam(bench: Bench) -> None:
-    """Measure DeepCAM as it is."""
-    several(bench, "deepcam", (8,), (PLAIN, UNTUNED), profiled=8)
-    several(bench, "deepcam", bench.size((1, 16), ()), (PLAIN,))
-
-
-def oc20(bench: Bench) -> None:
-    """Measure OC20 as it is and with its kernels."""
-    several(bench, "oc20", (32,), (PLAIN, KERNELS), profiled=32)
-    several(bench, "oc20", bench.size((4, 16, 64), ()), (PLAIN, KERNELS))
+def cold(bench: Bench, network: str, batch: int) -> None:
+    """Measure the first steps of a process that has chosen no algorithms yet, which is why it is the first case."""
+    if knows_warm_up(network):
+        few = Plan(*bench.size((6, 0, 10), (0, 0, 1)), different=1)
+        step(bench, network, bench.size(batch, 1), GRAPHS.with_keys(COLD), few)
 
 
 def cosmoflow_variants(bench: Bench) -> None:
-    """Measure the fused first block by itself, and steps in all variants."""
+    """Measure steps in all variants, then the fused first block by itself."""
+    cold(bench, "cosmoflow", 16)
     several(bench, "cosmoflow", (16,), (PLAIN, KERNELS, BLOCK, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS, BLOCK_ALL), 16)
     several(bench, "cosmoflow", bench.size((1,), ()), (PLAIN, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS, BLOCK_ALL))
     several(bench, "cosmoflow", bench.size((4, 32), ()), (PLAIN, KERNELS_GRAPHS, BLOCK_ALL))
@@ -64,14 +58,16 @@ def cosmoflow_variants(bench: Bench) -> None:
 
 
 def deepcam_variants(bench: Bench) -> None:
-    """Measure DeepCAM recorded, compiled, with flat optimizer, and all of these."""
-    variants = (PLAIN, GRAPHS, FLAT_GRAPHS, COMPILED_FLAT)
-    several(bench, "deepcam", (8,), variants, profiled=8)
-    several(bench, "deepcam", bench.size((1,), ()), variants)
+    """Measure DeepCAM's steps recorded and with the flat optimizer, then compiled, if there is time."""
+    cold(bench, "deepcam", 8)
+    several(bench, "deepcam", (8,), (PLAIN, GRAPHS, FLAT_GRAPHS), profiled=8)
+    several(bench, "deepcam", bench.size((1,), ()), (GRAPHS, FLAT_GRAPHS))
+    step(bench, "deepcam", bench.size(8, 1), COMPILED_FLAT, replace(plan(bench, True), needs_s=COMPILING_S))
 
 
 def oc20_variants(bench: Bench) -> None:
     """Measure OC20's steps in all variants, then its kernels with other tiles."""
+    cold(bench, "oc20", 32)
     several(bench, "oc20", (32,), (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS, ALL), profiled=32)
     several(bench, "oc20", bench.size((4, 16), ()), (PLAIN, KERNELS_GRAPHS, ALL))
     layers.oc20(bench)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 import subprocess
@@ -11,14 +10,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gpu.background import ROOT, wait
-from gpu.cases import Bench, Row, WrongError
+from gpu.cases import Bench, WrongError
 from gpu.networks import NETWORKS
+from gpu.results import Row
 from gpu.sections import NAMES
-from gpu.training import PLAIN, Plan, Variant, Watch, rates, train
-from gpu.variants import BEST
+from gpu.training import Plan, Watch, log_events, start_times, step, train
+from gpu.variants import BEST, MINI_BEST, NARROW, NO_BUCKETS, PLAIN, Variant
 
 TINY_KEYS: Final = {
     "cosmoflow": ("model.conv_size=2", "model.conv_layers=3"),
@@ -35,7 +35,7 @@ def mini(bench: Bench) -> None:
 def mini_again(bench: Bench) -> None:
     """Train each with everything on, twice with one seed: both runs must give the same bits."""
     # Interpreted, the kernels would take minutes.
-    keys = {"oc20": ()} if bench.dry else {name: tuple(BEST[name].overrides) for name in NAMES}
+    keys = {"oc20": ()} if bench.dry else {name: tuple(MINI_BEST[name].overrides) for name in NAMES}
     runs = [(name, which, (*keys[name], "precision.tune=false")) for which in ("first", "second") for name in keys]
     together(bench, runs)
     for name in keys:
@@ -102,12 +102,11 @@ def history(folder: Path) -> list[tuple[str, str]]:
 
 def ended(bench: Bench, folder: Path) -> Row:
     """Return how a run ended; WrongError if it has not met its target."""
-    curve, log = history(folder), folder / "result_0.txt"
-    lines = log.read_text().splitlines() if log.exists() else []
-    records = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+    curve, records = history(folder), log_events(folder)
     times = {record["key"]: record["time_ms"] for record in records}
     status = next((record["metadata"].get("status") for record in records if record["key"] == "run_stop"), None)
     found: Row = {"epochs": len(curve), "quality": float(curve[-1][1]) if curve else None, "status": status}
+    found |= start_times(folder)
     if status and "run_start" in times:
         found["run_s"] = (times["run_stop"] - times["run_start"]) / 1e3
     if bench.dry:
@@ -123,23 +122,25 @@ def ended(bench: Bench, folder: Path) -> Row:
 
 def product(bench: Bench) -> None:
     """Train each network at its full size with files for some time, beside steps on batches that lie on the device."""
-    for network, keys in (("cosmoflow", ("data.format=narrow",)), ("oc20", ()), ("deepcam", ())):
-        best = BEST[network]
-        variant = Variant(best.name, best.model, (*best.keys, *keys))
-        with_files(bench, network, variant, bench.size(NETWORKS[network].batch, 1))
+    cosmoflow, oc20 = BEST["cosmoflow"], BEST["oc20"]
+    with_files(bench, "cosmoflow", cosmoflow.with_keys(NARROW))
+    with_files(bench, "cosmoflow", cosmoflow)
+    with_files(bench, "oc20", oc20)
+    with_files(bench, "oc20", oc20.with_keys(NO_BUCKETS))
+    with_files(bench, "deepcam", BEST["deepcam"], 60)  # cuDNN needs 40 s of these to choose its algorithms
 
 
-def with_files(bench: Bench, network: str, variant: Variant, batch: int) -> None:
-    """Measure steps with files."""
+def with_files(bench: Bench, network: str, variant: Variant, needs_s: float = 20) -> None:
+    """Measure steps with files, and without unless that is known."""
+    batch = bench.size(NETWORKS[network].batch, 1)
     names = {"network": network, "batch": batch, "variant": variant.name}
-    with bench.case("with files", needs_s=bench.size(25.0, 0.0), **names) as row:
-        watch = Watch(bench, Plan(*bench.size((24, 10, 10, 0, 30.0), (0, 0, 1, 0, 0.01))))
-        train(bench, network, batch, variant, watch, resident=False)
-        row.update(rates(bench, batch, watch))
-    with bench.case("without files", needs_s=bench.size(12.0, 0.0), **names) as row:
-        watch = Watch(bench, Plan(*bench.size((24, 10, 40), (0, 0, 1))))
-        train(bench, network, batch, variant, watch)
-        row.update(rates(bench, batch, watch))
+    if bench.lacks_time(needs_s, "with files", **names):
+        return
+    with bench.case("with files", **names) as row:
+        watch = Watch(bench, Plan(*bench.size((24, 10, 10, 0, 8.0), (0, 0, 1, 0, 0.01))))
+        row.update(train(bench, network, batch, variant, watch, resident=False)[1])
+    if variant == BEST[network] and bench.found("step", **names) is None:
+        step(bench, network, batch, variant, Plan(*bench.size((24, 10, 40), (0, 0, 1))))
 
 
 EVALUATED: Final = {"cosmoflow": 64, "deepcam": 16, "oc20": 128}
@@ -151,8 +152,11 @@ def evaluation(bench: Bench) -> None:
         size = bench.size(batch, 1)
         for best in (BEST[network], PLAIN):
             variant = Variant(best.name, best.model, (*best.keys, f"train.eval_batch_size={size}"))
-            names: dict[str, Any] = {"network": network, "batch": size, "variant": variant.name}
-            with bench.case("evaluation", needs_s=bench.size(10.0, 0.0), **names) as row:
+            names = {"network": network, "batch": size, "variant": variant.name}
+            if bench.lacks_time(10, "evaluation", **names):
+                continue
+            with bench.case("evaluation", **names) as row:
                 watch = Watch(bench, Plan(*bench.size((16, 4, 24), (0, 0, 1))))
-                train(bench, network, bench.size(NETWORKS[network].batch, 1), variant, watch, evaluates=True)
-                row.update(rates(bench, size, watch))
+                trained = bench.size(NETWORKS[network].batch, 1)
+                row.update(train(bench, network, trained, variant, watch, evaluates=True)[1])
+                row["per_s"] = 1e3 * size / row["ms"]

@@ -11,10 +11,11 @@ import contextlib
 import csv
 import io
 import itertools
+import json
 import shutil
 import time
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, Final
@@ -26,10 +27,14 @@ from torch.profiler import ProfilerActivity, profile
 import cosmoflow.train
 import deepcam.train
 import oc20.train
+from common.config import leaves
 from common.training import train_command
+from common.training.graph import WARM_UP
 from gpu import inputs
-from gpu.cases import Bench, Row, WrongError
+from gpu.cases import Bench, WrongError
 from gpu.references import compare
+from gpu.results import Row
+from gpu.variants import COLD, GRAPHS, PLAIN, Variant
 
 BENCHMARKS: Final = {
     "cosmoflow": cosmoflow.train.BENCHMARK,
@@ -46,30 +51,16 @@ TINY: Final = {
     ),
 }
 FORMATS: Final = {"cosmoflow": "tfrecord", "deepcam": "npy", "oc20": "compact"}
-FEW_DIFFERENT: Final = 4
-"""Batches that lie on the device, at most."""
 MOST_STEPS: Final = 20_000
 """Of a measurement that lasts for some time."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A way to train: keys of the section `model`, and others with their values, as on the command line."""
-
-    name: str
-    model: dict[str, Any] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
-
-    @property
-    def overrides(self) -> list[str]:
-        return [*(f"model.{key}={value}" for key, value in self.model.items()), *self.keys]
 
 
 @dataclass(frozen=True)
 class Plan:
     """The steps of a measurement: to warm up, to note waits for the device, timed ones, and some under the profiler.
 
-    seconds: if not 0, steps are timed for so long instead.
+    seconds: if not 0, steps are timed for so long instead. different: batches that lie on the device, at most.
+    needs_s: not started with less time left.
     """
 
     warm: int = 14
@@ -77,13 +68,14 @@ class Plan:
     timed: int = 40
     profiled: int = 0
     seconds: float = 0.0
+    different: int = 4
+    needs_s: float = 8.0
 
     @property
     def steps(self) -> int:
         return self.warm + self.watched + self.timed + self.profiled + 1
 
 
-PLAIN: Final = Variant("torch, eager", keys=("train.graph=off",))
 LOSS_WITHIN: Final = 0.1
 """Rounding and other dropout change the loss by less than this."""
 
@@ -100,7 +92,8 @@ class Watch:
         self.marks: list[Any] = []
         self.host_s: list[float] = []
         self.waited_s: list[float] = []
-        self.began_s = self.warm_s = 0.0
+        self.began_s = self.warm_s = self.held_s = 0.0
+        self.recorded_at = 0.0
         self.edges: list[float] = []
         self.waits: list[str] = []
         self.table = ""
@@ -113,6 +106,9 @@ class Watch:
         plan, first_timed = self.plan, self.plan.warm + self.plan.watched
         if step == 0:
             self.began_s = time.perf_counter()
+        if step == WARM_UP + 1:  # the first step that is recorded if nothing was warmed up has been asked for
+            self.bench.clock.finish()
+            self.recorded_at = time.time()
         if step == plan.warm:
             self.bench.clock.finish()
             self.warm_s = time.perf_counter() - self.began_s
@@ -172,8 +168,10 @@ def watched(kind: type, watch: Watch, resident: bool, evaluates: bool) -> type:
             counted = samples is self.sets["validation" if evaluates else "train"]
             read, chosen = super().read, iter(indices)
             if resident:
-                first = list(itertools.islice(chosen, FEW_DIFFERENT))
+                begin = time.perf_counter()
+                first = list(itertools.islice(chosen, watch.plan.different))
                 held = [replace(cloned(batch), wait_s=0.0) for batch in read(samples, first)]
+                watch.held_s = time.perf_counter() - begin
                 source = (held[step % len(held)] for step, _ in enumerate(itertools.chain(first, chosen)))
             else:
                 source = read(samples, chosen)
@@ -228,32 +226,74 @@ def arguments(bench: Bench, network: str, batch: int, variant: Variant, folder: 
     ]
 
 
+def knows_warm_up(network: str) -> bool:
+    """Tell whether the configuration can leave out to warm up."""
+    return COLD.partition("=")[0] in {leaf.name for leaf in leaves(BENCHMARKS[network].config)}
+
+
 def train(
     bench: Bench, network: str, batch: int, variant: Variant, watch: Watch, **how: bool
-) -> tuple[float | None, str]:
-    """Run the training command; return the mean loss of the epoch, None if it was ended, and what it said."""
+) -> tuple[float | None, Row]:
+    """Run the training command; return the mean loss of the epoch, None if it was ended, and the row of what it says.
+
+    The row has the samples per second and the seconds before them, and a note if its steps were not recorded.
+    """
     bench.clock.forget()
     folder = bench.work / f"run-{network}"
     shutil.rmtree(folder, ignore_errors=True)
     given = {"resident": True, "evaluates": False} | how
+    # Each shape that is warmed up takes its time, and the steps are the same: one variant shows it.
+    shown = variant == GRAPHS or COLD in variant.keys
+    keys = [COLD] if knows_warm_up(network) and given["resident"] and not shown else []
     benchmark = BENCHMARKS[network]
     benchmark = replace(benchmark, problem=watched(benchmark.problem, watch, **given))
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            train_command.main(benchmark, arguments(bench, network, batch, variant, folder))
+            train_command.main(benchmark, [*arguments(bench, network, batch, variant, folder), *keys])
+        ended = True
     except EnoughError:
-        return None, said.getvalue()
+        ended = False
     finally:
         watch.close()
         print(said.getvalue())
+    lines = said.getvalue().strip().splitlines()
     history = folder / "history.csv"
-    if not history.exists():
-        raise RuntimeError(said.getvalue().strip().splitlines()[-1] if said.getvalue().strip() else "no history")
-    with history.open() as file:
-        loss = float(next(csv.DictReader(file))["loss"])
+    if ended and not history.exists():
+        raise RuntimeError(lines[-1] if lines else "no history")
+    loss = None
+    if ended:
+        with history.open() as file:
+            loss = float(next(csv.DictReader(file))["loss"])
+    row = rates(bench, batch, watch)
+    if not given["evaluates"]:
+        row |= start_times(folder, watch)
+    if reasons := [line for line in lines if "without CUDA graphs" in line]:
+        row["note"] = reasons[0]
     shutil.rmtree(folder)
-    return loss, said.getvalue()
+    return loss, row
+
+
+def log_events(folder: Path) -> list[dict[str, Any]]:
+    """Return the events of a run's log, none if there is no log."""
+    log = folder / "result_0.txt"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+
+
+def start_times(folder: Path, watch: Watch | None = None) -> Row:
+    """Return the seconds that a run warmed up before its start, and from there until its first recorded step is done.
+
+    The latter without those in which the batches were brought to the device.
+    """
+    events = {event["key"]: event for event in log_events(folder)}
+    row: Row = {}
+    warm_up_s = events.get("init_stop", {}).get("metadata", {}).get("warm_up_s")
+    if warm_up_s is not None:
+        row["warm_up_s"] = float(warm_up_s)
+    if watch is not None and watch.recorded_at and "run_start" in events:
+        row["until_recorded_s"] = watch.recorded_at - events["run_start"]["time_ms"] / 1e3 - watch.held_s
+    return row
 
 
 def check(bench: Bench, network: str, variant: Variant, format: str = "bf16") -> None:
@@ -270,13 +310,13 @@ def check(bench: Bench, network: str, variant: Variant, format: str = "bf16") ->
 def step(bench: Bench, network: str, batch: int, variant: Variant, plan: Plan) -> None:
     """Measure training steps on batches that lie on the device; wrong networks are not timed."""
     names = {"network": network, "batch": batch, "variant": variant.name}
-    with bench.case("step", needs_s=8.0 if not bench.dry else 0.0, **names) as row:
+    if bench.lacks_time(plan.needs_s, "step", **names):
+        return
+    with bench.case("step", **names) as row:
         check(bench, network, variant)
         watch = Watch(bench, plan)
-        loss, said = train(bench, network, batch, variant, watch)
-        row.update(rates(bench, batch, watch), loss=loss, steps=plan.steps)
-        if reason := [line for line in said.splitlines() if "no CUDA graphs" in line]:
-            row["note"] = reason[0]
+        loss, measured = train(bench, network, batch, variant, watch)
+        row.update(measured, loss=loss, steps=plan.steps)
         if watch.table:
             bench.profile(f"{network}, batch {batch}, {variant.name}", watch.table)
         _same_loss(bench, row)

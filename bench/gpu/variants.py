@@ -1,11 +1,27 @@
-"""The ways to train that are compared: keys of the configurations, by network."""
+"""The ways to train that are compared, as keys of the configurations, and the options that they decide about."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpu.training import PLAIN as PLAIN
-from gpu.training import Variant as Variant
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to train: keys of the section `model`, and others with their values, as on the command line."""
+
+    name: str
+    model: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+    @property
+    def overrides(self) -> list[str]:
+        return [*(f"model.{key}={value}" for key, value in self.model.items()), *self.keys]
+
+    def with_keys(self, *keys: str) -> Variant:
+        """Return the variant with more keys, which its name tells."""
+        return Variant(", ".join((self.name, *keys)), self.model, (*self.keys, *keys))
+
 
 TRITON: Final = {"kernels": "triton"}
 FUSED: Final = {"kernels": "fused"}
@@ -20,7 +36,10 @@ OFF: Final = ("train.graph=off",)
 AUTO: Final = ("train.graph=auto",)
 FLAT: Final = "optim.fused=flat"
 COMPILE: Final = "compile=true"
-UNTUNED: Final = Variant("torch, eager, cuDNN untuned", keys=(*OFF, "precision.tune=false"))
+NARROW: Final = "data.format=narrow"
+NO_BUCKETS: Final = "data.buckets=off"
+COLD: Final = "train.warm_up=off"
+PLAIN: Final = Variant("torch, eager", keys=OFF)
 GRAPHS: Final = Variant("torch, graphs", keys=AUTO)
 KERNELS: Final = Variant("kernels, eager", TRITON, OFF)
 KERNELS_GRAPHS: Final = Variant("kernels, graphs", TRITON, AUTO)
@@ -31,4 +50,75 @@ ALL: Final = Variant("kernels, graphs, flat optimizer", TRITON, (*AUTO, FLAT))
 FLAT_GRAPHS: Final = Variant("torch, graphs, flat optimizer", keys=(*AUTO, FLAT))
 COMPILED_FLAT: Final = Variant("compiled, graphs, flat optimizer", keys=(*AUTO, COMPILE, FLAT))
 BEST: Final = {"cosmoflow": BLOCK_ALL, "deepcam": FLAT_GRAPHS, "oc20": ALL}
-"""Everything on, but that a run of ten minutes cannot compile DeepCAM more than once."""
+"""Everything on, but that the time does not allow to compile DeepCAM more than once."""
+MINI_BEST: Final = BEST | {"cosmoflow": KERNELS_GRAPHS}
+"""Of the mini problems: CosmoFlow's is trained by Muon, for which `flat` has no kernels."""
+
+KEEP_FROM: Final = 0.1
+"""An option stays if it takes this share of a step away, somewhere."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, and what decides whether it stays.
+
+    key: as on the command line. networks: that have it. pairs: variants without and with it, the decisive pair last.
+    rows: `what` of the rows that are compared. decisive: network and batch that must be measured before it is deleted.
+    by: the measurement.
+    """
+
+    key: str
+    networks: tuple[str, ...]
+    by: str
+    pairs: tuple[tuple[Variant, Variant], ...] = ()
+    rows: str = "step"
+    decisive: tuple[str, int] | None = None
+
+
+EVERY: Final = ("cosmoflow", "deepcam", "oc20")
+OPTIONS: Final = (
+    Option(
+        "train.graph=auto",
+        EVERY,
+        "*-variants: recorded or not",
+        ((PLAIN, GRAPHS), (KERNELS, KERNELS_GRAPHS), (BLOCK, BLOCK_GRAPHS)),
+    ),
+    Option(
+        "model.kernels=triton",
+        ("cosmoflow", "oc20"),
+        "cosmoflow-variants, oc20-variants: with torch's operations or the kernels",
+        ((PLAIN, KERNELS), (GRAPHS, KERNELS_GRAPHS)),
+    ),
+    Option(
+        "model.kernels=fused",
+        ("cosmoflow",),
+        "cosmoflow-variants: beyond model.kernels=triton",
+        ((KERNELS, BLOCK), (KERNELS_GRAPHS, BLOCK_GRAPHS)),
+    ),
+    Option(
+        FLAT,
+        EVERY,
+        "*-variants: recorded, with and without; DeepCAM at batch 1 decides",
+        ((GRAPHS, FLAT_GRAPHS), (KERNELS_GRAPHS, ALL), (BLOCK_GRAPHS, BLOCK_ALL)),
+        decisive=("deepcam", 1),
+    ),
+    Option(COMPILE, ("deepcam",), "deepcam-variants", ((FLAT_GRAPHS, COMPILED_FLAT),), decisive=("deepcam", 8)),
+    Option(
+        "data.buckets=auto",
+        ("oc20",),
+        "product: recorded steps from files, with and without",
+        ((ALL.with_keys(NO_BUCKETS), ALL),),
+        "with files",
+        ("oc20", 32),
+    ),
+    Option(
+        NARROW,
+        ("cosmoflow",),
+        "product: steps from files, narrow and TFRecords",
+        ((BLOCK_ALL, BLOCK_ALL.with_keys(NARROW)),),
+        "with files",
+        ("cosmoflow", 16),
+    ),
+    Option("dist.gradients=bf16", EVERY, "needs several GPUs on several nodes"),
+    Option("dist.bucket_mb, dist.static_graph", EVERY, "needs several GPUs"),
+)

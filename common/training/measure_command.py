@@ -125,7 +125,7 @@ def _made(measured: Measurable, config: Any, dist: Dist, given: argparse.Namespa
     with contextlib.closing(problem), contextlib.closing(step):
         warmed = warms_up(config.train, problem, dist.device)
         if warmed:
-            warm_up(problem, precision, dist.device, step, evaluates=False)
+            warm_up(problem, precision, dist, step, evaluates=False)
         given.warmup = given.warmup or (FIRST if warmed or dist.device.type == "cpu" else FIRST_ACCELERATOR)
         with recorded(config.power, output.parent, dist):
             steps = _timed_steps(problem, step, meter, profiler, given)

@@ -145,7 +145,7 @@ class Training:
             precision = Precision(self.config.precision, self.dist.device)
             with contextlib.closing(problem):
                 if warms_up(self.config.train, problem, self.dist.device):
-                    warm_up(problem, precision, self.dist.device, None, evaluates=True)
+                    warm_up(problem, precision, self.dist)
                 with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
                     serve(problem, precision, self.dist, self.link)
         return 0
@@ -338,10 +338,12 @@ class Training:
 
     def _warm_up(self, run: Fit) -> dict[str, float]:
         """Warm the run up, if it is to be; return what the log states of that."""
-        train, device = self.config.train, self.dist.device
-        if not warms_up(train, run.problem, device):
+        train = self.config.train
+        if not warms_up(train, run.problem, self.dist.device):
             return {}
-        seconds = warm_up(run.problem, run.precision, device, run.step, evaluates=not train.eval_ranks)
+        seconds = warm_up(run.problem, run.precision, self.dist, run.step, evaluates=not train.eval_ranks)
+        if self.shared is None:
+            self._say(f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)")
         return {"warm_up_s": round(seconds, 3)}
 
     def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from tqdm import tqdm
 
+from common.distributed.dist import Dist
 from common.training.benchmark import Problem, TrainConfig
 from common.training.graph import WARM_UP
 from common.training.precision import Precision
@@ -28,18 +30,21 @@ def warms_up(config: TrainConfig, problem: Problem, device: torch.device) -> boo
     return config.warm_up == "auto" and (device.type != "cpu" or problem.recorder is not None)
 
 
-def warm_up(problem: Problem, precision: Precision, device: torch.device, step: Step | None, evaluates: bool) -> float:
+def warm_up(
+    problem: Problem, precision: Precision, dist: Dist, step: Step | None = None, *, evaluates: bool = True
+) -> float:
     """Make training steps and evaluations of all usual shapes; return the seconds. A collective call.
 
     Network, optimizer, loss scale and random numbers are afterwards what they were, to the bit. It comes after what
     replaces tensors, such as loading a checkpoint: recordings go on reading and writing those of now.
-    step: None: only evaluations.
+    step: None: only evaluations are made.
     """
-    begin = time.perf_counter()
+    begin, device, quiet = time.perf_counter(), dist.device, not dist.is_main
     with _unchanged(problem.model, precision, device, step.optimizer if step else None):
         if step is not None:
             problem.model.train()
-            for batches in problem.synthetic_steps():
+            shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
+            for batches in shapes:
                 for _ in range(WARM_UP + 1):
                     step(iter(batches), len(batches), 1.0, 0.0)
             step.seal()

@@ -74,7 +74,7 @@ def test_training_goes_on_as_without_it(name, tapes):
             if warm and number in (0, 3):  # before the first step, and as when a checkpoint was loaded
                 step = Step(problem, optimizer, precision, alone())
                 before = state(step)
-                assert warm_up(problem, precision, torch.device("cpu"), step, evaluates=True) > 0
+                assert warm_up(problem, precision, alone(), step) > 0
                 assert equal(before, state(step)) and step.found.tolist() == [0, 0]
             step(iter([Batch((x,))] * 2), 2, 6.0, 0.1)
         finals.append(state(step))

@@ -173,7 +173,8 @@ class Runner:
 
     def earlier(self) -> list[Path]:
         """Return the other files of results that were measured on this device."""
-        paths = [path for path in sorted(self.folder.glob("*.json")) if path != self.out]
+        paths = [self.folder / f"{name}.json" for name in (*PARTS, "sections")]
+        paths = [path for path in paths if path != self.out and path.exists()]
         device = self.results["machine"]["device"]
         return [path for path in paths if json.loads(path.read_text())["machine"]["device"] == device]
 

@@ -1,7 +1,7 @@
 r"""Measure one GPU in 15 minutes, in two parts; each section is a process of its own with a deadline.
 
     python bench/gpu.py --part first -o results        at most 8 minutes: right or wrong, CosmoFlow, OC20, files
-    python bench/gpu.py --part second -o results       at most 5 minutes: DeepCAM, NCCL with one rank, mini problems
+    python bench/gpu.py --part second -o results       at most 5 minutes: DeepCAM, mini problems
     python bench/gpu.py --page results                 what the numbers decide, and all of them
 
 Both on the same machine, in the root of a clone. In `results` are then, in at most eight files, first.json and

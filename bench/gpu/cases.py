@@ -58,7 +58,7 @@ class Bench:
                 row.pop(time_of_wrong, None)
         except Exception as error:  # whatever it is, the next case may work
             traceback.print_exc()
-            row["error"] = f"{type(error).__name__}: {_last_line(error)} ({_place(error)})"
+            row["error"] = f"{type(error).__name__}: {_first_line(error)} ({_place(error)})"
         del row["under_way"]
         row["took_s"] = round(time.monotonic() - begin, 2)
         self.save()
@@ -105,8 +105,10 @@ class Bench:
                 raise WrongError(f"{name} is {value}")
 
 
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's text, without the folder of this tree: results travel."""
+    text = str(error).replace(f"{Path(__file__).resolve().parents[2]}/", "")
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[0][:300] if lines else ""
 
 

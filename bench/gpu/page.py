@@ -21,7 +21,7 @@ IDENTITY: Final = (
     *("what", "network", "batch", "variant", "model", "format", "name", "kind", "layer", "way", "tile"),
     *("tuned", "fused", "workers", "kernel"),
 )
-"""What tells measurements apart; of the same, the last is shown."""
+"""What tells measurements apart; of the same, the last is shown that is right."""
 
 
 def result_files(paths: Iterable[Path]) -> list[Path]:
@@ -33,7 +33,9 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     """Return the rows without those that were measured again later."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        found[tuple(row.get(name) for name in IDENTITY)] = row
+        key = tuple(row.get(name) for name in IDENTITY)
+        if key not in found or describe_fault(found[key]) or not describe_fault(row):
+            found[key] = row
     return list(found.values())
 
 

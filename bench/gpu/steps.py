@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpu import layers
 from gpu.cases import Bench
-from gpu.training import Plan, knows_warm_up, step
+from gpu.training import Plan, step
 from gpu.variants import (
     ALL,
     BLOCK,
@@ -20,6 +20,7 @@ from gpu.variants import (
     KERNELS,
     KERNELS_GRAPHS,
     PLAIN,
+    WARMED,
     Variant,
 )
 
@@ -34,6 +35,11 @@ def several(bench: Bench, network: str, batches: Sequence[int], variants: Sequen
             step(bench, network, bench.size(batch, 1), variant, plan(bench, batch == profiled))
 
 
+def warmed(bench: Bench, network: str, batch: int) -> None:
+    """Measure recorded steps of a run that was warmed up, and how long that took."""
+    step(bench, network, bench.size(batch, 1), GRAPHS.with_keys(WARMED), replace(plan(bench, False), warms_up=True))
+
+
 def plan(bench: Bench, profiled: bool) -> Plan:
     """Return the plan, the same for all variants: graphs are recorded after some steps for each shape of a batch."""
     if bench.dry:
@@ -43,9 +49,8 @@ def plan(bench: Bench, profiled: bool) -> Plan:
 
 def cold(bench: Bench, network: str, batch: int) -> None:
     """Measure the first steps of a process that has chosen no algorithms yet, which is why it is the first case."""
-    if knows_warm_up(network):
-        few = Plan(*bench.size((6, 0, 10), (0, 0, 1)), different=1)
-        step(bench, network, bench.size(batch, 1), GRAPHS.with_keys(COLD), few)
+    few = Plan(*bench.size((6, 0, 10), (0, 0, 1)), different=1)
+    step(bench, network, bench.size(batch, 1), GRAPHS.with_keys(COLD), few)
 
 
 def cosmoflow_variants(bench: Bench) -> None:
@@ -54,14 +59,15 @@ def cosmoflow_variants(bench: Bench) -> None:
     several(bench, "cosmoflow", (16,), (PLAIN, KERNELS, BLOCK, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS, BLOCK_ALL), 16)
     several(bench, "cosmoflow", bench.size((1,), ()), (PLAIN, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS, BLOCK_ALL))
     several(bench, "cosmoflow", bench.size((4, 32), ()), (PLAIN, KERNELS_GRAPHS, BLOCK_ALL))
+    warmed(bench, "cosmoflow", 16)
     layers.first_block(bench, bench.size(16, 1), layers.blocks(bench)[0])
 
 
 def deepcam_variants(bench: Bench) -> None:
-    """Measure DeepCAM's steps recorded and with the flat optimizer, then compiled, if there is time."""
-    cold(bench, "deepcam", 8)
-    several(bench, "deepcam", (8,), (PLAIN, GRAPHS, FLAT_GRAPHS), profiled=8)
+    """Measure DeepCAM's steps: of one sample, which decides about the flat optimizer, of eight, and compiled."""
+    cold(bench, "deepcam", 1)
     several(bench, "deepcam", bench.size((1,), ()), (GRAPHS, FLAT_GRAPHS))
+    several(bench, "deepcam", (8,), (PLAIN, GRAPHS, FLAT_GRAPHS))
     step(bench, "deepcam", bench.size(8, 1), COMPILED_FLAT, replace(plan(bench, True), needs_s=COMPILING_S))
 
 
@@ -70,6 +76,7 @@ def oc20_variants(bench: Bench) -> None:
     cold(bench, "oc20", 32)
     several(bench, "oc20", (32,), (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS, ALL), profiled=32)
     several(bench, "oc20", bench.size((4, 16), ()), (PLAIN, KERNELS_GRAPHS, ALL))
+    warmed(bench, "oc20", 32)
     layers.oc20(bench)
 
 

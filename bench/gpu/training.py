@@ -27,14 +27,13 @@ from torch.profiler import ProfilerActivity, profile
 import cosmoflow.train
 import deepcam.train
 import oc20.train
-from common.config import leaves
 from common.training import train_command
 from common.training.graph import WARM_UP
 from gpu import inputs
 from gpu.cases import Bench, WrongError
 from gpu.references import compare
 from gpu.results import Row
-from gpu.variants import COLD, GRAPHS, PLAIN, Variant
+from gpu.variants import COLD, PLAIN, Variant
 
 BENCHMARKS: Final = {
     "cosmoflow": cosmoflow.train.BENCHMARK,
@@ -60,7 +59,8 @@ class Plan:
     """The steps of a measurement: to warm up, to note waits for the device, timed ones, and some under the profiler.
 
     seconds: if not 0, steps are timed for so long instead. different: batches that lie on the device, at most.
-    needs_s: not started with less time left.
+    needs_s: not started with less time left. warms_up: whether the trainer warms up before its run: each shape that is
+    warmed up takes its time, evaluations too, and the steps are the same.
     """
 
     warm: int = 14
@@ -70,6 +70,7 @@ class Plan:
     seconds: float = 0.0
     different: int = 4
     needs_s: float = 8.0
+    warms_up: bool = False
 
     @property
     def steps(self) -> int:
@@ -226,11 +227,6 @@ def arguments(bench: Bench, network: str, batch: int, variant: Variant, folder: 
     ]
 
 
-def knows_warm_up(network: str) -> bool:
-    """Tell whether the configuration can leave out to warm up."""
-    return COLD.partition("=")[0] in {leaf.name for leaf in leaves(BENCHMARKS[network].config)}
-
-
 def train(
     bench: Bench, network: str, batch: int, variant: Variant, watch: Watch, **how: bool
 ) -> tuple[float | None, Row]:
@@ -242,9 +238,7 @@ def train(
     folder = bench.work / f"run-{network}"
     shutil.rmtree(folder, ignore_errors=True)
     given = {"resident": True, "evaluates": False} | how
-    # Each shape that is warmed up takes its time, and the steps are the same: one variant shows it.
-    shown = variant == GRAPHS or COLD in variant.keys
-    keys = [COLD] if knows_warm_up(network) and given["resident"] and not shown else []
+    keys = [COLD] if given["resident"] and not watch.plan.warms_up else []
     benchmark = BENCHMARKS[network]
     benchmark = replace(benchmark, problem=watched(benchmark.problem, watch, **given))
     said = io.StringIO()

@@ -39,6 +39,7 @@ COMPILE: Final = "compile=true"
 NARROW: Final = "data.format=narrow"
 NO_BUCKETS: Final = "data.buckets=off"
 COLD: Final = "train.warm_up=off"
+WARMED: Final = "train.warm_up=auto"
 PLAIN: Final = Variant("torch, eager", keys=OFF)
 GRAPHS: Final = Variant("torch, graphs", keys=AUTO)
 KERNELS: Final = Variant("kernels, eager", TRITON, OFF)

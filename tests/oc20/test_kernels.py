@@ -191,7 +191,7 @@ def test_what_a_small_network_launches_compiles_for_an_mi300(graph, launches, mo
 
     monkeypatch.setattr(torch.version, "hip", "7.0")
     small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8, kernels="triton")
-    build(small, seed=1)(graph)
+    build(small, seed=1).to(graph.numbers.device)(graph)
     first = {kernel.__name__: (kernel, arguments) for kernel, arguments in reversed(launches)}
     assert set(first) >= set(TILES) - {"weights_kernel"}
     for kernel, arguments in first.values():

@@ -14,7 +14,8 @@ eight gradients are made from the byte in registers.
 
 Of equal values the first gets the gradient, and NaN is the greatest of all, as in torch. Sums are float32, or float64
 for float64 input. What is summed over programs is written by each and added by torch: equal results in each run. The
-tests run the kernels in Triton's interpreter and compile them for Hopper; speed on a GPU is **not measured**.
+tests run the kernels in Triton's interpreter and compile them for Hopper. On an H200 they make a step 1.5 times as
+fast, with the first block 2.9 times (batch 16; docs/performance/gpu.md).
 
 Shapes: B batch, D H W voxels, d h w cells, C channels; in kernels P cells, K rows and N columns of the product.
 """

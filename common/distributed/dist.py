@@ -70,13 +70,14 @@ class DistConfig:
     bucket_mb: float | None = key(
         None,
         "gradients that the ranks average in one message, as soon as they are known; null: torch's choice, which is 1 "
-        "for the first message and 25 for the others",
+        "for the first message and 25 for the others; not measured on several GPUs",
         PLACE,
         unit="MiB",
     )
     static_graph: bool = key(
         False,
-        "tell torch that all steps use the same weights in the same order (static_graph of DistributedDataParallel)",
+        "tell torch that all steps use the same weights in the same order (static_graph of DistributedDataParallel); "
+        "not measured on several GPUs",
         PLACE,
     )
     record_reduction: bool = key(
@@ -86,7 +87,10 @@ class DistConfig:
         PLACE,
     )
     gradients: Literal["fp32", "bf16"] = key(
-        "fp32", "format in which gradients travel between ranks; bf16: half the bytes, and rounded sums", ROUTE
+        "fp32",
+        "format in which gradients travel between ranks; bf16: half the bytes, and rounded sums; not measured on "
+        "several GPUs",
+        ROUTE,
     )
     spatial: int | tuple[int, int] = key(
         1,

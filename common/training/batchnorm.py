@@ -7,7 +7,7 @@ step can run ahead of it and be captured in a CUDA graph. Where several groups t
 differ until `average_statistics` makes them equal for an evaluation or a checkpoint; within a group they are equal
 always, computed by each rank from the same numbers.
 
-Tested on CPUs with gloo; untested on GPUs.
+Tested on CPUs with gloo, and with one rank of NCCL on an H200, recorded; untested on several GPUs.
 
 Shapes: B batch, C channels, H W space, R ranks of the group.
 """

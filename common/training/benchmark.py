@@ -72,7 +72,10 @@ class TrainConfig:
         PLACE,
     )
     eval_batch_size: int | None = key(
-        None, "samples that a rank evaluates at a time; null: as many as in a part of a step", PLACE, unit="samples"
+        None,
+        "samples that a rank evaluates at a time; null: as many as in a part of a step; not measured on a GPU",
+        PLACE,
+        unit="samples",
     )
     graph: Mode = key(
         "auto",

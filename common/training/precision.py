@@ -33,7 +33,7 @@ class PrecisionConfig:
     tune: bool = key(
         True,
         "on NVIDIA GPUs, time cuDNN's algorithms for each shape and take the fastest; equal runs may then differ in "
-        "rounding. false: cuDNN's own choice among its deterministic algorithms, the same in each run",
+        "rounding. false: cuDNN's own choice among its deterministic algorithms, the same in each run, not measured",
         PLACE,
     )
 

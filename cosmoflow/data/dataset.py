@@ -33,7 +33,7 @@ class DataConfig:
     format: Literal["tfrecord", "npy", "narrow"] = key(
         "tfrecord",
         "tfrecord (gzipped or not), npy (pairs of files, see cosmoflow/data/npy.py), or narrow (half the size, also on "
-        "the way to an accelerator, see cosmoflow/data/narrow.py)",
+        "the way to an accelerator, see cosmoflow/data/narrow.py; not measured on a GPU)",
         ROUTE,
     )
     apply_log: bool = key(True, "feed the network log(1 + x); otherwise each sample divided by its mean")
@@ -53,7 +53,9 @@ class DataConfig:
         unit="voxels",
     )
     verify_crc: bool = key(False, "compare the CRC of each TFRecord or narrow file", PLACE)
-    pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py", PLACE)
+    pipeline: Literal["native", "dali"] = key(
+        "native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py; not measured on a GPU", PLACE
+    )
     cache: bool = key(False, "keep samples in memory after the first read; for small datasets", PLACE)
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ class DataConfig:
     buckets: Literal["auto", "on", "off"] = key(
         "auto",
         "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/buckets.py); auto: "
-        "where steps are recorded, see train.graph",
+        "where steps are recorded, see train.graph; what it gains is not measured",
         PLACE,
     )
     cache: bool = key(False, "keep samples in each rank's memory after the first read", PLACE)

@@ -8,7 +8,7 @@ and runs are equal bit by bit. What changes between steps (rate, step count, gra
 
 Bytes read and written per number of float32, by design: LAMB 44 (the norm reads g; w g m v are read, m v written; w m v
 read, w written), without weight decay 32; Adam and AdamW 28; SGD 20. The tests run the kernels through Triton's
-interpreter and compile them for a GPU; on one they have **not been run yet**: nothing is known of their speed.
+interpreter and compile them for a GPU; one H200 has run them (docs/performance/gpu.md).
 
 C chunks, T parameters; names of numbers are those of the algorithms' papers (w, g, m, v, and u for the step).
 """

@@ -530,7 +530,7 @@ class SampleProblem(ABC, Generic[B]):
         return float(total / count)
 
     def synthetic(self, split: str, size: int) -> B:
-        """Return a batch of so many made-up samples, with the shapes, types and memory order of `read`.
+        """Return a batch of `size` made-up samples, with the shapes, types and memory order of `read`.
 
         This one is for sets that are a `common.data.split.Split`, read as a `TensorBatch`.
         """

@@ -9,9 +9,7 @@ from gpu import layers
 from gpu.cases import Bench
 from gpu.training import Plan, step
 from gpu.variants import (
-    ALL,
     BLOCK,
-    BLOCK_ALL,
     BLOCK_GRAPHS,
     COLD,
     COMPILED_FLAT,
@@ -56,9 +54,9 @@ def cold(bench: Bench, network: str, batch: int) -> None:
 def cosmoflow_variants(bench: Bench) -> None:
     """Measure steps in all variants, then the fused first block by itself."""
     cold(bench, "cosmoflow", 16)
-    several(bench, "cosmoflow", (16,), (PLAIN, KERNELS, BLOCK, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS, BLOCK_ALL), 16)
-    several(bench, "cosmoflow", bench.size((1,), ()), (PLAIN, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS, BLOCK_ALL))
-    several(bench, "cosmoflow", bench.size((4, 32), ()), (PLAIN, KERNELS_GRAPHS, BLOCK_ALL))
+    several(bench, "cosmoflow", (16,), (PLAIN, KERNELS, BLOCK, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS), 16)
+    several(bench, "cosmoflow", bench.size((1,), ()), (PLAIN, GRAPHS, KERNELS_GRAPHS, BLOCK_GRAPHS))
+    several(bench, "cosmoflow", bench.size((4, 32), ()), (PLAIN, KERNELS_GRAPHS, BLOCK_GRAPHS))
     warmed(bench, "cosmoflow", 16)
     layers.first_block(bench, bench.size(16, 1), layers.blocks(bench)[0])
 
@@ -74,14 +72,14 @@ def deepcam_variants(bench: Bench) -> None:
 def oc20_variants(bench: Bench) -> None:
     """Measure OC20's steps in all variants, then its kernels with other tiles."""
     cold(bench, "oc20", 32)
-    several(bench, "oc20", (32,), (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS, ALL), profiled=32)
-    several(bench, "oc20", bench.size((4, 16), ()), (PLAIN, KERNELS_GRAPHS, ALL))
+    several(bench, "oc20", (32,), (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS), profiled=32)
+    several(bench, "oc20", bench.size((4, 16), ()), (PLAIN, KERNELS_GRAPHS))
     warmed(bench, "oc20", 32)
     layers.oc20(bench)
 
 
 def sweeps(bench: Bench) -> None:
     """Measure other batches with everything on."""
-    several(bench, "oc20", bench.size((64, 128, 8), ()), (ALL,))
-    several(bench, "cosmoflow", bench.size((8, 2, 64), (8,)), (BLOCK_ALL,))
+    several(bench, "oc20", bench.size((64, 128, 8), ()), (KERNELS_GRAPHS,))
+    several(bench, "cosmoflow", bench.size((8, 2, 64), (8,)), (BLOCK_GRAPHS,))
     several(bench, "deepcam", bench.size((16, 4, 2), ()), (FLAT_GRAPHS,))

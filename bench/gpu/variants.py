@@ -46,14 +46,12 @@ KERNELS: Final = Variant("kernels, eager", TRITON, OFF)
 KERNELS_GRAPHS: Final = Variant("kernels, graphs", TRITON, AUTO)
 BLOCK: Final = Variant("kernels and first block, eager", FUSED, OFF)
 BLOCK_GRAPHS: Final = Variant("kernels and first block, graphs", FUSED, AUTO)
-BLOCK_ALL: Final = Variant("kernels and first block, graphs, flat optimizer", FUSED, (*AUTO, FLAT))
-ALL: Final = Variant("kernels, graphs, flat optimizer", TRITON, (*AUTO, FLAT))
 FLAT_GRAPHS: Final = Variant("torch, graphs, flat optimizer", keys=(*AUTO, FLAT))
 COMPILED_FLAT: Final = Variant("compiled, graphs, flat optimizer", keys=(*AUTO, COMPILE, FLAT))
-BEST: Final = {"cosmoflow": BLOCK_ALL, "deepcam": FLAT_GRAPHS, "oc20": ALL}
+BEST: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": FLAT_GRAPHS, "oc20": KERNELS_GRAPHS}
 """Everything on, but that the time does not allow to compile DeepCAM more than once."""
-MINI_BEST: Final = BEST | {"cosmoflow": KERNELS_GRAPHS}
-"""Of the mini problems: CosmoFlow's is trained by Muon, for which `flat` has no kernels."""
+MINI_BEST: Final = BEST | {"deepcam": GRAPHS}
+"""Of the mini problems: DeepCAM's is trained by AdamW, and `flat` is for LAMB."""
 
 KEEP_FROM: Final = 0.1
 """An option stays if it takes this share of a step away, somewhere."""
@@ -98,9 +96,9 @@ OPTIONS: Final = (
     ),
     Option(
         FLAT,
-        EVERY,
-        "*-variants: recorded, with and without; DeepCAM at batch 1 decides",
-        ((GRAPHS, FLAT_GRAPHS), (KERNELS_GRAPHS, ALL), (BLOCK_GRAPHS, BLOCK_ALL)),
+        ("deepcam",),
+        "deepcam-variants: recorded, with and without; batch 1 decides",
+        ((GRAPHS, FLAT_GRAPHS),),
         decisive=("deepcam", 1),
     ),
     Option(COMPILE, ("deepcam",), "deepcam-variants", ((FLAT_GRAPHS, COMPILED_FLAT),), decisive=("deepcam", 8)),
@@ -108,7 +106,7 @@ OPTIONS: Final = (
         "data.buckets=auto",
         ("oc20",),
         "product: recorded steps from files, with and without",
-        ((ALL.with_keys(NO_BUCKETS), ALL),),
+        ((KERNELS_GRAPHS.with_keys(NO_BUCKETS), KERNELS_GRAPHS),),
         "with files",
         ("oc20", 32),
     ),
@@ -116,7 +114,7 @@ OPTIONS: Final = (
         NARROW,
         ("cosmoflow",),
         "product: steps from files, narrow and TFRecords",
-        ((BLOCK_ALL, BLOCK_ALL.with_keys(NARROW)),),
+        ((BLOCK_GRAPHS, BLOCK_GRAPHS.with_keys(NARROW)),),
         "with files",
         ("cosmoflow", 16),
     ),

@@ -36,8 +36,9 @@ class OptimConfig:
         "auto: torch's fused kernels; off: none, except that lamb always updates its moments with them; apex, for "
         "adam, adamw and lamb: FusedAdam and FusedLAMB of NVIDIA's apex, an error without it or a GPU (FusedLAMB takes "
         "its rate as a number, so that steps are not recorded); mixed_precision, for lamb: apex's variant that keeps "
-        "rate and step count on the device and unscales fp16 gradients itself; flat, not for muon: this suite's Triton "
-        "kernels on buffers of all parameters, an error without a GPU or Triton",
+        "rate and step count on the device and unscales fp16 gradients itself; flat, for lamb: this suite's "
+        "Triton kernels on buffers of all parameters, an error without a GPU or Triton; no device has decided yet "
+        "whether it stays",
         ROUTE,
     )
 
@@ -54,12 +55,10 @@ class OptimConfig:
             )
         if self.eps <= 0 or self.max_grad_norm <= 0:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
-        if self.fused == "mixed_precision" and self.name != "lamb":
-            raise ValueError(f"fused is mixed_precision, which is for lamb, but name is {self.name}; set fused=auto")
+        if self.fused in ("mixed_precision", "flat") and self.name != "lamb":
+            raise ValueError(f"fused is {self.fused}, which is for lamb, but name is {self.name}; set fused=auto")
         if self.fused == "apex" and self.name in ("sgd", "muon"):
             raise ValueError(f"fused is apex, which has no kernels for {self.name} here; set fused=auto")
-        if self.fused == "flat" and self.name == "muon":
-            raise ValueError("fused is flat, which has no kernels for muon, but name is muon; set fused=auto")
 
     @property
     def log_name(self) -> str:
@@ -124,18 +123,11 @@ def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: flo
 
 
 def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any) -> Optimizer:
-    """Return the optimizer with our own kernels."""
+    """Return LAMB with our own kernels."""
     check_triton("optim.fused is flat", "auto", parameters[0].device)
     from common.training.optim import flat  # Triton is optional, and slow to import
 
-    options = _adam_options(config)
-    match config.name:
-        case "sgd":
-            return flat.FlatSGD(parameters, lr, config.momentum)
-        case "lamb":
-            return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **options)
-        case _:
-            return flat.FlatAdam(parameters, lr, decoupled_weight_decay=config.name == "adamw", **options)
+    return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **_adam_options(config))
 
 
 def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:

@@ -1,21 +1,23 @@
-"""Optimizers on flat buffers: a few kernels for all parameters, instead of operations on hundreds of tensors.
+"""LAMB on flat buffers: a few kernels for all parameters, instead of operations on hundreds of tensors.
 
 Weights, gradients and each kind of moment lie in one buffer each, and the parameters, their gradients and the state of
-the optimizer are views of these. What is saved has the form of the plain optimizers, which load it and vice versa.
+the optimizer are views of these. What is saved has the form of the plain LAMB, which loads it and vice versa.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from common.training.optim.algorithms import KerasSGD, Lamb
-from common.training.optim.kernels import CHUNK, Adam, Buffers, Chunks, adam_step, lamb_step, momentum_step
+from common.training.optim.algorithms import Lamb
+from common.training.optim.kernels import CHUNK, Buffers, Chunks, Constants, lamb_step
+
+MOMENTS: Final = ("mean", "square")
+"""Names of the state of `Lamb`, but for the step count."""
 
 
 class Buffer(NamedTuple):
@@ -63,22 +65,19 @@ class FlatParameters:
         return Chunks(*(torch.tensor(value, dtype=torch.int32, device=device) for value in values))
 
 
-class _Flat(Optimizer):
-    """A base, named before that of the plain optimizer, that keeps all that a step changes in flat buffers.
+class FlatLamb(Lamb):
+    """`Lamb` that keeps all that a step changes in flat buffers.
 
     Gradients that are not views of their buffer, as after `zero_grad()`, are copied into it by the next step. The
     parameters that have a gradient in the first step must have one in each; the others are not updated.
     """
 
-    moments: ClassVar[tuple[str, ...]]
-    """Names of the plain optimizer's state, but for the step count."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, *constants: Any, **options: Any) -> None:
-        super().__init__(parameters, lr, *constants, **options)
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, **options: Any) -> None:
+        super().__init__(parameters, lr, **options)
         (group,) = self.param_groups
         self.flat = FlatParameters(group["params"])
         self._gradients = self.flat.buffer()
-        self._state = {name: self.flat.buffer() for name in self.moments}
+        self._state = {name: self.flat.buffer() for name in MOMENTS}
         self._updated: list[int] = []
 
     def gather(self) -> Tensor:
@@ -95,15 +94,14 @@ class _Flat(Optimizer):
             parameters[place].grad = views[place]
         return self._gradients.flat
 
-    def step(self, closure: None = None) -> None:
+    def step(self) -> None:
         """Update the parameters that have a gradient."""
-        gradients = self.gather()
-        moments = tuple(self._state[name].flat for name in self.moments)
-        self._make_step(self.param_groups[0], Buffers(self._chunks, self.flat.weights.flat, gradients, moments))
-
-    def _make_step(self, group: dict[str, Any], buffers: Buffers) -> None:
-        """Make a step with the options of the group."""
-        raise NotImplementedError
+        gradients, (group,) = self.gather(), self.param_groups
+        group["step"].add_(1)
+        moments = tuple(self._state[name].flat for name in MOMENTS)
+        buffers = Buffers(self._chunks, self.flat.weights.flat, gradients, moments)
+        constants = Constants(group["betas"], group["eps"], group["weight_decay"], group["max_grad_norm"])
+        lamb_step(buffers, group["lr"], group["step"], constants)
 
     def _begin(self, given: list[int]) -> None:
         """Take these parameters for those to update."""
@@ -127,49 +125,10 @@ class _Flat(Optimizer):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Copy the state of the plain optimizer, or of this one, into the buffers."""
+        """Copy the state of the plain LAMB, or of this one, into the buffers."""
         super().load_state_dict(state_dict)
         for name, buffer in self._state.items():
             for parameter, view in zip(self.flat.parameters, buffer.views, strict=True):
                 if parameter in self.state:
                     view.copy_(self.state[parameter][name])
                     self.state[parameter][name] = view
-
-
-class FlatSGD(_Flat, KerasSGD):
-    """`KerasSGD` on flat buffers."""
-
-    moments = ("velocity",)
-
-    def _make_step(self, group: dict[str, Any], buffers: Buffers) -> None:
-        momentum_step(buffers, group["lr"], group["momentum"])
-
-
-class FlatLamb(_Flat, Lamb):
-    """`Lamb` on flat buffers."""
-
-    moments = ("mean", "square")
-
-    def _make_step(self, group: dict[str, Any], buffers: Buffers) -> None:
-        group["step"].add_(1)
-        constants = Adam(group["betas"], group["eps"], group["weight_decay"], max_grad_norm=group["max_grad_norm"])
-        lamb_step(buffers, group["lr"], group["step"], constants)
-
-
-class FlatAdam(_Flat, torch.optim.Adam):
-    """torch's Adam on flat buffers; AdamW with decoupled_weight_decay."""
-
-    moments = ("exp_avg", "exp_avg_sq")
-
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, **options: Any) -> None:
-        super().__init__(parameters, lr, **options)
-        # Each parameter has a step count of its own, as torch saves it; all are equal.
-        steps = torch.zeros(len(self.flat.parameters), device=self.flat.weights.flat.device)
-        self._state["step"] = Buffer(steps, list(steps.unbind()))
-
-    def _make_step(self, group: dict[str, Any], buffers: Buffers) -> None:
-        steps = self._state["step"]
-        steps.flat.add_(1)
-        coupled = not group["decoupled_weight_decay"]
-        constants = Adam(group["betas"], group["eps"], group["weight_decay"], coupled)
-        adam_step(buffers, group["lr"], steps.views[self._updated[0]], constants)

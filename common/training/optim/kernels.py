@@ -1,14 +1,14 @@
-"""The steps of SGD, Adam, AdamW and LAMB by Triton kernels, over flat buffers of all parameters.
+"""The step of LAMB by Triton kernels, over flat buffers of all parameters.
 
 Buffers consist of chunks of `CHUNK` numbers; a parameter fills whole ones, the rest of its last one with zeros, which
-a step leaves alone. A program works on a chunk, so that it needs no masks. LAMB takes three launches: the first updates
+a step leaves alone. A program works on a chunk, so that it needs no masks. A step is three launches: the first updates
 the moments and sums the squares of weights and step for each chunk, the second adds those up for each parameter, the
 third computes the step again from the moments, scales it and makes it. Each sum is one program's: there are no atomics,
 and runs are equal bit by bit. What changes between steps (rate, step count, gradient norm) is read from the device.
 
-Bytes read and written per number of float32, by design: LAMB 44 (the norm reads g; w g m v are read, m v written; w m v
-read, w written), without weight decay 32; Adam and AdamW 28; SGD 20. The tests run the kernels through Triton's
-interpreter and compile them for a GPU; one H200 has run them (docs/performance/gpu.md).
+Bytes read and written per number of float32, by design: 44 (the norm reads g; w g m v are read, m v written; w m v
+read, w written), without weight decay 32. The tests run the kernels on a GPU or through Triton's interpreter, and
+compile them for an H100.
 
 C chunks, T parameters; names of numbers are those of the algorithms' papers (w, g, m, v, and u for the step).
 """
@@ -43,10 +43,7 @@ class Chunks(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Flat buffers of one type and length, and what of them a step updates.
-
-    moments: v of SGD; m and v of Adam and LAMB.
-    """
+    """Flat buffers of one type and length, and what of them a step updates; moments: m and v."""
 
     chunks: Chunks
     weights: Tensor
@@ -54,82 +51,58 @@ class Buffers(NamedTuple):
     moments: tuple[Tensor, ...]
 
 
-class Adam(NamedTuple):
-    """Constants of Adam, AdamW and LAMB. coupled: weight decay is a term of the gradient, as in Adam."""
+class Constants(NamedTuple):
+    """Constants of LAMB, see `OptimConfig`."""
 
     betas: tuple[float, float]
     eps: float
     weight_decay: float
-    coupled: bool = False
-    max_grad_norm: float = math.inf
+    max_grad_norm: float
 
 
-def momentum_step(buffers: Buffers, rate: Tensor, momentum: float) -> None:
-    """Make a step of SGD: v = momentum v - rate g, w = w + v."""
-    numbers_C = buffers.chunks.numbers_C
-    _momentum_kernel[(len(numbers_C),)](
-        numbers_C, buffers.weights, buffers.gradients, *buffers.moments, rate, momentum, CHUNK, num_warps=WARPS
-    )
-
-
-def adam_step(buffers: Buffers, rate: Tensor, step: Tensor, adam: Adam) -> None:
-    """Make a step of Adam or AdamW: the one that `step` () counts, from 1 on."""
-    _moments(buffers, rate, _factors(buffers, step, adam), adam)
-
-
-def lamb_step(buffers: Buffers, rate: Tensor, step: Tensor, adam: Adam) -> None:
-    """Make a step of LAMB; without weight decay, one of Adam after clipping."""
-    factors = _factors(buffers, step, adam)
-    if not adam.weight_decay:
-        _moments(buffers, rate, factors, adam)
+def lamb_step(buffers: Buffers, rate: Tensor, step: Tensor, constants: Constants) -> None:
+    """Make the step of LAMB that `step` () counts, from 1 on; without weight decay, one of Adam after clipping."""
+    factors = _factors(buffers, step, constants)
+    if not constants.weight_decay:
+        _moments(buffers, rate, factors, constants)
         return
     numbers_C, owners_C, first_T = buffers.chunks
     squares_C2 = torch.empty(len(numbers_C), 2, dtype=rate.dtype, device=rate.device)
     rates_T = torch.empty(len(first_T) - 1, dtype=rate.dtype, device=rate.device)
-    _moments(buffers, rate, factors, adam, squares_C2)
+    _moments(buffers, rate, factors, constants, squares_C2)
     _rates_kernel[(len(rates_T),)](squares_C2, first_T, rate, rates_T, BLOCK, num_warps=1)
     tensors = (numbers_C, owners_C, buffers.weights, *buffers.moments, rates_T, factors)
-    _scaled_kernel[(len(numbers_C),)](*tensors, adam.eps, adam.weight_decay, CHUNK, num_warps=WARPS)
+    _scaled_kernel[(len(numbers_C),)](*tensors, constants.eps, constants.weight_decay, CHUNK, num_warps=WARPS)
 
 
-def _factors(buffers: Buffers, step: Tensor, adam: Adam) -> Tensor:
+def _factors(buffers: Buffers, step: Tensor, constants: Constants) -> Tensor:
     """Return the factors of this step: of the gradient, which clip its norm, and of m and sqrt(v), against bias."""
-    norm = torch.linalg.vector_norm(buffers.gradients) if math.isfinite(adam.max_grad_norm) else None
+    norm = torch.linalg.vector_norm(buffers.gradients)
     factors = buffers.weights.new_empty(3)
-    logs = [math.log(max(beta, 1e-300)) for beta in adam.betas]
-    _factors_kernel[(1,)](step, norm, factors, adam.max_grad_norm, *logs, num_warps=1)
+    logs = [math.log(max(beta, 1e-300)) for beta in constants.betas]
+    _factors_kernel[(1,)](step, norm, factors, constants.max_grad_norm, *logs, num_warps=1)
     return factors
 
 
-def _moments(buffers: Buffers, rate: Tensor, factors: Tensor, adam: Adam, squares: Tensor | None = None) -> None:
+def _moments(
+    buffers: Buffers, rate: Tensor, factors: Tensor, constants: Constants, squares: Tensor | None = None
+) -> None:
     """Update the moments and make the step of Adam; with `squares`, write sums of squares there instead of it."""
     numbers_C = buffers.chunks.numbers_C
     tensors = (numbers_C, buffers.weights, buffers.gradients, *buffers.moments, rate, factors, squares)
-    constants = (*adam.betas, adam.eps, adam.weight_decay, adam.coupled)
-    _moments_kernel[(len(numbers_C),)](*tensors, *constants, CHUNK, num_warps=WARPS)
+    _moments_kernel[(len(numbers_C),)](
+        *tensors, *constants.betas, constants.eps, constants.weight_decay, CHUNK, num_warps=WARPS
+    )
 
 
 # -- on the GPU ----------------------------------------------------------------------------------------------
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _momentum_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # types come with the arguments; no objects here
-    numbers, weights, gradients, velocities, rate, MOMENTUM: tl.constexpr, CHUNK: tl.constexpr
-):
-    place = tl.load(numbers + tl.program_id(0)).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
-    v = MOMENTUM * tl.load(velocities + place) - tl.load(rate) * tl.load(gradients + place)
-    tl.store(velocities + place, v)
-    tl.store(weights + place, tl.load(weights + place) + v)
-
-
-@triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _factors_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
+def _factors_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # types come with the arguments; no objects here
     step, norm, factors, MAX_NORM: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr
 ):
-    clip = 1.0
-    if norm is not None:
-        clip = 1 / tl.maximum(tl.load(norm).to(tl.float64) / MAX_NORM, 1.0)
-    tl.store(factors, clip)
+    tl.store(factors, 1 / tl.maximum(tl.load(norm).to(tl.float64) / MAX_NORM, 1.0))
     number = tl.load(step).to(tl.float64)  # in float32, 1 - 0.999 has four digits
     tl.store(factors + 1, 1 / (1 - tl.exp(number * LOG_BETA1)))
     tl.store(factors + 2, 1 / tl.sqrt(1 - tl.exp(number * LOG_BETA2)))
@@ -146,18 +119,15 @@ def _direction(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
 def _moments_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
     numbers, weights, gradients, means, variances, rate, factors, squares,
-    BETA1: tl.constexpr, BETA2: tl.constexpr, EPS: tl.constexpr, DECAY: tl.constexpr, COUPLED: tl.constexpr,
-    CHUNK: tl.constexpr,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPS: tl.constexpr, DECAY: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     place = tl.load(numbers + tl.program_id(0)).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
     w, g = tl.load(weights + place), tl.load(gradients + place) * tl.load(factors)
-    if COUPLED:
-        g += DECAY * w
     m = BETA1 * tl.load(means + place) + (1 - BETA1) * g
     v = BETA2 * tl.load(variances + place) + (1 - BETA2) * g * g
     tl.store(means + place, m)
     tl.store(variances + place, v)
-    u = _direction(w, m, v, factors, EPS, 0.0 if COUPLED else DECAY)
+    u = _direction(w, m, v, factors, EPS, DECAY)
     if squares is None:
         tl.store(weights + place, w - tl.load(rate) * u)
     else:

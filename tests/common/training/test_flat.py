@@ -1,4 +1,4 @@
-"""Optimizers on flat buffers against the plain ones: on a GPU, or where there is none through Triton's interpreter."""
+"""LAMB on flat buffers against the plain one: on a GPU, or where there is none through Triton's interpreter."""
 
 import io
 import re
@@ -16,17 +16,15 @@ from common.training.optim import OptimConfig, build, set_rate
 from tests.hopper import resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 
-OPTIMIZERS = {
-    "sgd": OptimConfig(momentum=0.8),
-    "adam": OptimConfig("adam", betas=(0.8, 0.99), weight_decay=0.1),
-    "adamw": OptimConfig("adamw", weight_decay=0.1),
-    "lamb": OptimConfig("lamb", eps=1e-6, weight_decay=0.1),
-    "lamb without decay": OptimConfig("lamb", eps=1e-6),
-    "lamb without momentum": OptimConfig("lamb", betas=(0.0, 0.9), weight_decay=0.1),
+LAMB = OptimConfig("lamb", eps=1e-6, weight_decay=0.1)
+CONFIGS = {
+    "lamb": LAMB,
+    "without decay": replace(LAMB, weight_decay=0.0),
+    "without momentum": replace(LAMB, betas=(0.0, 0.9)),
 }
 SHAPES = ((8, 4, 3, 3), (50, 70), (5,), (2,), (), (4, 2, 2, 2, 2))
 
-each_optimizer = pytest.mark.parametrize("config", OPTIMIZERS.values(), ids=OPTIMIZERS)
+each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 @needs_triton
@@ -71,7 +69,7 @@ def assert_equal(found, expected, within):
 
 @needs_triton
 @needs_gpu
-@each_optimizer
+@each_config
 @pytest.mark.parametrize(
     ("dtype", "within", "max_grad_norm"),
     [(torch.float64, 1e-12, 1e3), (torch.float32, 1e-6, 1.0)],  # the plain one clips in float32
@@ -93,7 +91,7 @@ def test_gradients_are_added_up_in_their_buffer_or_copied_into_it():
     results = []
     for drop in (True, False):
         moving = parameters()
-        optimizer = build(flat(OPTIMIZERS["adamw"]), moving, 0.05)
+        optimizer = build(flat(LAMB), moving, 0.05)
         for _ in range(4):
             optimizer.zero_grad(set_to_none=drop)
             for factor in (1, 2):  # two parts of a step
@@ -112,7 +110,7 @@ def test_gradients_of_a_loss_scale_are_those_without():
     results = []
     for enabled in (True, False):
         moving = parameters(torch.float32)
-        optimizer = build(flat(OPTIMIZERS["lamb"]), moving, 0.05)
+        optimizer = build(flat(LAMB), moving, 0.05)
         scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0, enabled=enabled)
         for factor in (1.0, float("inf"), 2.0):
             if enabled or factor < 3:
@@ -126,7 +124,7 @@ def test_gradients_of_a_loss_scale_are_those_without():
 
 @needs_triton
 @needs_gpu
-@each_optimizer
+@each_config
 def test_parameters_without_a_gradient_stay_and_no_others_may_follow(config):
     moving = parameters()
     optimizer = build(flat(config), moving, 0.05)
@@ -146,7 +144,7 @@ def test_parameters_without_a_gradient_stay_and_no_others_may_follow(config):
 
 @needs_triton
 @needs_gpu
-@each_optimizer
+@each_config
 @pytest.mark.parametrize("first", ["flat", "plain"])
 def test_a_saved_state_is_that_of_the_plain_optimizer_and_goes_on_there(config, first):
     expected = run(build(config, parameters(device="cpu"), 0.05), range(5))
@@ -167,7 +165,7 @@ def test_a_saved_state_is_that_of_the_plain_optimizer_and_goes_on_there(config, 
 @needs_triton
 @needs_gpu
 def test_a_state_can_be_loaded_after_steps():
-    optimizer = build(flat(OPTIMIZERS["adamw"]), parameters(), 0.05)
+    optimizer = build(flat(LAMB), parameters(), 0.05)
     run(optimizer, range(2))
     state, weights = optimizer.state_dict(), [p.detach().clone() for p in optimizer.param_groups[0]["params"]]
     copy = io.BytesIO()
@@ -185,7 +183,7 @@ def test_a_state_can_be_loaded_after_steps():
 def test_files_have_each_number_once(tmp_path):
     model = nn.Sequential(nn.Conv2d(16, 64, 3), nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(64, 500))
     model.to(DEVICE, memory_format=torch.channels_last)
-    optimizer = build(flat(OPTIMIZERS["lamb"]), model.parameters(), 0.05)
+    optimizer = build(flat(LAMB), model.parameters(), 0.05)
     model(torch.ones(2, 16, 3, 3, device=DEVICE)).square().sum().backward()
     optimizer.step()
     with connect() as dist:
@@ -203,23 +201,27 @@ def test_files_have_each_number_once(tmp_path):
 @needs_gpu
 def test_parameters_that_cannot_be_in_one_buffer_are_refused():
     with pytest.raises(ValueError, match="parameters of one type"):
-        build(flat(OPTIMIZERS["sgd"]), [*parameters(), *parameters(torch.float32)], 0.05)
+        build(flat(LAMB), [*parameters(), *parameters(torch.float32)], 0.05)
     moving = parameters()
-    optimizer = build(flat(OPTIMIZERS["sgd"]), moving, 0.05)
+    optimizer = build(flat(LAMB), moving, 0.05)
     moving[1].data = moving[1].data.clone()
     with pytest.raises(ValueError, match="parameters were moved"):
         run(optimizer, range(1))
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "muon"])
+def test_flat_is_refused_for_other_optimizers(name):
+    with pytest.raises(ValueError, match=rf"flat, which is for lamb, but name is {name}; set fused=auto"):
+        OptimConfig(name, fused="flat")
+
+
 def test_flat_is_refused_where_it_cannot_run(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(ValueError, match=r"which needs a GPU of .* but the device is cpu: set it to auto"):
-        build(flat(OPTIMIZERS["lamb"]), parameters(device="cpu"), 0.05)
+        build(flat(LAMB), parameters(device="cpu"), 0.05)
     monkeypatch.setattr("common.training.kernels.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs Triton: `pip install triton`"):
-        build(flat(OPTIMIZERS["lamb"]), parameters(device="cpu"), 0.05)
-    with pytest.raises(ValueError, match="no kernels for muon"):
-        OptimConfig("muon", fused="flat")
+        build(flat(LAMB), parameters(device="cpu"), 0.05)
 
 
 @needs_triton
@@ -227,20 +229,18 @@ def test_flat_is_refused_where_it_cannot_run(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "left_out"),
     [
-        ("_momentum_kernel", ()),
         ("_moments_kernel", ("squares",)),
         ("_moments_kernel", ()),
         ("_scaled_kernel", ()),
         ("_rates_kernel", ()),
         ("_factors_kernel", ()),
-        ("_factors_kernel", ("norm",)),
     ],
 )
 def test_kernels_compile_for_hopper_and_access_16_bytes_at_a_time(name, left_out):
     from common.training.optim import kernels
 
     integers = dict.fromkeys(("numbers", "owners", "first"), torch.zeros(1, dtype=torch.int32))
-    constants = {"MOMENTUM": 0.9, "BETA1": 0.9, "BETA2": 0.999, "EPS": 1e-6, "DECAY": 0.01, "COUPLED": False}
+    constants = {"BETA1": 0.9, "BETA2": 0.999, "EPS": 1e-6, "DECAY": 0.01}
     constants |= {"MAX_NORM": 1.0, "LOG_BETA1": -0.1, "LOG_BETA2": -0.001}
     constants |= {"CHUNK": kernels.CHUNK, "BLOCK": kernels.BLOCK}
     kernel = getattr(kernels, name)

@@ -136,7 +136,7 @@ def gates(rows: list[Row]) -> Iterator[str]:
     if equal:
         other = [row["network"] for row in equal if describe_fault(row)]
         same = [row["network"] for row in equal if not describe_fault(row)]
-        said = f"equal bits in {', '.join(same) or 'none'}{'; not in ' + ', '.join(other) if other else ''}"
+        said = f"equal bits in {', '.join(same) or 'none'}{'; not shown in ' + ', '.join(other) if other else ''}"
         yield f"mini problems trained twice: {said}"
     timed = [row for row in rows if row["what"] == "step" and "waits" in row]
     if timed:

@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # This tree, and before the folder of this file, whose modules have names of packages.
 sys.path.insert(0, str(ROOT))
 
+from gpu.results import ResultsError  # noqa: E402  (the path is set above)
 from gpu.sections import BUDGETS_S, PARTS, SECTIONS, name_part, select_sections  # noqa: E402  (the path is set above)
 
 WHEELS = ("ase", "crc32c", "isal", "lmdb", "mlperf-logging", "msgspec", "tqdm")
@@ -72,7 +73,10 @@ def main() -> int:
     if arguments.page is not None:
         from gpu.page import page, result_files  # not needed to measure
 
-        print(page(result_files(arguments.page)), end="")
+        try:
+            print(page(result_files(arguments.page)), end="")
+        except ResultsError as error:
+            parser.error(str(error))
         return 0
     if arguments.make_references:
         from gpu.references import make
@@ -88,7 +92,12 @@ def main() -> int:
         return serve(arguments)
     from gpu.runner import Runner
 
-    return Runner(arguments).run()
+    if arguments.out.exists() and not arguments.out.is_dir():
+        parser.error(f"-o {arguments.out} is a file; expected a folder for the results")
+    try:
+        return Runner(arguments).run()
+    except ResultsError as error:
+        parser.error(str(error))
 
 
 def print_sections() -> None:

@@ -44,11 +44,13 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     """
     existing = reference.closed_in(version)
     rows = {row.key: row for row in existing if round_ in row.rounds}
+    # Keys of other versions are asked too, if they are there: stating another version is no way around them.
+    all_rows = {row.key: row for row in reference.closed if round_ in row.rounds} | rows
     known = {row.key for row in existing}
-    values = _flattened(config, known)
-    refused = [Departure(row, values[key]) for key, row in rows.items() if key in values]
+    values = _flattened(config, known | all_rows.keys())
+    stated = [Departure(row, values[key]) for key, row in all_rows.items() if key in values]
     return Comparison(
-        [departure for departure in refused if not departure.row.allowed.allows(departure.value)],
+        [departure for departure in stated if not departure.row.allowed.allows(departure.value)],
         [key for key in rows if key not in values],
         [key for key in values if key not in known],
     )

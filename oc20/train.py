@@ -145,7 +145,8 @@ class Oc20(SampleProblem[GraphBatch]):
             atoms = math.ceil(frames * sizes.natoms.mean())
             edges = min(round(frames * sizes.neighbors.mean()), atoms * MOST_NEIGHBOURS)
             found = (Bucket(edges, atoms, frames),)
-        for bucket in found:
+        usual = frames * float(sizes.neighbors.mean())
+        for bucket in sorted(found, key=lambda bucket: abs(bucket.edges - usual)):  # the most usual have recordings
             joined = padded([], (bucket,))
             graph = joined.to(self.dist.device) if self.dist.device.type != "cpu" else linked(joined)
             yield GraphBatch(graph, np.arange(frames), 0.0, [])

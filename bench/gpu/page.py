@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu.networks import ASSUMED, NETWORKS, OC20_EDGES, Ceilings, Network, ceilings_of
-from gpu.results import MARKS, Row, describe_fault, read_rows
+from gpu.results import MARKS, ResultsError, Row, describe_fault, read_results, read_rows
 from gpu.sections import PARTS, SECTIONS, name_part
 from gpu.variants import COLD, GRAPHS, KEEP_FROM, OPTIONS, PLAIN, Option
 
@@ -256,7 +256,9 @@ def rate_line(network: Network, rows: list[Row]) -> str:
 def page(paths: Iterable[Path]) -> str:
     """Return the page of these files of results, card by card."""
     files = list(paths)
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    if not files:
+        raise ResultsError("no results there; expected FILE.json or a folder with some, see --part")
+    results = [read_results(path) for path in files]
     lines = [*introduction(files), ""]
     cards: dict[str, list[dict[str, Any]]] = {}
     for result in results:

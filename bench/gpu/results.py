@@ -20,6 +20,23 @@ def write_json(path: Path, content: Any) -> None:
     os.replace(part, path)
 
 
+class ResultsError(ValueError):
+    """A file does not have what this command writes."""
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the content of a file of results; ResultsError if it has another one."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: {error}; expected results of bench/gpu.py") from error
+    if not isinstance(content, dict) or not {"machine", "sections"} <= content.keys():
+        raise ResultsError(
+            f"{path}: expected results of bench/gpu.py, with `machine` and `sections`; name another folder"
+        )
+    return content
+
+
 def read_rows(results: Iterable[dict[str, Any]]) -> list[Row]:
     """Return the rows of all sections of several results."""
     return [row for result in results for section in result["sections"].values() for row in section["rows"]]

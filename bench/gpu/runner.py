@@ -24,7 +24,7 @@ from typing import Any, Final
 from common.provenance import git_revision, source_hash
 from gpu.background import mini_data
 from gpu.page import summary
-from gpu.results import MARKS, Row, describe_fault, write_json
+from gpu.results import MARKS, ResultsError, Row, describe_fault, read_results, write_json
 from gpu.sections import BUDGETS_S, NAMES, PARTS, Section, select_sections
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +36,7 @@ RESERVE_S = 6.0
 TICK_S: Final = 10.0
 """How often rows are kept and clocks noted while a section measures."""
 CLOCKS: Final = ("nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader")
+NO_GPU: Final = "no GPU, so that times mean nothing"
 QUERY_S: Final = 10.0
 
 
@@ -68,8 +69,18 @@ class Runner:
         self.work = arguments.work or ROOT / "build" / ("gpu-dry" if self.dry else "gpu")
         self._stack = contextlib.ExitStack()
         self.results: dict[str, Any] = {"sections": {}}
+        machine = describe_machine(self.dry)
+        if not self.dry and machine["device"] == NO_GPU:
+            raise ResultsError("no GPU of NVIDIA here; --dry-run walks the same sections on a CPU")
         if self.out.exists():
-            self.results = json.loads(self.out.read_text(encoding="utf-8"))
+            self.results = read_results(self.out)
+            for fact in ("device", "sources"):
+                if self.results["machine"].get(fact) != machine[fact]:
+                    raise ResultsError(
+                        f"{self.out} is of {fact} {self.results['machine'].get(fact)}, and this is {machine[fact]}: "
+                        "name another folder"
+                    )
+        self.results["machine"] = machine
 
     def run(self) -> int:
         """Measure; return the exit status."""
@@ -78,7 +89,6 @@ class Runner:
             self.scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-")))
             for folder in (self.folder, self.work):
                 folder.mkdir(parents=True, exist_ok=True)
-            self.results["machine"] = describe_machine(self.dry)
             self.note_machine()
             self.save()
             done = {name for name, section in self.results["sections"].items() if section["status"] == "done"}
@@ -86,7 +96,7 @@ class Runner:
             self._stack.enter_context(mini_data(self.work, dict.fromkeys(self.data), self.dry))
             self._measure(todo)
         print()
-        print(summary(self.results, [json.loads(path.read_text(encoding="utf-8")) for path in self.earlier()]))
+        print(summary(self.results, list(map(read_results, self.earlier()))))
         print(f"{time.monotonic() - self.began:.0f} s; {self.out}")
         states = {name: section["status"] for name, section in self.results["sections"].items()}
         bad = [name for name, state in states.items() if state != "done"] + [
@@ -176,7 +186,7 @@ class Runner:
         paths = [self.folder / f"{name}.json" for name in (*PARTS, "sections")]
         paths = [path for path in paths if path != self.out and path.exists()]
         device = self.results["machine"]["device"]
-        return [path for path in paths if json.loads(path.read_text())["machine"]["device"] == device]
+        return [path for path in paths if read_results(path)["machine"]["device"] == device]
 
     def _store(self, section: Section, status: str, seconds: float, rows: list[Row], error: str) -> None:
         result = {"status": status, "seconds": round(seconds, 1), "error": error, "rows": rows}
@@ -248,7 +258,7 @@ def describe_machine(dry: bool) -> dict[str, Any]:
     except metadata.PackageNotFoundError:
         triton = "none"
     return {
-        "device": device or "no GPU, so that times mean nothing",
+        "device": device or NO_GPU,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),

@@ -30,7 +30,7 @@ Recording = tuple[list[Tensor], Callable[[], None]]
 """The tensors that the work reads instead of a batch's, and what does the work."""
 WARM_UP: Final = 3
 """How often work is done before it is recorded: libraries choose their algorithms, optimizers make their state."""
-MOST_RECORDINGS: Final = 64
+MOST_RECORDINGS: Final = 128
 """Batches of any further shapes are not worth the memory."""
 
 
@@ -159,7 +159,7 @@ class Replay:
         replay()
 
     def seal(self) -> None:
-        """Record nothing from now on: work on batches of other shapes is done as it is, and said so once."""
+        """Record nothing from now on: work on batches of other shapes is done as it is, which rank 0 says once."""
         self._sealed = True
         self._seen.clear()
 
@@ -172,7 +172,7 @@ class Replay:
         """Do the work, or when it is time to record it return the recording."""
         assert self.recorder is not None
         if self._sealed and self.dist.is_main and not self._seen:
-            print("train.graph: a batch of a size that was not recorded before the run is computed without", flush=True)
+            print("train.graph: batches of a size not recorded before the run do without CUDA graphs", flush=True)
         seen = self._seen[key] = self._seen.get(key, 0) + 1
         if self._sealed or seen <= WARM_UP or len(self._recorded) == MOST_RECORDINGS:
             self.recorder.prepare(lambda: self.work(batch, *flags))

@@ -45,11 +45,12 @@ class Step:
             recorder = None
         self._gradients: FlatGradients | None = None
         self._module: nn.Module = problem.model
+        self._rehearses, self._wraps = False, False
         if dist.world_size > 1 and (recorder is not None or dist.sharing.world_size > 1):
             share_weights(problem.model, dist)
             self._gradients = FlatGradients(problem.model.parameters(), dist)
         else:
-            self._module = dist.wrap(problem.model)  # once: the wrapper has communication buffers
+            self._wraps = dist.world_size > 1
         self._in_recording = dist.records_reduction and recorder is not None and self._gradients is not None
         if self._in_recording and not problem.equal_batches:
             say_why_not(dist, "not all batches have equal parts (dist.record_reduction)", "the reduction of gradients")
@@ -63,6 +64,8 @@ class Step:
 
         weight: the divisor that turns the sum of losses over all ranks into the mean.
         """
+        if self._wraps and not self._rehearses:
+            self._wrap()
         waited = 0.0
         set_rate(self.optimizer, rate)
         # Gradients are averaged over the ranks, and each rank has only its share of the sum.
@@ -76,10 +79,26 @@ class Step:
             self._update(())
         return waited
 
-    def seal(self) -> None:
-        """Record no further steps; see `Replay.seal`."""
-        self._part.seal()
-        self._update.seal()
+    @contextlib.contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """Make steps inside that count for nothing, and record none after them; see `Replay.seal`.
+
+        They are made without the wrapper, whose buckets, and so its order of additions, follow from its first step.
+        """
+        self._rehearses = True
+        try:
+            yield
+        finally:
+            self._rehearses = False
+            self._part.seal()
+            self._update.seal()
+            self.found.zero_()
+            if self._wraps:
+                self._clear(apart=True)
+
+    def _wrap(self) -> None:
+        """Have the ranks reduce the gradients from now on; once, as the wrapper has communication buffers."""
+        self._module, self._wraps = self.dist.wrap(self.problem.model), False
 
     def close(self) -> None:
         """Drop the recordings; no step is made any more."""
@@ -91,7 +110,7 @@ class Step:
         if first:
             self._clear(apart=last or self._part.recorder is None)
         flat = self._gradients is not None
-        with contextlib.nullcontext() if last or flat else self.dist.no_sync(self._module):
+        with contextlib.nullcontext() if last or flat or self._rehearses else self.dist.no_sync(self._module):
             with self.precision.autocast():
                 summed = self.problem.loss(self._module, batch)
             loss = summed * self._scale.to(summed.dtype)

@@ -44,11 +44,10 @@ def warm_up(
         if step is not None:
             problem.model.train()
             shapes = tqdm(problem.synthetic_steps(), desc="warm-up", unit="shape", leave=False, disable=quiet or None)
-            for batches in shapes:
-                for _ in range(WARM_UP + 1):
-                    step(iter(batches), len(batches), 1.0, 0.0)
-            step.seal()
-            step.found.zero_()
+            with step.rehearsing():
+                for batches in shapes:
+                    for _ in range(WARM_UP + 1):
+                        step(iter(batches), len(batches), 1.0, 0.0)
         if evaluates:
             problem.model.eval()
             with torch.inference_mode(), precision.autocast():

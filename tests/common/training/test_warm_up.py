@@ -89,3 +89,16 @@ def test_it_is_for_accelerators_and_for_what_is_recorded():
     assert warms_up(TrainConfig(), problem, torch.device("cuda"))
     assert warms_up(TrainConfig(), SimpleNamespace(recorder=Tapes()), torch.device("cpu"))
     assert not warms_up(TrainConfig(warm_up="off"), problem, torch.device("cuda"))
+
+
+def test_the_wrapper_that_averages_gradients_makes_its_first_step_in_the_run():
+    problem, precision, ranks = Problem(None), Precision(PrecisionConfig("fp32"), torch.device("cpu")), alone()
+    wrapped = []
+    ranks.world_size, ranks.wrap = 2, lambda module: wrapped.append(module) or module
+    optimizer = optim.build(OptimConfig(), problem.model.parameters(), 0.1)
+    step = Step(problem, optimizer, precision, ranks)
+    warm_up(problem, precision, ranks, step)
+    assert not wrapped and all(parameter.grad is None for parameter in problem.model.parameters())
+    for _ in range(2):
+        step(iter([Batch((torch.rand(3, 1, 4, 4),))]), 1, 3.0, 0.1)
+    assert wrapped == [problem.model]

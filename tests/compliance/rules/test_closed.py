@@ -89,6 +89,7 @@ def test_a_key_that_this_version_writes_is_there() -> None:
         ("0.3.0", {}, "new", [MISSING]),
         ("0.3.0", {"model.new": 2}, None, [("SET11", "error", "model.new")]),
         ("0.3.0", {"model.old": 1}, None, [UNSURE]),
+        ("0.2.0", {"model.new": 2}, None, [("SET11", "error", "model.new"), UNSURE]),
         ("99.0", {}, "new", [UNSURE]),
         ("0.1.0", {}, "old", [UNSURE]),
         (None, {}, None, []),

@@ -131,7 +131,8 @@ class Step:
         if self._gradients is not None:
             self._gradients.clear()
             return
-        parameters = [parameter for parameter in self.problem.model.parameters() if parameter.grad is not None]
+        groups = self.optimizer.param_groups
+        parameters = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
         if parameters and not apart:
             torch._foreach_zero_([parameter.grad for parameter in parameters])
             return

@@ -44,7 +44,7 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     """
     existing = reference.closed_in(version)
     rows = {row.key: row for row in existing if round_ in row.rounds}
-    # Keys of other versions are asked too, if they are there: stating another version is no way around them.
+    # Keys of other versions are asked too, if they are there: stating another version does not avoid them.
     all_rows = {row.key: row for row in reference.closed if round_ in row.rounds} | rows
     known = {row.key for row in existing}
     values = _flattened(config, known | all_rows.keys())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist
 from common.spatial.shards import shard_of
+
+ALIGNMENT: Final = 64
+"""A gradient begins at a multiple of this many numbers in its buffer, for kernels that access 16 bytes at a time."""
 
 
 class FlatGradients:
@@ -48,8 +51,8 @@ class FlatGradients:
                 ranks = shard.peers if shard else self.dist
                 groups.setdefault((ranks, parameter.grad.dtype), (ranks, []))[1].append(parameter)
         for (_, dtype), (ranks, parameters) in groups.items():
-            sizes = [parameter.numel() for parameter in parameters]
-            buffer = torch.empty(sum(sizes), dtype=dtype, device=parameters[0].device)
+            sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
+            buffer = torch.zeros(sum(sizes), dtype=dtype, device=parameters[0].device)
             self._buffers.append((ranks, buffer))
             for parameter, part in zip(parameters, buffer.split(sizes), strict=True):
                 view = part.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())

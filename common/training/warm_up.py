@@ -1,8 +1,8 @@
 """Execute every usual shape of a run before it starts, so that what happens once per process is not on its clock.
 
 cuDNN then has timed its algorithms, Triton and torch have compiled and loaded their kernels, communicators have
-connected, and steps are recorded. The first 22 steps of DeepCAM took 43 s on an H200 without it, 1.7 s afterwards
-(docs/performance/gpu.md). The rules leave 30 minutes of untimed initialisation in which no data are touched
+connected, and steps are recorded. On an H200 the first 22 steps of DeepCAM took 43 s, and 2.7 s later in the same
+process (docs/performance/gpu.md). The rules leave 30 minutes of untimed initialisation in which no data are touched
 (training_rules.adoc#timing): batches are made up.
 """
 

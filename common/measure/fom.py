@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from common.command import UsageError
 from common.config import ConfigError, rebuild
+from common.errors import UsageError
 from common.files import whole_file
 from common.measure.power.keys import NODE
 from common.tree import ANYWHERE, RefusedFileError

@@ -18,10 +18,10 @@ import torch
 import yaml
 
 from common import mllog
-from common.command import UsageError
 from common.config import ConfigError, Loader, Override
 from common.distributed.launch import find_place
 from common.ending import Ending, ending_of, read_ending
+from common.errors import UsageError
 from common.files import LOG_NAME, whole_file
 from common.lease import InUseError
 from common.stop import STOP

@@ -30,12 +30,12 @@ from common.distributed.dist import connect
 from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
 from common.lease import InUseError
+from common.precision import Precision
 from common.reference import Target
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
 from common.training.benchmark import Benchmark, Problem, RunConfig, SampleProblem
 from common.training.callbacks import Callback, Epoch
-from common.training.precision import Precision
 from common.training.run import TRAINING_ERRORS, Start
 from common.training.start import configured, train
 from common.training.sweep import Sweep

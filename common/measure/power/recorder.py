@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, ReadingError, Source, is_watts
 from common.values import is_number

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from common.command import UsageError
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, DistConfig, connect
+from common.errors import UsageError
 from common.files import whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure
 from common.measure.roofline.picture import picture
 from common.measure.roofline.report import Report, report
-from common.training.precision import DTYPES
+from common.precision import DTYPES
 
 
 def measured(given: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from common.tree import expect_regular
+from common.tree import RefusedFileError, expect_regular
 
 LOG_NAME: Final = "result_0.txt"
 """The log of a run, in its folder."""
@@ -21,6 +21,8 @@ POWER: Final = "power"
 """The folder with the power files of a run, in its folder."""
 INSTANCE: Final = re.compile(r"instance_(\d+)")
 """The folder of one of several trainings, in the folder of their job."""
+TAIL_BYTES: Final = 1 << 16
+"""The end of a file: of a log, where the last record of a finished run is."""
 UNFINISHED: Final = "*.tmp"
 """Files that are being written; those of a killed process stay until their folder has another owner."""
 NO_INODES: Final = "the file system has no free inodes, so that no more files fit: remove some, or use another disk"
@@ -119,6 +121,17 @@ def open_regular(path: Path) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def read_end(path: Path) -> bytes:
+    """Return the last TAIL_BYTES of a file; nothing if there is none, or if it is not a regular one."""
+    try:
+        handle = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, RefusedFileError):
+        return b""
+    with open(handle, "rb") as file:
+        file.seek(max(0, os.fstat(handle).st_size - TAIL_BYTES))
+        return file.read()
 
 
 def check_regular(path: Path) -> None:

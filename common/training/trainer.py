@@ -24,13 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import mllog
 from common.config import ConfigError, Override, rebuild
 from common.distributed.dist import connect
 from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
 from common.lease import InUseError
 from common.precision import Precision
+from common.record import read_value
 from common.reference import Target
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
@@ -128,7 +128,7 @@ class Run:
         """Return the problem with a new network."""
         config = replace(self.config, dist=replace(self.config.dist, spatial=1))
         with connect(config.dist, TRAINING_ERRORS) as dist:
-            return self.benchmark.problem(config, dist, mllog.logged(self.log, "seed") or 0)
+            return self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
 
 
 class Trainer:

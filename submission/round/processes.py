@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from common.ending import read_ending
+from common.files import read_end
 from common.processes import usable_cores
 from compliance.model.layout import RESULT_NAME
 from submission.round.plan import WRONG_USE
@@ -211,9 +212,7 @@ def set_aside(folder: Path) -> Path:
 
 def last_lines(path: Path, count: int = 5) -> list[str]:
     """Return the last `count` lines that a process printed; of a progress bar, its last state."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - (64 << 10)))
-        lines = file.read().decode("utf-8", "replace").split("\n")
+    lines = read_end(path).decode("utf-8", "replace").split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
     return [line for line in lines if line.strip()][-count:]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Final
 
 from common.tree import RefusedFileError, expect_regular
 
@@ -78,20 +77,6 @@ def _name(error: OSError, path: Path, part: Path | None) -> None:
         error.filename = str(path)
     if error.errno == errno.ENOSPC and out_of_inodes(path.parent):
         error.strerror = f"{error.strerror}: {NO_INODES}"
-
-
-def lock_alone(file: IO[Any]) -> bool:
-    """Lock an open file for this process until it is closed; return False if another has it.
-
-    Where the file system has no locks, nothing is locked, and that is True.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def out_of_inodes(folder: Path) -> bool:

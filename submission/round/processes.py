@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from typing import Final
 
 from common.ending import read_ending
 from common.files import read_end
+from common.lock import LockFile
 from common.processes import usable_cores
 from compliance.model.layout import RESULT_NAME
 from submission.round.plan import WRONG_USE
@@ -31,10 +31,6 @@ POLL_S: Final = 0.1
 GRACE_S: Final = 20.0
 """Time for a process to end after SIGTERM."""
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
-
-
-class LockedError(OSError):
-    """Another process uses the folder; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +176,12 @@ def exclusive_lock(folder: Path) -> Iterator[int]:
     The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
     reason. Raises LockedError if another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = LockFile(folder / "lock")
+    lock.take(str(os.getpid()))
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(lock, 20).decode("ascii", "replace").strip()
-            raise LockedError(
-                f"{folder} is in use by process {holder}, or a run that it started; wait for it, or choose another "
-                "folder with -o"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-        yield lock
+        yield lock.handle
     finally:
-        os.close(lock)
+        lock.release()
 
 
 def set_aside(folder: Path) -> Path:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from common.ending import NAME as ENDED
+from common.lock import LockedError
 from compliance.model.layout import discover
-from submission.round.processes import JobRunner, LockedError, exclusive_lock
+from submission.round.processes import JobRunner, exclusive_lock
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
 
@@ -173,7 +174,7 @@ def has_ended(pid):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_round_resumes(folder, number):
     with in_the_middle(folder) as (process, pid):
-        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or a run"), exclusive_lock(folder):
+        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or one"), exclusive_lock(folder):
             pass
         seeds = [run.seed for run in load_state(folder).runs["cosmoflow"]]
         before = (folder / "cosmoflow/run_0/result_0.txt").stat()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from common.files import LOG_NAME, read_end, whole_file
+from common.files import LOG_NAME, read_end, write_whole_file
 from common.record import read_last_record
 
 NAME: Final = "ended.json"
@@ -84,8 +84,7 @@ def ending_of(error: BaseException) -> Ending:
 
 def write_ending(folder: Path, ending: Ending) -> None:
     """Record the ending in the folder of the run."""
-    with whole_file(folder / NAME) as part:
-        part.write_text(json.dumps(asdict(ending)) + "\n")
+    write_whole_file(folder / NAME, json.dumps(asdict(ending)) + "\n")
 
 
 def forget_ending(folder: Path) -> None:

@@ -22,7 +22,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from common.config import PLACE, PROBLEM, key
 from common.ending import FAILED, TARGET_MET, Ending, ending_of
-from common.files import whole_file
+from common.files import follow_no_link, write_whole_file
 from common.provenance import ROOT
 from common.record import find_records, read_records
 from common.reference import FULL, ROUNDS
@@ -110,7 +110,7 @@ class ResultLog:
     @cached_property
     def _file(self) -> BinaryIO:
         # Opened with the first record: a run that fails before it leaves no file that would block the next.
-        return cast(BinaryIO, self.path.open(self._mode))
+        return cast(BinaryIO, open(self.path, self._mode, opener=follow_no_link))
 
     def start(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the start of an interval."""
@@ -314,8 +314,8 @@ def _restart(path: Path, keep_bytes: int) -> None:
     if any(stop.meta(constants.STATUS) == constants.SUCCESS for stop in stops):
         raise LogError(f"{path}: this run is finished and met its target; there is nothing to resume")
     # Copy first, so that no file is ever incomplete and no record is lost.
-    _replace(_unused_name(path), old)
-    _replace(path, kept)
+    write_whole_file(_unused_name(path), old, sync=True)
+    write_whole_file(path, kept, sync=True)
 
 
 def _unused_name(path: Path) -> Path:
@@ -324,11 +324,3 @@ def _unused_name(path: Path) -> Path:
     while (name := path.with_name(f"{path.name}.interrupted-{number}")).exists():
         number += 1
     return name
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write the content to disk; if the machine fails meanwhile, the file keeps its old content."""
-    with whole_file(path) as part, part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import describe_file
-from common.files import NO_INODES, out_of_inodes
+from common.files import NO_INODES, follow_no_link, out_of_inodes
 from common.lock import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
 from common.staging.shared_storage import GZIP_MAGIC
@@ -258,7 +258,7 @@ class StageDir:
 
     def _note(self, entry: StagedFile | MadeFolder) -> None:
         line = json.dumps(asdict(entry))
-        with self._threads, (self.root / RECORD).open("ab", buffering=0) as record:
+        with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
 
     @contextmanager

@@ -21,7 +21,7 @@ from common.config import ConfigError, Loader, Override
 from common.distributed.launch import find_place
 from common.ending import Ending, ending_of, read_ending
 from common.errors import UsageError
-from common.files import LOG_NAME, whole_file
+from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
 from common.record import read_run_times
 from common.stop import STOP
@@ -130,7 +130,7 @@ class Sweep:
         """Write the table as a file."""
         rows = list(self._rows())
         self.folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(self.folder / TABLE) as part, part.open("w", newline="") as file:
+        with open_whole_file(self.folder / TABLE, "w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)

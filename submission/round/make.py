@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from common.datasets import manifest
-from common.files import whole_file
+from common.files import write_whole_file
 from common.reference import FULL
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
@@ -65,8 +65,7 @@ def check_same(path: Path, text: str) -> None:
 def write_config(path: Path, text: str) -> None:
     """Write the configuration that all runs of a benchmark share."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part:
-        part.write_text(text)
+    write_whole_file(path, text)
 
 
 def provide_data(setup: Setup, runner: JobRunner) -> None:

@@ -2,7 +2,7 @@
 
 Everything before the last token of a line is a launcher's prefix. The checker (compliance.logs) builds on these parts
 to read anyone's logs and to say what is wrong with each line. The readers here are for the suite's own files: they skip
-what is no record, such as the last line of a killed process.
+a line without a whole record, such as the last one of a killed process.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ from common.training.start import configured, train
 from common.training.sweep import Sweep
 from common.training.tracking.files import HISTORY, read_history
 
+__all__ = ["BusyError", "Run"]
+
 _ACTIVE: Final = threading.Lock()
 """Held while this process trains: two trainings would share torch's random numbers and the stop signals."""
 

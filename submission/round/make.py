@@ -72,7 +72,8 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
     if setup.variant != FULL and not (folder / manifest.NAME).exists():
-        print(f"{setup.series.benchmark}: no data in {folder}; generating the {setup.variant} dataset", flush=True)
+        what = f"{setup.series.benchmark}: no data in {folder}; generating the {setup.variant} dataset"
+        print(what, flush=True)
         command = [f"{setup.series.benchmark}.synthesize", str(folder), "--preset", setup.variant]
-        if runner.run([sys.executable, "-m", *command]):
+        if runner.run([sys.executable, "-m", *command], instead=what):
             raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")

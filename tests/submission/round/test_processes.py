@@ -131,6 +131,17 @@ def test_concurrent_runs_share_the_cores(folder):
     assert (folder / "cosmoflow/run_1/output").read_text() == "threads 3\n"
 
 
+def test_what_takes_long_says_so_and_gives_no_advice(folder, capfd, monkeypatch):
+    monkeypatch.setattr("submission.round.runs.BEAT_S", 0.0)
+    make(folder, {"cosmoflow": 1})
+    assert "cosmoflow/run_0: no output so far\n" in capfd.readouterr().out
+    monkeypatch.setattr("submission.round.processes.BEAT_S", 0.1)
+    inner = "import sys, time; print('next: train', flush=True); time.sleep(0.5); sys.exit('error: no space')"
+    assert JobRunner().run([sys.executable, "-c", inner], instead="generating data") == 1
+    out, error = capfd.readouterr()
+    assert "generating data: 0.1 s so far" in out and "next" not in out and "no space" in error
+
+
 @contextlib.contextmanager
 def in_the_middle(folder):
     """Yield a process that trains three runs, and the process id of its second run, which does not end."""

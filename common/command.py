@@ -173,7 +173,7 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print(f"error: {_lines(str(error))}{HELP_HINT}", file=sys.stderr)
         return 2
     except expected as error:
-        print(f"error: {_lines(told(error))}", file=sys.stderr)
+        print(f"error: {_lines(describe_error(error))}", file=sys.stderr)
         return 1
 
 
@@ -182,7 +182,7 @@ def _lines(text: str) -> str:
     return "\n".join(map(clean, as_called(text).split("\n")))
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return an error in words; one of the system without its number, as file and what is wrong with it."""
     if not isinstance(error, OSError) or error.errno is None or error.filename is None:
         return str(error)

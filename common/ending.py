@@ -73,7 +73,7 @@ class EndingError(BaseException):
         self.ending = ending
 
 
-def ending_of(error: BaseException) -> Ending:
+def classify_error(error: BaseException) -> Ending:
     """Return how a run ends by an exception."""
     if isinstance(error, EndingError):
         return error.ending
@@ -98,22 +98,22 @@ def read_ending(folder: Path) -> Ending | None:
     A job may die between the end of the log and the record in the folder, and the record may be damaged: then the log
     tells.
     """
-    record = _json(read_end(folder / NAME))
+    record = _parse_object(read_end(folder / NAME))
     if record.get("how") in get_args(How):
-        return Ending(record["how"], str(record.get("cause", "")), _number(record.get("epochs")))
-    return logged_ending(folder / LOG_NAME)
+        return Ending(record["how"], str(record.get("cause", "")), _as_count(record.get("epochs")))
+    return read_logged_ending(folder / LOG_NAME)
 
 
-def logged_ending(log: Path) -> Ending | None:
+def read_logged_ending(log: Path) -> Ending | None:
     """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
     stop = read_last_record(log, "run_stop")
-    return stated_ending(stop.metadata, logged_epochs(log)) if stop else None
+    return stated_ending(stop.metadata, read_logged_epochs(log)) if stop else None
 
 
-def logged_epochs(log: Path) -> int:
+def read_logged_epochs(log: Path) -> int:
     """Return the last epoch that was evaluated by a log; 0 if it has none, or does not exist."""
     evaluation = read_last_record(log, "eval_stop")
-    return _number(evaluation.meta("epoch_num")) if evaluation else 0
+    return _as_count(evaluation.meta("epoch_num")) if evaluation else 0
 
 
 def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
@@ -121,17 +121,17 @@ def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
     if not isinstance(metadata, dict):
         return None
     if metadata.get("status") == "success":
-        return Ending(TARGET_MET, epochs=_number(metadata.get("epoch_num")))
+        return Ending(TARGET_MET, epochs=_as_count(metadata.get("epoch_num")))
     how: Any = metadata.get("ended")
     return Ending(how, str(metadata.get("cause", "")), evaluated) if how in get_args(How) else None
 
 
-def _json(content: bytes) -> dict[str, Any]:
+def _parse_object(content: bytes) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(content), dict):
             return found
     return {}
 
 
-def _number(value: Any) -> int:
+def _as_count(value: Any) -> int:
     return value if isinstance(value, int) else 0

@@ -1,11 +1,12 @@
 """The owner of a run's folder: one training at a time, also where several machines share the file system.
 
-The owner holds the file lease-N.json and touches it every 30 s. Who finds it takes over only if the owner's process is
-gone on the same machine, or its last heartbeat is 5 minutes old by the clock of the file system: it creates
-lease-N+1.json, which only one can do, and removes the older one. Two can create files with different numbers if one of
-them looked before, and the other after an owner left. So each looks again after it has created its file, and withdraws
-it if there is that of another living process: at least one of the two sees the other. An owner looks for its file
-before it writes anything; if it is gone, the owner has lost the folder and ends without a word in it.
+The owner holds the file lease-N.json and touches it every 30 s. Another process takes the folder over only if the
+owner's process has ended on the same machine, or if its last heartbeat is 5 minutes old by the clock of the file
+system: it creates lease-N+1.json, which only one process can do, and removes the older file. Two processes can create
+files with different numbers if one of them looked before an owner left and the other after. So each looks again after
+it has created its file, and withdraws it if another living process has one, too: at least one of the two sees the
+other. An owner looks for its file before it writes anything; without it the owner has lost the folder, and writes
+nothing more.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class LeaseLostError(InUseError):
     """Another training took the folder over; nothing more is written there."""
 
 
-class _Held(NamedTuple):
-    """A lease that was found. owner: its content, empty if it is damaged. touched: its last heartbeat."""
+class _HeldLease(NamedTuple):
+    """A lease in the folder. owner: its content, empty if it is damaged. touched: its last heartbeat."""
 
     path: Path
     number: int
@@ -67,11 +68,11 @@ class Lease:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path: Path | None = None
-        self._me = _me()
+        self._me = _describe_process()
         self._content = json.dumps(self._me).encode() + b"\n"
         self._waits_since: float | None = None
         self._ended = threading.Event()
-        self._beat = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._beat = threading.Thread(target=self._send_heartbeats, name="lease", daemon=True)
 
     def take(self, wait: bool) -> bool:
         """Try to become the owner; return whether that worked. Then what a killed owner left half-written is removed.
@@ -81,7 +82,7 @@ class Lease:
         cannot be seen from another machine.
         """
         try:
-            held = self._owner_before()
+            held = self._take_or_find_owner()
         except OSError as error:
             reason = NO_FOLDER.get(error.errno or 0, error.strerror)
             raise OSError(
@@ -91,8 +92,8 @@ class Lease:
         if held:
             if not self._may_wait(held, wait):
                 raise InUseError(
-                    f"{self.folder} is in use by {_named(held)}; wait for it (--wait), or choose another output_dir. "
-                    f"It counts as dead {STALE_S / 60:.0f} minutes after its last sign of life"
+                    f"{self.folder} is in use by {_describe_owner(held)}; wait for it (--wait), or choose another "
+                    f"output_dir. It counts as dead {STALE_S / 60:.0f} minutes after its last sign of life"
                     + ("" if held.owner else f"; if no training is active there, remove {held.path}")
                 )
             return False
@@ -102,13 +103,13 @@ class Lease:
             path.unlink(missing_ok=True)
         return True
 
-    def _may_wait(self, held: _Held, wait: bool) -> bool:
+    def _may_wait(self, held: _HeldLease, wait: bool) -> bool:
         now = time.monotonic()
         if self._waits_since is None:
             self._waits_since = now
-            if wait or _same_job(held, self._me):
-                print(f"{self.folder} is in use by {_named(held)}; waiting until it is free", flush=True)
-        return wait or (_same_job(held, self._me) and now - self._waits_since < STALE_S + HEARTBEAT_S)
+            if wait or _is_same_job(held, self._me):
+                print(f"{self.folder} is in use by {_describe_owner(held)}; waiting until it is free", flush=True)
+        return wait or (_is_same_job(held, self._me) and now - self._waits_since < STALE_S + HEARTBEAT_S)
 
     @property
     def held(self) -> bool:
@@ -126,14 +127,14 @@ class Lease:
             pass
         except OSError:  # a file system that does not answer for a while says nothing about the owner
             return
-        found = _all(self.folder)
-        how = f"{self.folder} is no longer owned by this training: {self._path.name} was removed"
-        if found:
-            how = (
-                f"{self.folder} was taken over by {_named(found[-1])}, because this training showed no sign of life "
-                f"for {STALE_S / 60:.0f} minutes"
+        leases = _list_leases(self.folder)
+        reason = f"{self.folder} is no longer owned by this training: {self._path.name} was removed"
+        if leases:
+            reason = (
+                f"{self.folder} was taken over by {_describe_owner(leases[-1])}, because this training showed no sign "
+                f"of life for {STALE_S / 60:.0f} minutes"
             )
-        raise LeaseLostError(f"{how}; nothing more is written there")
+        raise LeaseLostError(f"{reason}; nothing more is written there")
 
     def release(self) -> None:
         """Give the folder up; an empty one is removed."""
@@ -147,20 +148,20 @@ class Lease:
                 self.folder.rmdir()
         self._path = None
 
-    def _owner_before(self) -> _Held | None:
+    def _take_or_find_owner(self) -> _HeldLease | None:
         """Become the owner unless another one is alive, which is returned."""
         while True:
-            _make(self.folder)
+            _make_folder(self.folder)
             # Suppressed: another process was faster, with its lease, with its clean-up, or with removing the folder.
-            with suppress(FileExistsError, FileNotFoundError), _draft(self.folder, self._content) as draft:
-                now, found = draft.stat().st_mtime, _all(self.folder)
-                if alive := _alive(found, now):
+            with suppress(FileExistsError, FileNotFoundError), _new_draft(self.folder, self._content) as draft:
+                now, leases = draft.stat().st_mtime, _list_leases(self.folder)
+                if alive := _find_living(leases, now):
                     return alive
-                path = self.folder / f"lease-{found[-1].number + 1 if found else 1}.json"
-                _link(draft, path)
+                path = self.folder / f"lease-{leases[-1].number + 1 if leases else 1}.json"
+                _link_draft(draft, path)
                 try:
-                    others = [one for one in _all(self.folder) if one.path != path]
-                    if not _alive(others, now):
+                    others = [lease for lease in _list_leases(self.folder) if lease.path != path]
+                    if not _find_living(others, now):
                         for other in others:
                             other.path.unlink(missing_ok=True)
                         self._path = path
@@ -169,7 +170,7 @@ class Lease:
                     if not self.held:
                         path.unlink(missing_ok=True)
 
-    def _keep(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
             path = self._path
             with suppress(OSError):  # a file system that does not answer for a while; `check` finds a lost lease
@@ -177,7 +178,7 @@ class Lease:
                     os.utime(path)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make the folder unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -188,14 +189,14 @@ def _make(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _draft(folder: Path, content: bytes) -> Iterator[Path]:
+def _new_draft(folder: Path, content: bytes) -> Iterator[Path]:
     """Yield a file with the content, which is removed at the end; its time is the clock of the file system."""
     with new_file(folder / "lease") as (draft, handle):
         os.write(handle, content)
         yield draft
 
 
-def _link(draft: Path, path: Path) -> None:
+def _link_draft(draft: Path, path: Path) -> None:
     """Give the draft a second name; FileExistsError if another was faster."""
     try:
         os.link(draft, path)  # on NFS as well, only one can
@@ -209,32 +210,32 @@ def _link(draft: Path, path: Path) -> None:
             file.write(draft.read_bytes())
 
 
-def _me() -> dict[str, Any]:
+def _describe_process() -> dict[str, Any]:
     """Return what tells this process from all others."""
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "began": _began(os.getpid()),
-        "machine": _machine(),
-        "job": _job(),
+        "began": _read_start_time(os.getpid()),
+        "machine": _read_machine_id(),
+        "job": _read_job_id(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "token": secrets.token_hex(8),
     }
 
 
-def _job() -> str:
+def _read_job_id() -> str:
     """Return the number of the scheduler's job, the same after the job was queued again; "" without a scheduler."""
     return next((os.environ[name] for name in JOB_VARIABLES if os.environ.get(name)), "")
 
 
-def _machine() -> str:
+def _read_machine_id() -> str:
     """Return the identity of this running system and its process numbers; "" where it is unknown."""
     with suppress(OSError):
         return f"{BOOT_ID.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
-def _began(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """Return when a process began, in the kernel's ticks; "" if there is none, or if it has ended."""
     with suppress(OSError):
         # The command, in parentheses, may contain anything; field 3 is the state, field 22 the start (proc(5)).
@@ -243,21 +244,21 @@ def _began(pid: int) -> str:
     return ""
 
 
-def _alive(found: Sequence[_Held], now: float) -> _Held | None:
-    """Return the newest of the leases whose owner is not gone. now: by the clock of the file system."""
-    return next((held for held in reversed(found) if not _dead(held, now)), None)
+def _find_living(leases: Sequence[_HeldLease], now: float) -> _HeldLease | None:
+    """Return the newest of the leases whose owner lives. now: by the clock of the file system."""
+    return next((lease for lease in reversed(leases) if not _is_dead(lease, now)), None)
 
 
-def _dead(held: _Held, now: float) -> bool:
+def _is_dead(held: _HeldLease, now: float) -> bool:
     owner = held.owner
-    if owner.get("machine") and owner["machine"] == _machine():
-        began = _began(owner["pid"])
-        if began or not _hidden(owner["pid"]):
+    if owner.get("machine") and owner["machine"] == _read_machine_id():
+        began = _read_start_time(owner["pid"])
+        if began or not _is_hidden(owner["pid"]):
             return began != str(owner.get("began"))
     return now - held.touched > STALE_S
 
 
-def _hidden(pid: int) -> bool:
+def _is_hidden(pid: int) -> bool:
     """Tell whether another user has such a process, which /proc may not show (hidepid, proc(5))."""
     try:
         os.kill(pid, 0)
@@ -266,39 +267,39 @@ def _hidden(pid: int) -> bool:
     return False
 
 
-def _same_job(held: _Held | None, me: Mapping[str, Any]) -> bool:
+def _is_same_job(held: _HeldLease | None, me: Mapping[str, Any]) -> bool:
     return bool(held and me["job"] and held.owner.get("job") == me["job"])
 
 
-def _named(held: _Held) -> str:
+def _describe_owner(held: _HeldLease) -> str:
     owner = held.owner
     if not owner:
         return f"an unknown process, since {held.path} is damaged or cannot be read"
-    told = {name: "".join(filter(str.isprintable, str(owner.get(name) or ""))) for name in ("job", "host", "since")}
-    job = f" of job {told['job']}" if told["job"] else ""
-    return f"process {owner['pid']}{job} on {told['host'] or 'another machine'}, since {told['since'] or 'unknown'}"
+    words = {name: "".join(filter(str.isprintable, str(owner.get(name) or ""))) for name in ("job", "host", "since")}
+    job = f" of job {words['job']}" if words["job"] else ""
+    return f"process {owner['pid']}{job} on {words['host'] or 'another machine'}, since {words['since'] or 'unknown'}"
 
 
-def _all(folder: Path) -> list[_Held]:
+def _list_leases(folder: Path) -> list[_HeldLease]:
     """Return the leases in the folder, the newest last."""
-    found = []
+    leases = []
     for path in folder.glob("lease-*.json"):
         if match := NAME.fullmatch(path.name):
             with suppress(FileNotFoundError):  # given up just now
-                found.append(_Held(path, int(match[1]), *_read(path)))
-    return sorted(found, key=lambda held: held.number)
+                leases.append(_HeldLease(path, int(match[1]), *_read_lease(path)))
+    return sorted(leases, key=lambda lease: lease.number)
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], float]:
+def _read_lease(path: Path) -> tuple[Mapping[str, Any], float]:
     """Return the content of a lease, nothing if it is not one, and when it was last touched; a link is not followed."""
     status = path.lstat()
     try:
         if stat.S_ISREG(status.st_mode):
             with open(open_regular(path), "rb") as file:
                 status = os.fstat(file.fileno())  # of the file that is read, if another has its name by now
-                found = json.loads(file.read(MOST_BYTES))
-            if isinstance(found, dict) and type(found.get("pid")) is int and 0 < found["pid"] < MOST_PID:
-                return found, status.st_mtime
+                owner = json.loads(file.read(MOST_BYTES))
+            if isinstance(owner, dict) and type(owner.get("pid")) is int and 0 < owner["pid"] < MOST_PID:
+                return owner, status.st_mtime
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError):

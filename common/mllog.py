@@ -21,7 +21,7 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from common.config import PLACE, PROBLEM, key
-from common.ending import FAILED, TARGET_MET, Ending, ending_of
+from common.ending import FAILED, TARGET_MET, Ending, classify_error
 from common.files import follow_no_link, write_whole_file
 from common.provenance import ROOT
 from common.record import find_records, read_records
@@ -206,7 +206,7 @@ class RunRecord:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and not self.ending.final:
-            self.ending = ending_of(error)
+            self.ending = classify_error(error)
         metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
         if self.ending.how == TARGET_MET:
             metadata = {constants.STATUS: constants.SUCCESS, constants.EPOCH_NUM: self.ending.epochs}

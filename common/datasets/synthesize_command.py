@@ -15,11 +15,11 @@ from common.command import (
     as_called,
     check_new,
     count,
+    describe_error,
     file_place,
     folder_place,
     positive,
     run_command,
-    told,
 )
 from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
@@ -120,7 +120,7 @@ class Synthesis(ABC):
         try:
             failed = self._generate(plan, recipe, args)
         except DATASET_ERRORS as error:
-            raise DatasetError(f"{what} cannot be generated in {folder}: {told(error)}") from error
+            raise DatasetError(f"{what} cannot be generated in {folder}: {describe_error(error)}") from error
         if failed:
             raise DatasetError(f"{folder}: {what} could not be generated; the errors are above")
 

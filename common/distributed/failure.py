@@ -26,7 +26,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from common.distributed.rendezvous import is_lost
-from common.ending import FAILED, STOPPED, Ending, EndingError, ending_of
+from common.ending import FAILED, STOPPED, Ending, EndingError, classify_error
 
 LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
@@ -124,7 +124,7 @@ class Alarm:
 
         If another rank failed first, `error` is only a consequence and is not shown.
         """
-        ending = ending_of(error)
+        ending = classify_error(error)
         note = json.dumps([ending.how, ending.cause, self._rank])
         first = self._first
         try:

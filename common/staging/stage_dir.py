@@ -90,7 +90,7 @@ class StageDir:
 
     def make(self) -> None:
         """Create the folder, on one rank of a node, before `claim`."""
-        with self._telling():
+        with self._explain_errors():
             try:
                 self.root.mkdir(parents=True)
                 self._made.add(".")
@@ -105,17 +105,17 @@ class StageDir:
 
         StagingError if another job is using it. All ranks call `open` next.
         """
-        with self._telling():
+        with self._explain_errors():
             self._check_workplace()
             self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
-            self._sweep()
+            self._remove_unfinished()
             for name in self._made:
-                self._note(MadeFolder(name))
+                self._append(MadeFolder(name))
             self._lock.share()
 
     def open(self) -> None:
         """Read the record; a line that was cut off when a run was killed is skipped."""
-        with self._telling():
+        with self._explain_errors():
             self._check_workplace()
             self._lock.share()
             self._read_record()
@@ -138,7 +138,7 @@ class StageDir:
         entry = self._record.get(file.name)
         if entry is not None:
             same = right_size and entry.size == size and entry.identity == file.identity
-            return same and (not self.checksum or entry.crc32 == _crc32_of(path))
+            return same and (not self.checksum or entry.crc32 == _compute_crc32(path))
         # The checksum of a decompressed file is unknown.
         comparable = file.sha256 is not None and file.raw_size is None
         if right_size and (not self.checksum or (comparable and describe_file(path).sha256 == file.sha256)):
@@ -158,7 +158,7 @@ class StageDir:
             unfinished = self._unfinished[file.name]
             unfinished.write(data)
             if piece.is_last:
-                self._add(unfinished.finish())
+                self._record_file(unfinished.finish())
                 self._make_folders(PurePath(file.name).parent)
                 unfinished.part.replace(path)
                 del self._unfinished[file.name]
@@ -190,7 +190,7 @@ class StageDir:
             if last:
                 self._read_record()
                 if remove or not self._record:  # without files only folders are left
-                    self._clear()
+                    self._remove_staged()
             self._lock.release(remove=last)
         if last:
             for folder in (self.workplace, *([self.root] if "." in self._made else [])):
@@ -198,9 +198,9 @@ class StageDir:
                     folder.rmdir()
             self._made.clear()
 
-    def _clear(self) -> None:
+    def _remove_staged(self) -> None:
         self._read_record()
-        self._sweep()
+        self._remove_unfinished()
         for name in self._record:
             if self._is_inside(PurePath(name).parent):
                 with suppress(IsADirectoryError, NotADirectoryError):  # not what staging has written
@@ -212,7 +212,7 @@ class StageDir:
         self._record.clear()
         (self.root / RECORD).unlink(missing_ok=True)
 
-    def _sweep(self) -> None:
+    def _remove_unfinished(self) -> None:
         """Remove unfinished files, of whichever job."""
         for path in self.workplace.iterdir():
             if path.suffix in (PART, MARKER):
@@ -227,9 +227,9 @@ class StageDir:
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
                 if "folder" in entry:
-                    self._made.add(_below(MadeFolder(**entry).folder))
+                    self._made.add(_check_below(MadeFolder(**entry).folder))
                 else:
-                    self._record[_below(entry["name"])] = StagedFile(**entry)
+                    self._record[_check_below(entry["name"])] = StagedFile(**entry)
 
     def _make_folders(self, folder: PurePath) -> None:
         """Create a folder below stage_dir, and those that contain it; StagingError if one is a link."""
@@ -240,7 +240,7 @@ class StageDir:
         if path.is_symlink():
             raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
         if not path.exists():
-            self._note(MadeFolder(str(folder)))
+            self._append(MadeFolder(str(folder)))
             path.mkdir(exist_ok=True)
         self._known.add(folder)
 
@@ -250,19 +250,19 @@ class StageDir:
             os.path.join(os.path.realpath(self.root), folder)
         )
 
-    def _add(self, entry: StagedFile) -> None:
-        self._note(entry)
+    def _record_file(self, entry: StagedFile) -> None:
+        self._append(entry)
         with self._threads:
             self._record[entry.name] = entry
             self.bytes_written += entry.size
 
-    def _note(self, entry: StagedFile | MadeFolder) -> None:
+    def _append(self, entry: StagedFile | MadeFolder) -> None:
         line = json.dumps(asdict(entry))
         with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except LockedError as error:
@@ -330,14 +330,14 @@ class UnfinishedFile:
         self.part.unlink(missing_ok=True)
 
 
-def _below(name: str) -> str:
+def _check_below(name: str) -> str:
     """Return a name that the record has; ValueError if it leads out of stage_dir."""
     if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
         raise ValueError(name)
     return name
 
 
-def _crc32_of(path: Path) -> int:
+def _compute_crc32(path: Path) -> int:
     found = 0
     with path.open("rb") as file:
         while data := file.read(SLICE_BYTES):

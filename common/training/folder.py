@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.distributed.dist import Dist
-from common.ending import STOPPED, Ending, ending_of, forget_ending, logged_epochs, read_ending, write_ending
+from common.ending import STOPPED, Ending, classify_error, forget_ending, read_ending, read_logged_epochs, write_ending
 from common.files import LOG_NAME, instance_folders
 from common.lease import LOOK_S, InUseError, Lease
 from common.mllog import LogError
@@ -50,9 +50,9 @@ class OwnedFolder:
 
         A training that has its result keeps it, whatever fails afterwards, such as removing the staged data.
         """
-        ending = self.result or ending_of(error)
+        ending = self.result or classify_error(error)
         if not ending.epochs:
-            ending = replace(ending, epochs=logged_epochs(self.path / LOG_NAME))
+            ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
         stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
         if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
             with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown

@@ -19,7 +19,7 @@ import yaml
 
 from common.config import ConfigError, Loader, Override
 from common.distributed.launch import find_place
-from common.ending import Ending, ending_of, read_ending
+from common.ending import Ending, classify_error, read_ending
 from common.errors import UsageError
 from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
@@ -94,7 +94,7 @@ class Sweep:
             try:
                 train(self.benchmark, point.config, replace(start, overrides=(*self.overrides, point.values)))
             except (*TRAINING_ERRORS, InUseError) as error:
-                self.failed[point.folder] = ending_of(error)
+                self.failed[point.folder] = classify_error(error)
                 print(f"error: {point.folder.name}: {error}", file=sys.stderr, flush=True)
             finally:
                 self._write()

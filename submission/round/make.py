@@ -13,7 +13,7 @@ from common.files import write_whole_file
 from common.reference import FULL
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
-from submission.round.processes import JobRunner, exclusive_lock
+from submission.round.processes import JobRunner, hold_lock
 from submission.round.runs import CONFIG, Runs
 from submission.round.state import StateError, load_state
 
@@ -28,7 +28,7 @@ def make_round(
     # Before the folder is created: a round that cannot start leaves nothing behind.
     setups = [with_data(resolve(series), data) for series in plan]
     package = RoundPackage(output, setups, inputs)
-    with exclusive_lock(output) as lock:
+    with hold_lock(output) as lock:
         runner = replace(runner, lock=lock)
         state = load_state(output)
         for setup in setups:

@@ -124,16 +124,16 @@ class JobRunner:
                         active.append(self._start(job, attempt))
                 time.sleep(POLL_S)
                 tick()
-                for one in [one for one in active if one.process.poll() is not None]:
-                    active.remove(one)
-                    ended = self._ended(one, finished(one.job))
+                for entry in [entry for entry in active if entry.process.poll() is not None]:
+                    active.remove(entry)
+                    ended = self._ended(entry, finished(entry.job))
                     if not ended.last:
-                        waiting.appendleft((one.job, one.attempt + 1))
+                        waiting.appendleft((entry.job, entry.attempt + 1))
                     elif not ended.finished:
-                        given_up.add(one.job.benchmark)
+                        given_up.add(entry.job.benchmark)
                     yield ended
         finally:
-            _stop([one.process for one in active])
+            _stop([entry.process for entry in active])
 
     def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
         """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.
@@ -175,15 +175,23 @@ class JobRunner:
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)
         )
 
-    def _ended(self, one: _Active, finished: bool) -> Ended:
-        seconds = time.monotonic() - one.begin
-        last = finished or one.attempt == self.attempts or one.process.returncode == WRONG_USE
-        kept = one.job.folder if finished else set_aside(one.job.folder)
-        return Ended(one.job, one.process.returncode, seconds, one.attempt, finished, kept, last)
+    def _ended(self, entry: _Active, finished: bool) -> Ended:
+        seconds = time.monotonic() - entry.begin
+        last = finished or entry.attempt == self.attempts or entry.process.returncode == WRONG_USE
+        kept = entry.job.folder if finished else set_aside(entry.job.folder)
+        return Ended(
+            entry.job,
+            entry.process.returncode,
+            seconds,
+            entry.attempt,
+            finished,
+            kept,
+            last,
+        )
 
 
 @contextmanager
-def exclusive_lock(folder: Path) -> Iterator[int]:
+def hold_lock(folder: Path) -> Iterator[int]:
     """Hold an exclusive lock on the folder inside the `with`; yield its file descriptor, for `JobRunner.lock`.
 
     The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
@@ -209,7 +217,7 @@ def set_aside(folder: Path) -> Path:
     return kept
 
 
-def last_lines(path: Path, count: int = 5) -> list[str]:
+def read_last_lines(path: Path, count: int = 5) -> list[str]:
     """Return the last `count` lines that a process printed; of a progress bar, its last state."""
     lines = read_end(path).decode("utf-8", "replace").split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]

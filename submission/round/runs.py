@@ -16,7 +16,7 @@ from common.command import clean
 from common.files import LOG_NAME
 from common.training.progress import duration
 from compliance.logs.run import Run
-from submission.round.processes import BEAT_S, OUTPUT, Ended, Job, JobRunner, last_lines
+from submission.round.processes import BEAT_S, OUTPUT, Ended, Job, JobRunner, read_last_lines
 from submission.round.state import State, finished_run, met_target
 
 CONFIG: Final = "config.yaml"
@@ -129,7 +129,7 @@ class _Display:
         if now - self.said >= BEAT_S:
             for job in self.jobs:
                 if job.name not in self.done and (job.folder / OUTPUT).exists():
-                    line = "".join(last_lines(job.folder / OUTPUT, 1)).strip() or "no output so far"
+                    line = "".join(read_last_lines(job.folder / OUTPUT, 1)).strip() or "no output so far"
                     self._say(f"{job.name}: {clean(line)}")
         if now - self.shown >= 1:
             self.shown = now
@@ -145,7 +145,7 @@ class _Display:
             again = f"given up after {ended.attempt} attempts" if ended.last else "restarting"
             how = "was refused (wrong use), not restarted" if ended.refused else f"crashed ({ended.cause}), {again}"
             self._say(f"{ended.job.name} {how}; its output: {ended.kept / OUTPUT}")
-            for line in last_lines(ended.kept / OUTPUT):
+            for line in read_last_lines(ended.kept / OUTPUT):
                 self._say(f"  | {clean(line)}")
             return
         self.bar.update()

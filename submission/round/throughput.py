@@ -21,7 +21,7 @@ from compliance.model.score import throughput
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.make import check_same, provide_data, with_data, write_config
 from submission.round.plan import WRONG_USE, Series, Setup, resolve
-from submission.round.processes import ATTEMPTS, JobRunner, exclusive_lock
+from submission.round.processes import ATTEMPTS, JobRunner, hold_lock
 from submission.round.runs import CONFIG
 from submission.round.state import StateError
 
@@ -61,7 +61,7 @@ def make_throughput(
     """
     setups = [with_data(resolve(series), sources.data) for series in plan]
     package = RoundPackage(output, setups, sources.inputs)
-    with exclusive_lock(output) as lock:
+    with hold_lock(output) as lock:
         runner = replace(runner, lock=lock)
         for setup in setups:
             folder = output / setup.series.benchmark

@@ -1,11 +1,11 @@
-"""Errors of the system are told in words, and places for output are looked at before any work."""
+"""Errors of the system are describe_error in words, and places for output are looked at before any work."""
 
 import argparse
 import os
 
 import pytest
 
-from common.command import folder_place, run_command, told
+from common.command import describe_error, folder_place, run_command
 
 
 def test_errors_of_the_system_have_no_number(tmp_path, capsys):
@@ -22,7 +22,7 @@ def test_errors_of_the_system_have_no_number(tmp_path, capsys):
         assert run_command(make, (OSError,)) == 1
         error = capsys.readouterr().err
         assert words in error and ("Errno" not in error or "descriptor" in error)
-    assert told(ValueError("x is 3")) == "x is 3"
+    assert describe_error(ValueError("x is 3")) == "x is 3"
 
 
 def test_an_error_that_quotes_a_file_sends_nothing_to_the_terminal(capsys):

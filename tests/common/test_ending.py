@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from common.ending import NAME, Ending, ending_of, forget_ending, read_ending, write_ending
+from common.ending import NAME, Ending, classify_error, forget_ending, read_ending, write_ending
 from common.stop import StopAsked
 
 
@@ -62,10 +62,13 @@ def test_the_log_tells_where_the_job_died_before_the_record(tmp_path, log, expec
 
 
 def test_exceptions_say_how_a_run_ends_and_logs_name_no_folders():
-    assert ending_of(StopAsked(10)) == Ending("stopped", "SIGUSR1")
-    assert ending_of(FloatingPointError("the loss is nan")).how == "diverged"
-    assert ending_of(RuntimeError("x")) == Ending("failed", "RuntimeError: x")
+    assert classify_error(StopAsked(10)) == Ending("stopped", "SIGUSR1")
+    assert classify_error(FloatingPointError("the loss is nan")).how == "diverged"
+    assert classify_error(RuntimeError("x")) == Ending("failed", "RuntimeError: x")
     full = OSError(28, "No space left on device", "/home/me/run/history.csv")
-    assert ending_of(full).metadata == {"ended": "failed", "cause": "[Errno 28] No space left on device: 'history.csv'"}
+    assert classify_error(full).metadata == {
+        "ended": "failed",
+        "cause": "[Errno 28] No space left on device: 'history.csv'",
+    }
     with pytest.raises(ValueError, match="how is 'won'"):
         Ending("won")

@@ -126,23 +126,23 @@ def test_of_many_that_take_over_at_once_one_wins(tmp_path):
 @pytest.mark.parametrize("number", [1, 5])
 def test_an_owner_that_gives_up_during_a_takeover_is_followed_by_one(tmp_path, monkeypatch, number):
     """One has seen its old lease, another the empty folder: they create different files."""
-    old, link = tmp_path / f"lease-{number}.json", lease._link
+    old, link = tmp_path / f"lease-{number}.json", lease._link_draft
     old.touch()
     os.utime(old, (1, 1))
     first, second = Lease(tmp_path), Lease(tmp_path)
 
     def after_the_old_one_left(draft, path):
         def after_the_first(second_draft, second_path):
-            monkeypatch.setattr(lease, "_link", link)
+            monkeypatch.setattr(lease, "_link_draft", link)
             link(draft, path)
             link(second_draft, second_path)
 
         old.unlink()
-        monkeypatch.setattr(lease, "_link", after_the_first)
+        monkeypatch.setattr(lease, "_link_draft", after_the_first)
         with pytest.raises(InUseError):
             second.take(wait=False)
 
-    monkeypatch.setattr(lease, "_link", after_the_old_one_left)
+    monkeypatch.setattr(lease, "_link_draft", after_the_old_one_left)
     assert first.take(wait=False) and not second.held
     first.check()
     assert [path.name for path in tmp_path.iterdir()] == [f"lease-{number + 1}.json"]
@@ -220,8 +220,8 @@ def test_an_owner_whom_proc_hides_is_alive_as_long_as_its_heart_beats(holder, tm
     def hidden(pid, _):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    began = lease._began
-    monkeypatch.setattr(lease, "_began", lambda pid: "" if pid == holder.pid else began(pid))
+    began = lease._read_start_time
+    monkeypatch.setattr(lease, "_read_start_time", lambda pid: "" if pid == holder.pid else began(pid))
     monkeypatch.setattr(os, "kill", hidden)
     with pytest.raises(InUseError, match=f"process {holder.pid} "):
         Lease(tmp_path / "run").take(wait=False)

@@ -15,7 +15,7 @@ from common.distributed import failure
 from common.distributed.dist import DistConfig, connect
 from common.distributed.launch import LaunchError
 from common.distributed.parts import PartError
-from common.ending import ending_of
+from common.ending import classify_error
 from common.training.batchnorm import average_statistics, share_statistics
 from common.training.gradients import FlatGradients
 
@@ -305,7 +305,7 @@ def cleaning_up(dist, folder):
     except BaseException as error:
         # As long as a log or checkpoint may take to be written: no launcher may kill this rank meanwhile.
         time.sleep(0.5)
-        (folder / f"unwound{dist.rank}").write_text(ending_of(error).cause)
+        (folder / f"unwound{dist.rank}").write_text(classify_error(error).cause)
         raise
 
 

@@ -13,7 +13,7 @@ import pytest
 from common.ending import NAME as ENDED
 from common.lock import LockedError
 from compliance.model.layout import discover
-from submission.round.processes import JobRunner, exclusive_lock
+from submission.round.processes import JobRunner, hold_lock
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
 
@@ -150,10 +150,10 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from common.command import run_command
-from submission.round.processes import exclusive_lock
+from submission.round.processes import hold_lock
 from test_processes import make
 folder = Path({str(folder)!r})
-with exclusive_lock(folder) as lock:
+with hold_lock(folder) as lock:
     sys.exit(run_command(lambda: make(folder, {{"cosmoflow": 3}}, "good", "sleep", lock=lock) and 0, ()))
 """
     pid = folder / "cosmoflow/run_1/pid"
@@ -185,7 +185,7 @@ def has_ended(pid):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_round_resumes(folder, number):
     with in_the_middle(folder) as (process, pid):
-        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or one"), exclusive_lock(folder):
+        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or one"), hold_lock(folder):
             pass
         seeds = [run.seed for run in load_state(folder).runs["cosmoflow"]]
         before = (folder / "cosmoflow/run_0/result_0.txt").stat()
@@ -193,7 +193,7 @@ def test_an_interrupted_round_resumes(folder, number):
         assert process.wait(120) == (130 if number == signal.SIGINT else -number)
         if sys.platform == "linux":
             assert has_ended(pid)
-    with exclusive_lock(folder) as lock:
+    with hold_lock(folder) as lock:
         runs = make(folder, {"cosmoflow": 3}, lock=lock)
     assert len(runs.finished) == 3 and [run.seed for run in runs.state.runs["cosmoflow"]] == seeds
     assert (folder / "cosmoflow/run_0/result_0.txt").stat() == before

@@ -72,8 +72,8 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
     if setup.variant != FULL and not (folder / manifest.NAME).exists():
-        what = f"{setup.series.benchmark}: no data in {folder}; generating the {setup.variant} dataset"
-        print(what, flush=True)
-        command = [f"{setup.series.benchmark}.synthesize", str(folder), "--preset", setup.variant]
-        if runner.run([sys.executable, "-m", *command], instead=what):
+        benchmark, work = setup.series.benchmark, f"generating the {setup.variant} dataset"
+        print(f"{benchmark}: no data in {folder}; {work}", flush=True)
+        command = [f"{benchmark}.synthesize", str(folder), "--preset", setup.variant]
+        if runner.run([sys.executable, "-m", *command], instead=f"{benchmark}: {work}"):
             raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")

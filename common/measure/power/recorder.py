@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from common.errors import UsageError
+from common.files import follow_no_link
 from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, ReadingError, Source, is_watts
 from common.record import Record, format_record, parse_line
@@ -196,7 +197,7 @@ def record(
     In an existing file its measurement goes on; raises UsageError if it cannot.
     say: shows a message, such as why there is no reading.
     """
-    with output.open("r+b" if output.exists() else "x+b") as file:
+    with open(output, "r+b" if output.exists() else "x+b", opener=follow_no_link) as file:
         latest_ms = _continue(file, measurement)
         recorder = Recorder(file, measurement, clock, say, latest_ms)
         begin_s = due_s = clock.monotonic()

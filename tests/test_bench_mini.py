@@ -78,7 +78,7 @@ COSMOFLOW = ("train.epochs=5", "train.seed=1", "schedule.decay={}")
 DEEPCAM = ("train.epochs=6", "train.seed=1", "schedule.t_max=352")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     ("ablation", "schedule", "best", "bound"),

@@ -273,7 +273,7 @@ def finished(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
 def test_commands_work_after_a_finished_run(words, finished):
     module = words[0]
@@ -309,7 +309,7 @@ def status_of(line):
     return next(status for name, status in MISSED.items() if re.search(rf"(^|\.){name}\b", line.partition("  #")[0]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("untraced")
 def test_the_page_on_training_works_as_printed(tmp_path):
     """Each line of each block is run by a shell, in the page's order, on a few samples of the mini problem's data."""

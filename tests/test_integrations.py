@@ -79,7 +79,7 @@ def line_of(folder, output):
     return line
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_reframe
 def test_reframe_reports_the_line(tmp_path, data):
     settings = {"interpreter": sys.executable, "data": data, "steps": 3}
@@ -98,7 +98,7 @@ def test_reframe_reports_the_line(tmp_path, data):
     assert sorted(path.name for path in data.iterdir()) == folders
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_reframe
 def test_reframe_fails_without_the_line(tmp_path):
     command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "benchmark=cosmoflow.*mini", "--prefix", tmp_path]
@@ -107,7 +107,7 @@ def test_reframe_fails_without_the_line(tmp_path):
     assert done.returncode == 1 and "sanity" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_jube
 def test_jube_reports_the_line(tmp_path, data):
     ran([*jube(tmp_path), "--error"], PYTHON=sys.executable, DATA=str(data), STEPS="3")
@@ -120,7 +120,7 @@ def test_jube_reports_the_line(tmp_path, data):
     assert [name for name, *_ in table] == sorted(PACKAGES)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_jube
 @pytest.mark.parametrize("python", ["true", "false"])
 def test_jube_fails_without_the_line(python, tmp_path):

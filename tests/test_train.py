@@ -420,7 +420,7 @@ GIB: Final = 2**20
 """In the unit of ru_maxrss, 1 KiB."""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkeypatch):
     """One step of the full-size network, in less memory than a laptop has."""
     monkeypatch.chdir(tmp_path)

@@ -195,7 +195,7 @@ HEAVY = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", HEAVY)
 def test_memory_stays_bounded(name):
     block = HEAVY[name]

@@ -185,7 +185,7 @@ def test_forgeries_of_published_logs_are_named(all_logs):
     assert not told(unnamed(range(FEW), all_logs))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_thousand_forgeries_are_named(all_logs, built):
     assert not told(unnamed(range(MANY), all_logs))
     assert not told(unnamed(range(FEW), built))

@@ -99,7 +99,7 @@ def test_sampled_logs_get_the_official_verdict(group, sample):
     assert not report(sample[group])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group", GROUPS)
 def test_all_logs_get_the_official_verdict(group, tmp_path):
     found = [comparison for base in GROUPS[group] for comparison in compared(cases(base), tmp_path)]

@@ -105,7 +105,7 @@ def test_strict_is_not_weaker_on_sampled_packages(sample):
     assert not [c.case.name for c in sample if c.strict and not c.theirs and not excused(c.case)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_packages_get_the_official_verdict_and_strict_is_not_weaker(tmp_path, corpus):
     found = list(compared(cases(published=True), tmp_path, corpus))
     assert not differences(c for c in found if c.official is not c.theirs)

@@ -158,7 +158,7 @@ def memory(dtype):
 
 
 @not_interpreted
-@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.slow) for i in range(1, 5))])
+@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.exhaustive) for i in range(1, 5))])
 def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
     from cosmoflow import kernels
 

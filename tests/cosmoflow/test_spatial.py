@@ -87,7 +87,7 @@ def apart(folder, name, ranks):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("ranks", "spatial"), GRIDS, ids=str)
 def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
     """Losses, gradients, weights, the optimizer's state, the gradient's norm and the evaluation.
@@ -113,7 +113,7 @@ def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
             assert min(one[key] for one in found) < 1e-4, key
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bytes_of_halos_and_activations_at_the_published_size(tmp_path):
     """Each rank sends one plane of the inputs, and of the gradients of the outputs, over each inner face."""
     forward = {2: 262_144, 3: 131_072, 4: 65_536, 5: 32_768}
@@ -179,7 +179,7 @@ def content(folder):
     return shapes, len(found["generators"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     """Saved by two ranks, resumed by one process, by a grid of 2 × 2, and by two groups: the curve is the same."""
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=shared")
@@ -265,7 +265,7 @@ def test_too_few_ranks_are_told(tmp_path, monkeypatch, capfd):
     assert "Traceback" not in said and not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_other_numbers_of_ranks_are_told(problem):
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=wrong")
     output = ran(problem, 3, *words, "dist.spatial=2", status=1)
@@ -274,7 +274,7 @@ def test_other_numbers_of_ranks_are_told(problem):
     assert "an instance has 1 rank(s); set instances.ranks to a multiple of 2" in output
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_instances_share_samples_among_their_ranks(problem):
     """Two networks at a time, each on two ranks that share its samples: each trains as it does alone."""
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=two", "instances.count=2", "train.epochs=2")

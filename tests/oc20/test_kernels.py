@@ -158,9 +158,9 @@ def variant(kernel, arguments):
     ("detached", "dtype"),
     [
         (True, torch.bfloat16),
-        pytest.param(True, torch.float32, marks=pytest.mark.slow),
-        pytest.param(False, torch.float32, marks=pytest.mark.slow),
-        pytest.param(False, torch.float64, marks=pytest.mark.slow),
+        pytest.param(True, torch.float32, marks=pytest.mark.exhaustive),
+        pytest.param(False, torch.float32, marks=pytest.mark.exhaustive),
+        pytest.param(False, torch.float64, marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_the_published_network_launches_compiles_for_an_h100_and_spills_nothing(slabs, launches, detached, dtype):

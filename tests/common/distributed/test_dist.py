@@ -117,7 +117,7 @@ def test_mpirun(environment, tmp_path):
     assert [(tmp_path / f"place{rank}").read_text() for rank in range(2)] == ["(0, 2, 0, 1)", "(1, 2, 0, 1)"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_failure_under_mpirun(environment, tmp_path):
     """All ranks unwind, although mpirun kills them as soon as one ends with an error."""
     done = launch(mpirun(3), environment, tmp_path, "fail_early")
@@ -140,7 +140,7 @@ def test_a_lost_connection_is_not_the_cause(environment, tmp_path):
     assert causes == ["rank 1: broken on purpose", "broken on purpose"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_rank_stops_the_others(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "die")
     assert codes == [1, -signal.SIGKILL], errors
@@ -148,7 +148,7 @@ def test_killed_rank_stops_the_others(environment, tmp_path):
     assert "Traceback" not in errors[0] and unwound(tmp_path) == ["unwound0"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stuck_rank_is_ended(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "stick")
     assert codes == [1, 1], errors

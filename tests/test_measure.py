@@ -21,7 +21,10 @@ LINE = re.compile(
     r"dtype (?P<dtype>\w+) spread (?P<spread>[\d.]+)(?: joules (?P<joules>[\d.e+]+) samples/J [\d.e+]+)?$",
     re.M,
 )
-BENCHMARKS = ["cosmoflow", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in PACKAGES if name != "cosmoflow")]
+BENCHMARKS = [
+    "cosmoflow",
+    *(pytest.param(name, marks=pytest.mark.exhaustive) for name in PACKAGES if name != "cosmoflow"),
+]
 
 
 def measured(text, path):

@@ -16,7 +16,7 @@ from cosmoflow import evaluate, predict, train
 from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
 from tests.cosmoflow.case import CASE
-from tests.cosmoflow.sharing import DOUBLE, DROPOUT, HALF, SINGLE
+from tests.cosmoflow.sharing import DOUBLE, DROPOUT, GATE, HALF, SINGLE
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("sharing.py")
@@ -57,20 +57,22 @@ def ran(folder, ranks, *words, status=0):
 # -- equivalence ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return a folder with data and configuration, and in `one` what one process finds."""
-    folder = tmp_path_factory.mktemp("shared")
+def with_one_process(folder, sides, names):
+    """Fill a folder with data and configuration, and `one` in it with what one process finds; return the folder."""
     (folder / "case.yaml").write_text(CONFIG)
-    for side in (32, 64):
+    for side in sides:
         made = f"--grid {side} --particles {side} --train 7 --validation 5 --compress none"
         assert synthesize([str(folder / f"data-{side}"), *made.split()]) == 0
-    names = (*DOUBLE, *DROPOUT, *HALF, *SINGLE)
     ran(folder, 1, WORKER, folder, 1, *names)
     (folder / "one").mkdir()
     for name in names:
         (folder / f"{name}.0.pt").rename(folder / "one" / f"{name}.pt")
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return with_one_process(tmp_path_factory.mktemp("shared"), [32, 64], [*DOUBLE, *DROPOUT, *HALF, *SINGLE])
 
 
 def apart(folder, name, ranks):
@@ -85,6 +87,13 @@ def apart(folder, name, ranks):
             wrong = (tensor.double() - expected[key].double()).abs().max() / expected[key].double().abs().max()
             found[key] = max(found.get(key, 0.0), float(wrong))
     return found
+
+
+def test_ranks_that_share_small_samples_train_as_one_process(tmp_path):
+    small = with_one_process(tmp_path, [16], GATE)
+    ran(small, 4, WORKER, small, "[2,2]", *GATE)
+    for name in GATE:
+        assert max(apart(small, name, 4).values()) < 1e-12, name
 
 
 @pytest.mark.exhaustive

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.processes import usable_cores
+from compliance.benchmarks import PACKAGES
 
 # Not the width of the terminal from which the tests were started: a test that is about it sets it.
 os.environ.pop("COLUMNS", None)
@@ -38,6 +39,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     These take longest: quick ones are left for the process that is ready first.
     """
     share = config.getoption("exhaustive")
+
+    for item in items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        if case and case.name != PACKAGES[0] and item.get_closest_marker("one_benchmark"):
+            item.add_marker(pytest.mark.exhaustive)
 
     def is_wanted(item: pytest.Item) -> bool:
         if share == "all" or not item.get_closest_marker("exhaustive"):

@@ -134,7 +134,7 @@ def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys
             assert set(official.check("met/result_0.txt", "3.0").keys) == {case.quality}
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("mpirun", marks=pytest.mark.one_benchmark)])
 def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
     """Stop and resume them on the way."""
     if launcher == "mpirun":
@@ -152,6 +152,7 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
 
 
+@pytest.mark.one_benchmark
 def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     assert run("output_dir=one") == 4
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
@@ -165,6 +166,7 @@ def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01", "QUA03"}
 
 
+@pytest.mark.one_benchmark
 def test_a_killed_run_goes_on_with_the_same_curve(run, start):
     assert run("output_dir=whole") == 4
     started = start("output_dir=killed", "train.epochs=4")
@@ -234,6 +236,7 @@ def test_a_resumed_run_keeps_its_settings(case, run, capsys):
     assert case.evaluate.main(["run", "train.seed=1000"]) == 2
 
 
+@pytest.mark.one_benchmark
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(start, number):
     started = start("output_dir=stopped", "train.epochs=100000")
@@ -262,6 +265,7 @@ def test_staged_data_give_the_same_curve(case, run, round_):
     assert not list(Path("node").rglob(case.files))
 
 
+@pytest.mark.one_benchmark
 def test_nothing_is_overwritten(run, capsys):
     assert run("train.epochs=1") == 4
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
@@ -270,6 +274,7 @@ def test_nothing_is_overwritten(run, capsys):
     assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.one_benchmark
 def test_a_seed_is_drawn_and_logged_once(run):
     seeds = set()
     for number in (1, 2):
@@ -365,6 +370,7 @@ def test_wrong_values_of_a_benchmark_have_a_clear_error(case, run, capsys):
         assert error.startswith("error: ") and message in error
 
 
+@pytest.mark.one_benchmark
 def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
     save, calls = torch.save, []
 

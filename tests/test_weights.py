@@ -24,6 +24,8 @@ from common.training import weights
 from common.training.checkpoint import CheckpointError
 from compliance.benchmarks import PACKAGES
 
+pytestmark = pytest.mark.one_benchmark
+
 ROOT = Path(__file__).parents[1]
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
 PAGE = ROOT / "docs" / "guide" / "weights.md"

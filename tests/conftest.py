@@ -39,11 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     These take longest: quick ones are left for the process that is ready first.
     """
     share = config.getoption("exhaustive")
-
     for item in items:
-        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-        if case and case.name != PACKAGES[0] and item.get_closest_marker("one_benchmark"):
-            item.add_marker(pytest.mark.exhaustive)
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if item.get_closest_marker("one_benchmark") and "case" in parameters and parameters["case"].name != PACKAGES[0]:
+            item.add_marker("exhaustive")
 
     def is_wanted(item: pytest.Item) -> bool:
         if share == "all" or not item.get_closest_marker("exhaustive"):

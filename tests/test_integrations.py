@@ -130,10 +130,12 @@ def test_jube_fails_without_the_line(python, tmp_path):
     assert subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=100, check=False).returncode == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("required", "outcome"), [("jube", "error"), ("dlio", "skipped")])
 def test_a_tool_that_is_required_is_not_silently_missing(required, outcome, tmp_path):
     environment = os.environ | {"MLPERF_HPC_REQUIRE": required, "PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports", __file__]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports"]
+    command += ["--exhaustive", "all", __file__]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert f"1 {outcome}" in done.stdout and "needs JUBE: apt install jube" in done.stdout
     assert done.returncode == (1 if outcome == "error" else 0)

@@ -283,7 +283,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
-def test_commands_work_after_a_finished_run(words, folder):
+def test_commands_work_after_a_finished_run(words, finished):
     module = words[0]
     folder = finished(next(name for name in SMALL if name in " ".join(words)))
     if "--predictions" in words:  # `predict` comes before it on the page

@@ -4,7 +4,6 @@ import pytest
 
 from tests.cluster.problem import curve
 
-
 OTHERS = [pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("none", "replicate", "memory")]
 
 

@@ -18,7 +18,8 @@ def ids(table: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "rule", [pytest.param(rule, marks=[pytest.mark.exhaustive] * (id_ != "QUA01"), id=id_) for id_, rule in RULES.items()]
+    "rule",
+    [pytest.param(rule, marks=[pytest.mark.exhaustive] * (id_ != "QUA01"), id=id_) for id_, rule in RULES.items()],
 )
 def test_explain_says_all_of_a_rule(rule):
     text = explain(rule.id)

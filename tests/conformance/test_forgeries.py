@@ -181,6 +181,7 @@ def test_forgeries_of_built_logs_are_named(built):
     assert not told(unnamed(range(FEW), built))
 
 
+@pytest.mark.exhaustive
 def test_forgeries_of_published_logs_are_named(all_logs):
     assert not told(unnamed(range(FEW), all_logs))
 

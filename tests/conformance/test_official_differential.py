@@ -112,6 +112,7 @@ def test_valid_logs_are_valid(sample):
     assert all(found.theirs == found.ours == (True, frozenset()) for found in valid)
 
 
+@pytest.mark.exhaustive
 def test_there_are_thousands_of_cases_with_names_of_their_own():
     names = [case.id for base in bases() for case in cases(base)]
     assert len(names) == len(set(names)) > 10_000

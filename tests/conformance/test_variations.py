@@ -92,6 +92,7 @@ def test_variants_of_built_logs_are_judged_alike(built):
     assert not told(worse(range(FEW), built))
 
 
+@pytest.mark.exhaustive
 def test_variants_of_published_logs_are_judged_alike(all_logs):
     assert not told(worse(range(FEW), all_logs))
 

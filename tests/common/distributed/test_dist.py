@@ -101,6 +101,7 @@ def test_the_end_of_a_group_and_ways_of_averaging_gradients(environment, tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive
 def test_parts_work_at_their_own_pace(environment, tmp_path):
     """An error in a piece of work, for which the other rank of the part waits, ends that piece alone."""
     done = launch(torchrun(4), environment, tmp_path, "parts")
@@ -133,6 +134,7 @@ def test_sigterm_stops_all(environment, tmp_path):
     assert unwound(tmp_path) == ["unwound0", "unwound1"]
 
 
+@pytest.mark.exhaustive
 def test_a_lost_connection_is_not_the_cause(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "inattentive", "fail")
     assert codes == [1, 1], errors

@@ -19,6 +19,7 @@ WITHIN = {torch.float16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 @not_interpreted
+@pytest.mark.exhaustive
 def test_all_others_pass_in_the_interpreter():
     run_in_the_interpreter(__file__)
 

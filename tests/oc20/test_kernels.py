@@ -21,6 +21,7 @@ WITHIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}
 
 @needs_triton
 @not_interpreted
+@pytest.mark.exhaustive
 def test_all_others_pass_in_the_interpreter():
     run_in_the_interpreter(__file__)
 

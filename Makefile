@@ -44,8 +44,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train each mini problem (QUICK=1: only CosmoFlow's), make a package and a report
-	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
-	$(PY) -m submission.round --config mini --runs 1 $(if $(QUICK),--benchmarks cosmoflow) -o runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(PY) -m submission.demo $(if $(LOGS),"$(LOGS)") $(if $(QUICK),--benchmarks cosmoflow)
 
 test: lint ## lint, and tests that prove each kind of behaviour once
 	$(PYTEST) $(PYTEST_ARGS)

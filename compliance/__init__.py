@@ -12,12 +12,9 @@ On the command line it is `python -m compliance.check logs/`; from Python:
 
 from typing import Any
 
-from common.extras import explain_missing
 from common.version import VERSION as __version__
 
 __all__ = ["__version__"]
-
-explain_missing(__name__)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,10 +14,10 @@ from torch import nn
 
 from common.config import load
 from common.distributed.dist import Dist, alone
+from common.precision import Precision
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
 from common.training.graph import tensors, with_tensors
-from common.training.precision import Precision
 from common.training.step import Step
 from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures

@@ -24,10 +24,10 @@ import common.export
 import compliance
 import submission.assemble.__main__
 import submission.system.__main__
-from common import mllog
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
+from common.record import read_run_times
 from compliance.benchmarks import MINIS, PACKAGES
 from tests.conformance import official
 from tests.conformance.mutations import PUBLISHED
@@ -111,7 +111,7 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
         rates = [float(row["samples_per_s"]) for row in csv.DictReader(file)]
     assert found["epoch_samples_per_s"] == rates and found["samples_per_s"] == pytest.approx(sum(rates) / 2)
     assert found["quality"] == curve("run")[-1][1] and not found["target_met"] and found["energy_j"] is None
-    start, stop = mllog.clock(Path("run/result_0.txt"))
+    start, stop = read_run_times(Path("run/result_0.txt"))
     assert found["minutes"] == (stop - start) / 60_000 > 0
     assert line["benchmark"] == case.name and float(line["rate"]) == pytest.approx(found["samples_per_s"], rel=1e-5)
     assert float(line["quality"]) == pytest.approx(found["quality"], rel=1e-5)

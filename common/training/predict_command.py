@@ -13,10 +13,10 @@ from tqdm import tqdm
 
 from common.command import CommandParser, UsageError, counted, file_place, run_stoppable
 from common.distributed.dist import connect
+from common.precision import Precision
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.ensemble import Member
 from common.training.evaluate_command import VALIDATION, check_whole, load_member, samples_of, verdict, word
-from common.training.precision import Precision
 from common.training.predictions import picture
 from common.training.predictions.columns import INDEX, NAMES
 from common.training.predictions.reading import SPLITS

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from common.command import UsageError
+from common.errors import UsageError
 from cosmoflow.data.sample_files import SPLITS
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.values import is_number
 from compliance.model.waivers import FORM
 from compliance.rcp.stats import olympic_mean

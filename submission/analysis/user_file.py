@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
-from common.command import UsageError
 from common.config import Loader
+from common.errors import UsageError
 from common.tree import ANYWHERE, RefusedFileError
 
 MAX_BYTES: Final = 1 << 18

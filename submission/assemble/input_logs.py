@@ -12,7 +12,7 @@ from typing import Final
 
 from tqdm import tqdm
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.inflate import GZIP

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from common.command import UsageError
 from common.config import to_yaml
+from common.errors import UsageError
 from common.files import LOG_NAME
 from common.measure.power.keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from common.files import whole_file
+from common.files import write_whole_file
 from common.tree import ANYWHERE
 from compliance.model.report import Report
 from submission.report.page import GENERATOR, render
@@ -27,8 +27,7 @@ def write_report(report: Report, output: Path, title: str = "", previous: Report
         raise NotAReportError(f"{output} exists and is not a page of this command; choose another name")
     text = render(report, str(output.absolute().parent), title, rows(previous) if previous else ())
     output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as part:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_whole_file(output, text, errors="backslashreplace")
 
 
 def _is_ours(path: Path) -> bool:

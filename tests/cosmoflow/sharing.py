@@ -11,9 +11,9 @@ import torch
 
 from common.config import load
 from common.distributed.dist import connect
+from common.precision import Precision
 from common.spatial.shards import whole
 from common.training import optim
-from common.training.precision import Precision
 from common.training.step import Step
 from cosmoflow.train import Config, CosmoFlow
 

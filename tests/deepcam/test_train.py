@@ -17,8 +17,8 @@ from common.config import ConfigError, load
 from common.data.prefetch import TensorBatch
 from common.distributed.dist import Dist, alone
 from common.distributed.launch import Place
+from common.precision import Precision, PrecisionConfig
 from common.training import benchmark
-from common.training.precision import Precision, PrecisionConfig
 from deepcam import synthesize
 from deepcam.compiled import compile_network
 from deepcam.losses import cross_entropy

@@ -29,8 +29,8 @@ from compliance.cli import (
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.model.report import Report
-from compliance.own_rules import load_rules
-from compliance.rule import RULES
+from compliance.rules.catalog import all_rules
+from compliance.rules.own_rules import load_rules
 
 EXAMPLES = """\
 examples:
@@ -86,7 +86,7 @@ def _check(given: argparse.Namespace) -> int:
         raise UsageError(f"no such file or folder: {missing[0]}")
     options = _options(given)
     if given.follow:
-        from compliance.follow import follow  # only this mode pays for it
+        from compliance.engine.follow import follow  # only this mode pays for it
 
         return follow(given.paths, options, given.follow_timeout)
     refuse_to_overwrite(given.output, given.paths)
@@ -162,10 +162,8 @@ def _options(given: argparse.Namespace) -> Options:
 def _known(prefixes: Iterable[str]) -> tuple[str, ...]:
     """Return the ids and prefixes; raise ValueError if no rule has one."""
     wanted = tuple(prefixes)
-    if wanted:
-        import compliance.rules.of_results  # noqa: F401  (only who names rules pays for all of them)
     for prefix in wanted:
-        if not any(id_.startswith(prefix) for id_ in RULES):
+        if not any(id_.startswith(prefix) for id_ in all_rules()):
             raise ValueError(f"no rule {prefix!r}; --list-rules shows all")
     return wanted
 

@@ -16,7 +16,7 @@ from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.samples.log import SampleLog
 

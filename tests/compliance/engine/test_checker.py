@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 import compliance
-import compliance.rules.of_results
 from common import processes
-from compliance import parallel
-from compliance.engine import Options, check_paths
-from compliance.rule import RULES, Case
+from compliance.engine import Options, check_paths, parallel
+from compliance.rules.catalog import all_rules
+from compliance.rules.rule import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def snapshot(folder):
@@ -36,9 +35,9 @@ def in_two_processes(path, change="pass"):
     """Return what a process that has no other thread prints of a check in two more. change: what these run first."""
     script = f"""
 import multiprocessing, os, signal
-from compliance import parallel
+from compliance.engine import parallel
 from compliance.engine import check_paths
-from compliance.options import Options
+from compliance.engine.options import Options
 
 plain, parent = parallel.examine, os.getpid()
 
@@ -121,7 +120,7 @@ def test_a_broken_rule_is_an_error_not_silence(rule, tmp_path, monkeypatch):
     def broken(self, *subjects):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(RULES[rule], "check", broken)
+    monkeypatch.setattr(all_rules()[rule], "check", broken)
     report = check_paths([SamplePackage().write(tmp_path / "Example")], Options())
     assert report.verdict == "FAIL"
     assert {f.rule for f in report.findings if "the rule itself failed" in f.message} == {rule}

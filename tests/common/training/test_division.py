@@ -232,7 +232,7 @@ def test_a_small_network_is_found_however_its_log_is_edited(tmp_path):
     small = {"model.conv_size": 4, "model.fc1": 32, "data.augment": "symmetries", "train.target": 0.6}
     log = SampleLog().by_suite(small | {"submission.division": "open"}).set("number_of_parameters", 207_472)
     (tmp_path / "result_0.txt").write_bytes(log.bytes())
-    report = compliance.check([tmp_path / "result_0.txt"])
+    report = compliance.check_logs([tmp_path / "result_0.txt"])
     keys = {finding.key for finding in report.findings if finding.rule == "SET11"}
     assert report.verdict == "FAIL" and keys == small.keys() | {"submission.division"}
     assert "SET13" in {finding.rule for finding in report.findings}

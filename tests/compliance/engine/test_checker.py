@@ -82,11 +82,11 @@ def test_beside_other_threads_no_process_is_forked(tmp_path, monkeypatch):
 def test_the_package_is_callable(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(SampleLog().set("opt_name", "adam").bytes())
-    report = compliance.check(path)
+    report = compliance.check_logs(path)
     assert report.verdict == "FAIL" and report.exit_code == 1
-    assert compliance.check([str(path)], division="open").exit_code == 0
+    assert compliance.check_logs([str(path)], division="open").exit_code == 0
     with pytest.raises(TypeError):
-        compliance.check(path, colour="red")
+        compliance.check_logs(path, colour="red")
     with pytest.raises(AttributeError):
         compliance.nothing  # noqa: B018  (the access is the test)
 

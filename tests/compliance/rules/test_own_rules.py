@@ -80,7 +80,7 @@ def test_the_guides_example_shows_up_like_a_rule_of_the_suite(own, log, capsys):
 
 
 def test_a_rule_that_is_defined_late_is_applied(log):
-    assert compliance.check(log, select=("OWN",)).findings == []
+    assert compliance.check_logs(log, select=("OWN",)).findings == []
 
     class Late(LogRule):
         """A rule may come late."""
@@ -90,13 +90,13 @@ def test_a_rule_that_is_defined_late_is_applied(log):
         def check(self, log, case):
             yield self.found(log.path, 0, "late")
 
-    assert [found.message for found in compliance.check(log, select=("OWN",)).findings] == ["late"]
+    assert [found.message for found in compliance.check_logs(log, select=("OWN",)).findings] == ["late"]
 
 
 def test_rules_of_a_module(tmp_path, log, monkeypatch):
     (tmp_path / "own_module.py").write_text(BODY.format(id="OWN03"))
     monkeypatch.syspath_prepend(tmp_path)
-    assert "OWN03" in {found.rule for found in compliance.check(log, rules=("own_module",)).findings}
+    assert "OWN03" in {found.rule for found in compliance.check_logs(log, rules=("own_module",)).findings}
 
 
 def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeypatch):
@@ -107,7 +107,7 @@ def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeyp
     (info / "entry_points.txt").write_text(f"[{own_rules.GROUP}]\nown = own_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(own_rules, "_installed_loaded", [])
-    assert "OWN04" in {found.rule for found in compliance.check(log).findings}
+    assert "OWN04" in {found.rule for found in compliance.check_logs(log).findings}
 
 
 def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):

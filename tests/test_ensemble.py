@@ -54,7 +54,7 @@ def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two
     assert "NOT reached" in two_ranks("train", config, *bagged, "output_dir=two", *case.shared, *staged)
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
     assert curve("one")[0] != pytest.approx(run("train.epochs=2", "output_dir=all") and curve("all")[0], abs=1e-6)
-    found = {one.rule: one for one in compliance.check(["one/result_0.txt"]).findings if one.severity == "error"}
+    found = {one.rule: one for one in compliance.check_logs(["one/result_0.txt"]).findings if one.severity == "error"}
     assert found.keys() == {"QUA01", "QUA03", "SET15"} and f'bagging "{kind}"' in found["SET15"].message
     assert "bagging" not in Path("all/result_0.txt").read_text().replace('"bagging": "none"', "")
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from compliance.examine import LogTask, digest, examine
+from compliance.engine.log_checker import LogTask, digest, examine
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR
-from compliance.rule import OFFICIAL
 from compliance.rules import order
+from compliance.rules.rule import OFFICIAL
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from common.config import ConfigError, rebuild
-from compliance.check import check
+from compliance import check_logs
 from cosmoflow import evaluate, predict, train
 from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
@@ -208,7 +208,7 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     stated, one = logged(log), logged(problem / "one" / "result_0.txt")
     assert stated["spatial_extents"] == [2, 1] and stated["global_batch_size"] == 5
     assert stated["number_of_parameters"] == one["number_of_parameters"] and "spatial_extents" not in one
-    findings = [finding for run in check([log], allow_mini=True).runs for finding in run.findings]
+    findings = [finding for run in check_logs([log], allow_mini=True).runs for finding in run.findings]
     assert not [finding for finding in findings if "spatial" in str(finding)]
     # The network is that of one device, wherever it was trained.
     capfd.readouterr()

@@ -31,7 +31,7 @@ train: {epochs: 1, global_batch_size: 8, target: 0.9}
 precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1, status: research}
 """
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def pip(*arguments):

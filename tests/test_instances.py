@@ -318,7 +318,7 @@ def test_pruning_by_hand():
 # -- by launchers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("launcher", "size"), [(torchrun(2), 1), (torchrun(4), 2), ("mpirun", 2)])
 def test_curves_under_launchers(train, start, data, launcher, size):
     """Four instances, two at a time; staged in shards. Alone, on as many ranks, instance 3 has the same curve."""
@@ -338,7 +338,7 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_rank_ends_the_job(train, start, capsys):
     """Resumed, all four have the curves of an undisturbed job, and those that were finished stay as they were."""
     assert train(*FOUR, "output_dir=whole") == 4
@@ -358,7 +358,7 @@ def test_a_killed_rank_ends_the_job(train, start, capsys):
     assert [curve(f"job/instance_{i}") for i in range(4)] == [curve(f"whole/instance_{i}") for i in range(4)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_throughput_result(config, data, tmp_path, capfd):
     """The score is that by hand; the second call trains nothing."""
     Path(config).write_text("variant: mini\n" + Path(config).read_text() + "\n")

@@ -130,7 +130,7 @@ class Small(nn.Module):
         return torch.relu(self.normalisation(self.convolution(x_BHWC.permute(0, 3, 1, 2))))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not which("g++"), reason="needs g++")
 def test_the_whole_compiler_makes_the_same_of_a_small_network():
     torch.manual_seed(1)

@@ -10,7 +10,7 @@ if __name__ == "__main__":  # from here on a signal stops the run in order, also
 import contextlib
 import sys
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,68 +18,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.config import PLACE, key
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import variant_of
-from common.training import batchnorm, optim, train_command
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training import batchnorm, train_command
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import Recorder, say_why_not
 from common.training.precision import Precision
 from common.training.predictions.picture import SAMPLES
-from common.training.schedule import StepSchedule
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network
 from deepcam.data import dataset, pipeline, stats
 from deepcam.data.augment import augment
-from deepcam.data.dataset import DataConfig, Dataset, Normalization, Shuffle
-from deepcam.data.snapshot import CHANNELS, CLASSES
+from deepcam.data.dataset import Dataset, Normalization, Shuffle
 from deepcam.losses import cross_entropy
 from deepcam.metrics import scored
-from deepcam.model import ModelConfig
 from deepcam.predictor import Predictor
-from deepcam.reference import CLASS_WEIGHTS, MINIS, REFERENCE
+from deepcam.reference import CHANNELS, MINIS, REFERENCE
 from deepcam.report import FIELD, Report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(RunConfig):
-    """The configuration of a DeepCAM run."""
-
-    data: DataConfig
-    model: ModelConfig = field(default_factory=ModelConfig)
-    schedule: StepSchedule = field(default_factory=StepSchedule)
-    batchnorm_group_size: int = key(
-        1, "number of consecutive ranks that share the statistics of batch normalisation", unit="ranks"
-    )
-    class_weights: tuple[float, ...] = key(
-        CLASS_WEIGHTS, "weights of background, cyclones and rivers in the loss; default: the reference's"
-    )
-    compile: bool = key(
-        False,
-        "compile the network by torch.compile before the run starts, which takes minutes; batches of other sizes, such "
-        "as the last of an epoch, are computed without. Speed on a GPU: not measured",
-        PLACE,
-    )
-
-    def __post_init__(self) -> None:
-        RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
-        if self.batchnorm_group_size < 1:
-            raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
-        if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:
-            raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
-        if self.instances.bags and self.data.shuffle != "global":
-            raise ValueError(
-                f"instances.bagging is {self.instances.bagging}, but data.shuffle is {self.data.shuffle}: shards are "
-                "parts of all samples, and an instance draws some several times; set data.shuffle=global"
-            )
-        if self.compile and self.batchnorm_group_size > 1:
-            raise ValueError(
-                f"compile is true, but batchnorm_group_size is {self.batchnorm_group_size}: batch normalisation over "
-                "several ranks cannot be compiled; set compile to false"
-            )
+from deepcam.settings import Config
 
 
 class DeepCam(SampleProblem[TensorBatch]):
@@ -143,19 +102,6 @@ class DeepCam(SampleProblem[TensorBatch]):
         with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
             logits_BKHW: Tensor = model(batch.x)
         return logits_BKHW
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log."""
-        config = self.config
-        return {
-            "global_batch_size": config.train.global_batch_size,
-            "batchnorm_group_size": config.batchnorm_group_size,
-            "gradient_accumulation_frequency": config.train.accumulation,
-            **optim.logged(config.optim),
-            **config.schedule.logged(config.train.global_batch_size),
-            **config.instances.logged(),
-        }
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""

@@ -35,12 +35,13 @@ LIGHT = (
     "common.distributed.launch",
     "common.config",
     "common.data.sampling",
-    *(f"{name}.reference" for name in PACKAGES),
+    *(f"{name}.{module}" for name in PACKAGES for module in ("reference", "settings")),
 )
 """Modules that need no torch, neither do what they import."""
 COMPUTED = {
+    "common/closed.py": "a benchmark's facts name its settings",
     "common/training/callbacks.py": "a user names the module",
-    "common/training/config_docs.py": "it takes every package with a train.py",
+    "common/training/config_docs.py": "it takes every package with a settings.py",
     "compliance/own_rules.py": "a user names the modules",
     "submission/cli.py": "the table of commands names them",
 }
@@ -78,7 +79,8 @@ def computed(tree):
 def heavy(tree):
     """Yield the imports that would make the checker slow to start, or not start at all on a laptop."""
     for module in tree.modules.values():
-        if module.package in FACTS_READERS or module.path.name == "reference.py":
+        facts = module.path.name in ("reference.py", "settings.py") or module.path.parts[:2] == ("common", "settings")
+        if module.package in FACTS_READERS or facts:
             for name in module.imports:
                 if name.partition(".")[0] in HEAVY:
                     yield f"{module.path} imports {name}"

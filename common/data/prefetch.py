@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,12 +23,6 @@ from common.processes import usable_cores
 T = TypeVar("T")
 B = TypeVar("B")
 M = TypeVar("M", bound="Movable")
-READING_THREADS: Final = (
-    "threads that read samples; null: on an accelerator two fewer than the cores that the rank is bound to (see "
-    "dist.bind), at least 2; on a CPU as many as its cores, from 2 to 4"
-)
-"""What the key `data.workers` of a benchmark means, see `reading_threads`."""
-
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order or concurrently."""
 

@@ -12,7 +12,8 @@ import torch
 
 from common.config import ConfigError, Override, leaves, shown
 from common.data.sampling import Batching
-from common.training.benchmark import Benchmark, RunConfig
+from common.settings.run import RunConfig
+from common.training.benchmark import Benchmark
 
 LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
 """Keys that decide how many steps a run has."""

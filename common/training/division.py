@@ -8,7 +8,8 @@ from typing import Final
 from common.closed import compare
 from common.config import ConfigError, shown, to_dict
 from common.provenance import shown_path
-from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.settings.run import RunConfig
+from common.training.benchmark import Benchmark, Problem
 
 NOWHERE: Final[Mapping[str, str]] = {}
 OPEN: Final = "or train in the open division: submission.division=open"

@@ -37,8 +37,9 @@ from common.ending import (
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
 from common.reference import FULL
+from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
-from common.training.benchmark import Benchmark, RunConfig
+from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.division import check_samples
 from common.training.folder import OwnedFolder, check_kind

@@ -30,11 +30,12 @@ from common.measure.power.energy import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.provenance import provenance, shown_path
 from common.reference import FULL, Reference, Target
+from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
-from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.combinations import check_length, keys_of

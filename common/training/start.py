@@ -10,8 +10,9 @@ from common.config import Override, load, sources
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import connect
 from common.named_configs import find_config
+from common.settings.run import RunConfig
 from common.stop import STOP
-from common.training.benchmark import Benchmark, RunConfig
+from common.training.benchmark import Benchmark
 from common.training.combinations import check_combinations, check_network
 from common.training.division import check_division
 from common.training.job import InstancesJob, check_ranks

@@ -31,9 +31,10 @@ from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
 from common.lease import InUseError
 from common.reference import Target
+from common.settings.run import RunConfig
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
-from common.training.benchmark import Benchmark, Problem, RunConfig, SampleProblem
+from common.training.benchmark import Benchmark, Problem, SampleProblem
 from common.training.callbacks import Callback, Epoch
 from common.training.precision import Precision
 from common.training.run import TRAINING_ERRORS, Start

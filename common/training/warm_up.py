@@ -19,7 +19,8 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from common.distributed.dist import Dist
-from common.training.benchmark import Problem, TrainConfig
+from common.settings.run import TrainConfig
+from common.training.benchmark import Problem
 from common.training.graph import WARM_UP
 from common.training.precision import Precision
 from common.training.step import Step

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from common.data.prefetch import sent
-from deepcam.data.snapshot import CHANNELS
+from deepcam.reference import CHANNELS
 
 NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT"))
 """Channels whose sign distinguishes north from south."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -15,7 +15,6 @@ from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Read
 from common.values import is_number
 
 MARK: Final = b":::MLLOG "
-SLOWEST_S, FASTEST_S = 1.0, 0.05
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
 JUMP_S: Final = 0.25
@@ -178,16 +177,6 @@ def records(data: bytes) -> Iterator[dict[str, Any]]:
         if not is_number(record["time_ms"]) or not isinstance(record["metadata"], dict):
             raise ValueError(f"expected a record with a time and metadata, not {line[:80]!r}")
         yield record
-
-
-def check_settings(interval_s: float, efficiency: float, dc: bool, names: Sequence[str]) -> None:
-    """Raise UsageError for values that cannot be used. dc: direct current is measured; names: of the three."""
-    interval_name, efficiency_name, dc_name = names
-    if not FASTEST_S <= interval_s <= SLOWEST_S:
-        raise UsageError(f"{interval_name} is {interval_s:g}; expected {FASTEST_S:g} to {SLOWEST_S:g} seconds")
-    if not 0 < efficiency <= 1 or (dc and efficiency != 1):
-        expected = f"1 with {dc_name}: nothing is converted" if dc else "a share, above 0 and at most 1"
-        raise UsageError(f"{efficiency_name} is {efficiency:g}; expected {expected}")
 
 
 def record(

@@ -25,7 +25,8 @@ from common.files import open_regular
 from common.measure.fom import Measurement
 from common.measure.meter import process_reads
 from common.provenance import host
-from common.training.precision import DTYPES, Format, Precision, PrecisionConfig
+from common.settings.machine import PrecisionConfig
+from common.training.precision import DTYPES, Format, Precision
 
 SECONDS: Final = 1.0
 """How long each ceiling is measured, but at least FEWEST times."""

@@ -9,12 +9,13 @@ import yaml
 
 from common.command import UsageError
 from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, DistConfig, connect
+from common.distributed.dist import Dist, connect
 from common.files import whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure
 from common.measure.roofline.picture import picture
 from common.measure.roofline.report import Report, report
+from common.settings.machine import DistConfig
 from common.training.precision import DTYPES
 
 

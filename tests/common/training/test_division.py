@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 import compliance
-from common.closed import compare
+from common.closed import compare, find_log_values, find_rows_of
 from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
+from common.settings.keys import hyperparameters
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.examine import LogTask, digest
@@ -123,7 +124,7 @@ def flat(config):
 
 def log_of(name, config):
     """Return the log of a run with a configuration."""
-    settings = benchmark_of(name).problem.settings.func(SimpleNamespace(config=config))
+    settings = hyperparameters(config)
     log = SampleLog(name, config.submission.round, settings=settings).by_suite(flat(config))
     for key in REFERENCES[name].example.settings[log.round].keys() - settings.keys():
         log.drop(key)  # of another schedule
@@ -132,7 +133,7 @@ def log_of(name, config):
 
 def test_there_is_a_departure_for_each_key_that_is_not_free():
     for name in PACKAGES:
-        asked = {row.key for row in REFERENCES[name].closed_in(VERSION) if row.allowed is not FREE}
+        asked = {row.key for row in find_rows_of(REFERENCES[name], VERSION) if row.allowed is not FREE}
         assert asked == EVERYWHERE.keys() | DEPARTURES[name].keys()
 
 
@@ -158,7 +159,7 @@ def other(value):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_what_is_free_passes_both(name):
     reference, values = REFERENCES[name], flat(check_division(name))
-    free = {row.key: other(values[row.key]) for row in reference.closed_in(VERSION) if row.allowed is FREE}
+    free = {row.key: other(values[row.key]) for row in find_rows_of(reference, VERSION) if row.allowed is FREE}
     assert len(free) > 30
     for round_ in reference.rounds:
         assert not compare(values | free, reference, round_).refused
@@ -176,7 +177,7 @@ def test_the_recipes_pass_both(name, path):
 def test_a_log_that_contradicts_its_configuration_is_refused(name):
     """Every setting that the trainer logs and the configuration decides, one at a time."""
     config = check_division(name, "train.seed=1000", 'submission.org="Another"')
-    stated = [key for key in REFERENCES[name].logged if log_of(name, config).records_of(key)]
+    stated = [key for key in find_log_values(REFERENCES[name]) if log_of(name, config).records_of(key)]
     assert len(stated) > 15
     for key in stated:
         log = log_of(name, config)

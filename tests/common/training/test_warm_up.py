@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from common.distributed.dist import alone
+from common.settings.run import TrainConfig
 from common.training import optim
-from common.training.benchmark import TrainConfig
 from common.training.optim import OptimConfig
 from common.training.precision import Precision, PrecisionConfig
 from common.training.step import Step

@@ -16,8 +16,9 @@ from deepcam.data import npy, snapshot
 from deepcam.data.augment import augment
 from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, to_stage
 from deepcam.data.pipeline import batches
-from deepcam.data.snapshot import CHANNELS, SnapshotError
+from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import Stats
+from deepcam.reference import CHANNELS
 
 H, W = 16, 32
 CPU = torch.device("cpu")

@@ -18,6 +18,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from operator import attrgetter
 from pathlib import Path
 from string import Template
 from types import UnionType
@@ -148,9 +149,26 @@ def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, An
     return plain
 
 
-def to_yaml(config: Any) -> str:
-    """Return the YAML text from which `load` makes an equal configuration."""
-    return yaml.dump(to_dict(config, _literal), Dumper=_Dumper, sort_keys=False)
+def to_yaml(config: Any, all_keys: bool = True) -> str:
+    """Return the YAML text from which `load` makes an equal configuration.
+
+    all_keys: also those whose values are their defaults.
+    """
+    tree = to_dict(config, _literal)
+    return yaml.dump(tree if all_keys else _without_defaults(config, tree), Dumper=_Dumper, sort_keys=False)
+
+
+def _without_defaults(config: Any, tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a configuration, which `to_dict` made `tree` of, that are not the defaults of their keys."""
+    changed: dict[str, Any] = {}
+    for leaf in leaves(type(config)):
+        if attrgetter(leaf.name)(config) != leaf.default:
+            *names, name = leaf.name.split(".")
+            section, source = changed, tree
+            for part in names:
+                section, source = section.setdefault(part, {}), source[part]
+            section[name] = source[name]
+    return changed
 
 
 def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from common.reference import (
     AMOUNT,
     DATA_STATE,
+    EXECUTION,
     FREE,
     GRAPH,
     HYPERPARAMETERS,
@@ -128,21 +129,18 @@ class DataConfig:
 class ModelConfig:
     """The network."""
 
+    cite: ClassVar = GRAPH
     conv_size: int = key(
-        32,
-        "channels of the first convolution; each further one doubles them",
-        unit="channels",
-        closed=equals(32),
-        cite=GRAPH,
+        32, "channels of the first convolution; each further one doubles them", unit="channels", closed=equals(32)
     )
     kernel_size: int = key(
-        3, "side of the kernels; 2 in round 0.7", unit="voxels", closed={"0.7": equals(2), "1.0": equals(3)}, cite=GRAPH
+        3, "side of the kernels; 2 in round 0.7", unit="voxels", closed={"0.7": equals(2), "1.0": equals(3)}
     )
     conv_layers: int = key(
-        5, "convolutions, each followed by pooling that halves the sides", unit="layers", closed=equals(5), cite=GRAPH
+        5, "convolutions, each followed by pooling that halves the sides", unit="layers", closed=equals(5)
     )
-    fc1: int = key(128, "size of the first hidden dense layer", unit="features", closed=equals(128), cite=GRAPH)
-    fc2: int = key(64, "size of the second hidden dense layer", unit="features", closed=equals(64), cite=GRAPH)
+    fc1: int = key(128, "size of the first hidden dense layer", unit="features", closed=equals(128))
+    fc2: int = key(64, "size of the second hidden dense layer", unit="features", closed=equals(64))
     dropout: float = key(
         0.5,
         "share of the hidden dense features that a training step leaves out",
@@ -161,6 +159,7 @@ class ModelConfig:
         "how a block is computed: by torch's own operations; triton, on a GPU: pooling, bias and activation are one "
         "kernel (cosmoflow/kernels.py); fused: so is the whole first block, in bf16 and fp16",
         ROUTE,
+        cite=EXECUTION,
     )
 
     def __post_init__(self) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
     from common.stop import STOP
 
     STOP.listen()
+    from common.training.train_command import answer_at_once
+    from cosmoflow.settings import Config
+
+    answer_at_once(Config)
 
 import sys
 from collections.abc import Generator, Iterable

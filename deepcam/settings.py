@@ -149,21 +149,19 @@ class DataConfig:
 class ModelConfig:
     """The network."""
 
+    cite: ClassVar = GRAPH
     width: float = key(
-        1.0, "factor of all channel counts, which are then rounded to multiples of 8", closed=equals(1.0), cite=GRAPH
+        1.0, "factor of all channel counts, which are then rounded to multiples of 8", closed=equals(1.0)
     )
     middle_blocks: int = key(
-        16, "residual blocks of three convolutions between entry and exit", unit="blocks", closed=equals(16), cite=GRAPH
+        16, "residual blocks of three convolutions between entry and exit", unit="blocks", closed=equals(16)
     )
-    output_stride: Literal[8, 16] = key(
-        16, "side of the snapshot over that of the deepest features", closed=equals(16), cite=GRAPH
-    )
+    output_stride: Literal[8, 16] = key(16, "side of the snapshot over that of the deepest features", closed=equals(16))
     aspp_rates: tuple[int, ...] | None = key(
         None,
         "dilations of the parallel convolutions that read the deepest features, 1 for a 1 x 1 convolution; null: "
         "(1, 6, 12, 18), doubled after the first for output_stride 8",
         closed=null_or(equals([1, 6, 12, 18])),
-        cite=GRAPH,
     )
     # The choices of these two are those of the reference and of NVIDIA's closed results, which were accepted in rounds
     # 1.0 to 3.0.
@@ -228,10 +226,7 @@ class Config(RunConfig):
 
     reference = REFERENCE
     closed: ClassVar[Mapping[str, ClosedRule]] = {
-        "optim.name": {
-            "0.7": one_of("lamb", "adamw"),
-            "1.0": one_of("adam", "adamw", "lamb").such_as("lamb"),
-        },
+        "optim.name": {"0.7": one_of("lamb", "adamw"), "1.0": one_of("adam", "adamw", "lamb").such_as("lamb")},
         "optim.eps": {"0.7": FIRST_EPSILONS.such_as(1e-6), "1.0": equals(1e-6)},
         "optim.weight_decay": AMOUNT.such_as(0.01),
         "optim.max_grad_norm": equals(1.0),

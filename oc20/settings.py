@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from common.reference import DATA_STATE, FREE, GRAPH, ORDER, PREPROCESSING, SAMPLES, equals
+from common.reference import DATA_STATE, EXECUTION, FREE, GRAPH, ORDER, PREPROCESSING, SAMPLES, equals
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
 from common.settings.machine import READING_THREADS
 from common.settings.run import RunConfig, whole_training_set, whole_validation_set
@@ -100,56 +100,42 @@ class DataConfig:
 class ModelConfig:
     """The network."""
 
-    hidden: int = key(192, "channels of the message along an edge", unit="channels", closed=equals(192), cite=GRAPH)
-    blocks: int = key(3, "interaction blocks", unit="blocks", closed=equals(3), cite=GRAPH)
-    radial: int = key(6, "functions of distance, in both bases", closed=equals(6), cite=GRAPH)
-    spherical: int = key(7, "orders of the spherical basis", closed=equals(7), cite=GRAPH)
+    cite: ClassVar = GRAPH
+    hidden: int = key(192, "channels of the message along an edge", unit="channels", closed=equals(192))
+    blocks: int = key(3, "interaction blocks", unit="blocks", closed=equals(3))
+    radial: int = key(6, "functions of distance, in both bases", closed=equals(6))
+    spherical: int = key(7, "orders of the spherical basis", closed=equals(7))
     cutoff: float = key(
         CUTOFF_ANGSTROM,
         "distance at which the basis functions end; at least the cutoff of the graphs",
         unit="angstrom",
         closed=equals(CUTOFF_ANGSTROM),
-        cite=GRAPH,
     )
-    interaction: int = key(64, "channels of the sums over triplets", unit="channels", closed=equals(64), cite=GRAPH)
+    interaction: int = key(64, "channels of the sums over triplets", unit="channels", closed=equals(64))
     basis: int = key(
-        8,
-        "channels to which each basis is reduced before its product with messages",
-        unit="channels",
-        closed=equals(8),
-        cite=GRAPH,
+        8, "channels to which each basis is reduced before its product with messages", unit="channels", closed=equals(8)
     )
-    out: int = key(192, "channels of an atom in the output blocks", unit="channels", closed=equals(192), cite=GRAPH)
+    out: int = key(192, "channels of an atom in the output blocks", unit="channels", closed=equals(192))
     before_skip: int = key(
-        1,
-        "residual layers of an interaction block before its skip connection",
-        unit="layers",
-        closed=equals(1),
-        cite=GRAPH,
+        1, "residual layers of an interaction block before its skip connection", unit="layers", closed=equals(1)
     )
     after_skip: int = key(
-        2,
-        "residual layers of an interaction block after its skip connection",
-        unit="layers",
-        closed=equals(2),
-        cite=GRAPH,
+        2, "residual layers of an interaction block after its skip connection", unit="layers", closed=equals(2)
     )
-    output_layers: int = key(
-        3, "layers of an output block that have an activation", unit="layers", closed=equals(3), cite=GRAPH
-    )
-    envelope_exponent: int = key(5, "how smoothly the functions of distance end", closed=equals(5), cite=GRAPH)
+    output_layers: int = key(3, "layers of an output block that have an activation", unit="layers", closed=equals(3))
+    envelope_exponent: int = key(5, "how smoothly the functions of distance end", closed=equals(5))
     detach_angles: bool = key(
         True,
         "leave the change of angles with positions out of the forces, as the reference does; they are then not exactly "
         "the gradient of the energy",
         closed=equals(True),
-        cite=GRAPH,
     )
     kernels: Kernels = key(
         "torch",
         "implementation of the sums over triplets and of second derivatives of activations: torch's own operations, or "
         "on a GPU triton (oc20/kernels.py)",
         ROUTE,
+        cite=EXECUTION,
     )
 
     def __post_init__(self) -> None:

@@ -192,13 +192,33 @@ def modules_after(code):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
-    return set(done.stdout.split())
+    return set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("module", LIGHT)
 def test_light_modules_load_no_torch(module):
     loaded = modules_after(f"import {module}")
     assert module.split(".")[0] in loaded and not {"torch", "mpi4py"} & loaded
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--list-configs", "mini --print-config", "mini modle=3", "mini --nope"]
+)
+def test_what_needs_no_network_is_answered_without_torch(name, arguments):
+    code = f"import runpy, sys\nsys.argv[1:] = {arguments.split()!r}\n"
+    code += f"try: runpy.run_module('{name}.train', run_name='__main__', alter_sys=True)\nexcept SystemExit: pass"
+    loaded = modules_after(f"{code}\nprint()")
+    assert name in loaded and not HEAVY & loaded
+
+
+def test_a_published_log_loads_no_settings_and_one_of_this_suite_those_of_its_benchmark():
+    loads = "import sys, compliance.benchmarks; from compliance.samples.log import SampleLog\n"
+    loads += "from compliance.examine import LogTask, digest; from compliance.logs.log import parse_log\n"
+    loads += "def judge(log): digest(parse_log(log.bytes(), 'result_0.txt'), LogTask('result_0.txt', '3.0'))\n"
+    loads += "judge(SampleLog()); assert 'cosmoflow.settings' not in sys.modules\n"
+    loads += "judge(SampleLog().by_suite()); assert 'cosmoflow.settings' in sys.modules\n"
+    assert not (HEAVY | {"msgspec"}) & modules_after(loads)
 
 
 @pytest.mark.parametrize("module", ["compliance.check", "submission.cli"])

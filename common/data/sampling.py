@@ -23,6 +23,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from common.settings.run import count_steps
+
 
 class Slices(Protocol):
     """An array or a sequence."""
@@ -140,13 +142,7 @@ class Batching:
 
     def steps(self, n: int) -> int:
         """Return the number of batches of n samples; ValueError if there are none."""
-        steps = n // self.global_batch_size if self.tail == "drop" else -(-n // self.global_batch_size)
-        if steps == 0:
-            raise ValueError(
-                f"{n} samples make no batch of {self.global_batch_size} with tail={self.tail!r}: "
-                "use a smaller global batch size or tail='keep'"
-            )
-        return steps
+        return count_steps(n, self.global_batch_size, self.tail)
 
     def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""

@@ -69,7 +69,8 @@ class Key(NamedTuple):
     """What a key means.
 
     unit: of its numbers. aliases: other names that people try. closed: what the closed division asks of it; None: the
-    benchmark says it, in `closed` of its Config. cite: where the rules say so; "": where the benchmark's facts do.
+    benchmark says it, in `closed` of its Config. cite: where the rules say so; "": as `cite` of the section says, or
+    else that of the benchmark's facts.
     logged_as: the key of a log that has its value. since: the first version of the suite that has it; None: all.
     """
 
@@ -100,7 +101,7 @@ def key(  # noqa: PLR0913  # each says one thing of the key
     What does not change what is computed is free in the closed division unless `closed` says otherwise.
     """
     if closed is None and not role.computes:
-        closed, cite = FREE, cite or EXECUTION
+        closed = FREE
     metadata = {Key: Key(doc, role, unit, aliases, closed, cite, logged_as, since)}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -209,7 +210,7 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
     """Yield what closed asks of a key, by rounds."""
     reference: Reference = config.reference
     own = config.closed.get(leaf.name)
-    rule, cite = (own, "") if own is not None else (leaf.key.closed, leaf.key.cite)
+    rule, cite = (leaf.key.closed, _cite(leaf)) if own is None else (own, "")
     if rule is None:
         raise DeclarationError(_undeclared(config, leaf))
     if not isinstance(rule, Check | Mapping):
@@ -220,6 +221,12 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
     for start, end in pairwise([*starts, len(ROUNDS)]):
         rounds = ROUNDS[start:end]
         yield Closed(leaf.name, rule[rounds[0]], cite or reference.cite, rounds, since=leaf.key.since)
+
+
+def _cite(leaf: Leaf) -> str:
+    """Return where the rules ask something of a key; "": where the facts of the benchmark say."""
+    section: str = getattr(leaf.owner, "cite", "")
+    return leaf.key.cite or section or ("" if leaf.key.role.computes else EXECUTION)
 
 
 def _undeclared(config: type, leaf: Leaf) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 from common.measure.power.keys import check_settings
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
@@ -30,10 +30,7 @@ class DistConfig:
     """Where the ranks compute and how long they wait for each other."""
 
     device: str = key(
-        "auto",
-        "auto (the accelerator of this machine, else the CPU), cpu, cuda (also for ROCm), xpu",
-        PLACE,
-        cite=RESULTS,
+        "auto", "auto (the accelerator of this machine, else the CPU), cpu, cuda (also for ROCm), xpu", PLACE
     )
     timeout_s: float = key(
         600.0,
@@ -41,14 +38,12 @@ class DistConfig:
         "checkpoints of one rank while the others wait must be shorter",
         PLACE,
         unit="seconds",
-        cite=RESULTS,
     )
     bind: Literal["auto", "off"] = key(
         "auto",
         "auto: with an accelerator, bind each rank to its share of the cores near its device, among those that the "
         "launcher leaves it; off: leave it to the launcher",
         PLACE,
-        cite=RESULTS,
     )
     bucket_mb: float | None = key(
         None,
@@ -115,12 +110,12 @@ class DistConfig:
 class PrecisionConfig:
     """The format of matrix products and convolutions; weights, gradients, losses and optimizer stay in float32."""
 
+    cite: ClassVar = FORMATS
     dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = key(
         "auto",
         "fp32; tf32: float32 with matrix products in TF32 on NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
         "scale; auto: bf16 where the device computes it natively, otherwise fp32",
         closed=FREE,
-        cite=FORMATS,
     )
     tune: bool = key(
         True,
@@ -134,33 +129,25 @@ class PrecisionConfig:
 class StagingConfig:
     """How the dataset is copied to the nodes; `common.staging.stage` explains the modes."""
 
+    cite: ClassVar = DATA_STATE
     mode: Mode = key(
         "none",
         "none: read from shared storage; shard: each node gets its part; replicate: each node gets all; memory: each "
         "node gets all, in memory",
         PLACE,
-        cite=DATA_STATE,
     )
     stage_dir: Path | None = key(
-        None,
-        "folder on each node's own disk, for one dataset and one job at a time; memory has a default",
-        PLACE,
-        cite=DATA_STATE,
+        None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
     )
-    workers: int = key(4, "threads of each rank that read, verify and write", PLACE, cite=DATA_STATE)
-    checksum: bool = key(
-        True, "compare contents with the manifest and with what was read, not only sizes", PLACE, cite=DATA_STATE
-    )
-    inflate: bool = key(False, "decompress gzip files, so that they can be memory-mapped", PLACE, cite=DATA_STATE)
-    keep: bool = key(
-        False, "leave the staged files on the nodes after the run, for the next one", PLACE, cite=DATA_STATE
-    )
+    workers: int = key(4, "threads of each rank that read, verify and write", PLACE)
+    checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)
+    inflate: bool = key(False, "decompress gzip files, so that they can be memory-mapped", PLACE)
+    keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)
     shard_seed: int = key(
         0,
         "decides which samples go to which node; not the run's seed, so that later runs find their files",
         PROBLEM,
         closed=FREE,
-        cite=DATA_STATE,
     )
 
     def __post_init__(self) -> None:
@@ -178,19 +165,15 @@ class StagingConfig:
 class CheckpointConfig:
     """When checkpoints are written, and how many of the newest are kept."""
 
+    cite: ClassVar = RESULTS
     every_epochs: int = key(
-        1,
-        "epochs between two checkpoints; the last epoch has one too; 0: write only on a signal",
-        PLACE,
-        unit="epochs",
-        cite=RESULTS,
+        1, "epochs between two checkpoints; the last epoch has one too; 0: write only on a signal", PLACE, unit="epochs"
     )
-    keep: int = key(2, "number of the newest checkpoints to keep", PLACE, unit="checkpoints", cite=RESULTS)
+    keep: int = key(2, "number of the newest checkpoints to keep", PLACE, unit="checkpoints")
     best: bool = key(
         False,
         "also keep the checkpoint of the best evaluation, as checkpoints/best.pt, whatever the other two keys say",
         PLACE,
-        cite=RESULTS,
     )
 
     def __post_init__(self) -> None:
@@ -204,18 +187,16 @@ class CheckpointConfig:
 class PowerConfig:
     """How the power of each node is recorded during the run; docs/guide/power.md explains the sources."""
 
+    cite: ClassVar = POWER
     source: str | None = key(
         None,
         "where the readings come from, as --source of common.measure power; null: no power is recorded. The log shows "
         "it: name no password here",
         PLACE,
-        cite=POWER,
     )
-    interval_s: float = key(0.5, "time between readings", PLACE, unit="s", cite=POWER)
-    efficiency: float = key(
-        1.0, "of the power supplies at their load, if the meter is in front of them", PLACE, cite=POWER
-    )
-    dc: bool = key(False, "the meter is behind the power supplies", PLACE, cite=POWER)
+    interval_s: float = key(0.5, "time between readings", PLACE, unit="s")
+    efficiency: float = key(1.0, "of the power supplies at their load, if the meter is in front of them", PLACE)
+    dc: bool = key(False, "the meter is behind the power supplies", PLACE)
 
     def __post_init__(self) -> None:
         if self.source:
@@ -229,16 +210,14 @@ class PowerConfig:
 class ProfileConfig:
     """Which steps are traced; docs/guide/train.md says what comes of it."""
 
+    cite: ClassVar = RESULTS
     steps: int = key(
         0,
         "steps that torch.profiler traces on rank 0, in the first epoch that this process trains; 0: none",
         PLACE,
-        cite=RESULTS,
         unit="steps",
     )
-    skip: int = key(
-        3, "steps before the traced ones, in the last of which tracing starts", PLACE, unit="steps", cite=RESULTS
-    )
+    skip: int = key(3, "steps before the traced ones, in the last of which tracing starts", PLACE, unit="steps")
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 0), ("skip", 1)):
@@ -255,22 +234,16 @@ class ProfileConfig:
 class TrackConfig:
     """Where the metrics of a run go besides its folder."""
 
+    cite: ClassVar = RESULTS
     to: tuple[Tracker, ...] = key(
-        (),
-        "trackers that get the run: wandb, mlflow; where they send it is set by their own environment",
-        PLACE,
-        cite=RESULTS,
+        (), "trackers that get the run: wandb, mlflow; where they send it is set by their own environment", PLACE
     )
     project: str | None = key(
-        None, "project of Weights & Biases, experiment of MLflow; null: the name of the benchmark", PLACE, cite=RESULTS
+        None, "project of Weights & Biases, experiment of MLflow; null: the name of the benchmark", PLACE
     )
-    name: str | None = key(None, "name of the run there; null: that of its folder", PLACE, cite=RESULTS)
+    name: str | None = key(None, "name of the run there; null: that of its folder", PLACE)
     every_steps: int = key(
-        1,
-        "steps from one record of a step to the next, everywhere; 0: none, only epochs",
-        PLACE,
-        unit="steps",
-        cite=RESULTS,
+        1, "steps from one record of a step to the next, everywhere; 0: none, only epochs", PLACE, unit="steps"
     )
 
     def __post_init__(self) -> None:

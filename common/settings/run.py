@@ -12,6 +12,7 @@ from common.reference import (
     BENCHMARKS,
     DATA_STATE,
     DIVISIONS,
+    EXECUTION,
     FREE,
     FULL,
     HYPERPARAMETERS,
@@ -28,18 +29,7 @@ from common.reference import (
     equals,
     null_or,
 )
-from common.settings.keys import (
-    DRAW,
-    LENGTH,
-    PLACE,
-    PROBLEM,
-    REQUIRED,
-    ClosedRule,
-    Configuration,
-    LogValue,
-    key,
-    take,
-)
+from common.settings.keys import DRAW, LENGTH, PLACE, PROBLEM, REQUIRED, ClosedRule, Configuration, LogValue, key, take
 from common.settings.machine import (
     CheckpointConfig,
     DistConfig,
@@ -75,6 +65,17 @@ def own_target(reference: Reference) -> Check:
     return null_or(equals(reference.target.value))
 
 
+def count_steps(samples: int, global_batch_size: int, tail: str) -> int:
+    """Return the number of steps in an epoch; ValueError if there are none."""
+    steps = samples // global_batch_size if tail == "drop" else -(-samples // global_batch_size)
+    if steps == 0:
+        raise ValueError(
+            f"{samples} samples make no batch of {global_batch_size} with tail={tail!r}: use a smaller global batch "
+            "size or tail='keep'"
+        )
+    return steps
+
+
 def log_seed(config: Configuration) -> Any:
     """Return the seed of a run, that of instance 0 plus the number of its own; None if it is drawn."""
     seed = config("train.seed")
@@ -98,20 +99,15 @@ def log_train_samples(config: Configuration) -> Any:
 class SubmissionConfig:
     """The submitter of the run, and the rules that apply to it."""
 
-    org: str = key("", "organisation, for the log; may be empty until a run starts", PLACE, cite=RESULTS)
+    cite: ClassVar = RESULTS
+    org: str = key("", "organisation, for the log; may be empty until a run starts", PLACE)
     division: Literal["open", "closed"] = key(
         "open", "division of the result", PROBLEM, closed=equals("closed"), cite=DIVISIONS
     )
-    status: Literal["onprem", "cloud", "preview", "research"] = key(
-        "onprem", "availability of the system", PLACE, cite=RESULTS
-    )
-    platform: str = key("", "name of the system description; may be empty until a run starts", PLACE, cite=RESULTS)
+    status: Literal["onprem", "cloud", "preview", "research"] = key("onprem", "availability of the system", PLACE)
+    platform: str = key("", "name of the system description; may be empty until a run starts", PLACE)
     round: str = key(
-        ROUNDS[-1],
-        "decides whether data staging counts as part of the run; in quotes",
-        PROBLEM,
-        closed=FREE,
-        cite=RESULTS,
+        ROUNDS[-1], "decides whether data staging counts as part of the run; in quotes", PROBLEM, closed=FREE
     )
 
     def __post_init__(self) -> None:
@@ -128,6 +124,7 @@ class SubmissionConfig:
 class TrainConfig:
     """How long and on how many samples at a time a run trains."""
 
+    cite: ClassVar = HYPERPARAMETERS
     epochs: int = key(
         128,
         "the most epochs to train; the run ends earlier when the target is met",
@@ -142,14 +139,10 @@ class TrainConfig:
         unit="samples",
         aliases=("batch_size", "batch"),
         closed=FREE,
-        cite=HYPERPARAMETERS,
         logged_as="global_batch_size",
     )
     accumulation: int = key(
-        1,
-        "number of parts in which each rank computes its share of a step: less memory, the same result",
-        closed=FREE,
-        cite=HYPERPARAMETERS,
+        1, "number of parts in which each rank computes its share of a step: less memory, the same result", closed=FREE
     )
     target: float | None = key(
         None, "quality that ends the run; null: the target of the benchmark", PLACE, closed=own_target, cite=BENCHMARKS
@@ -165,26 +158,26 @@ class TrainConfig:
         0,
         "number of ranks, the last ones, that only evaluate while the others train; 0: all ranks do both, in turn",
         PLACE,
-        cite=HYPERPARAMETERS,
     )
     eval_batch_size: int | None = key(
         None,
         "samples that a rank evaluates at a time; null: as many as in a part of a step; not measured on a GPU",
         PLACE,
         unit="samples",
-        cite=HYPERPARAMETERS,
     )
     graph: Literal["auto", "off"] = key(
         "auto",
         "auto: on CUDA, record training steps and evaluations as CUDA graphs, one for each shape of a batch, and "
         "replay them; where that is not possible, and with off, each operation is launched by itself",
         PLACE,
+        cite=EXECUTION,
     )
     warm_up: Literal["auto", "off"] = key(
         "auto",
         "auto: with an accelerator, execute training steps and evaluations of every usual shape before the run starts, "
         "on made-up batches: libraries choose algorithms, kernels are compiled, steps recorded; changes no number",
         PLACE,
+        cite=EXECUTION,
         since="0.3.0",
     )
     init_from: Path | None = key(
@@ -234,22 +227,17 @@ class InstancesConfig:
     The problem of a run is that of one instance, the `first`; a job with several instances makes a problem of each.
     """
 
+    cite: ClassVar = THROUGHPUT
     count: int = key(
-        1,
-        "number of instances: networks trained side by side, each with its own seed, log and folder",
-        PLACE,
-        cite=THROUGHPUT,
+        1, "number of instances: networks trained side by side, each with its own seed, log and folder", PLACE
     )
-    ranks: int | None = key(
-        None, "ranks of an instance; null: all ranks, divided by count", PLACE, unit="ranks", cite=THROUGHPUT
-    )
+    ranks: int | None = key(None, "ranks of an instance; null: all ranks, divided by count", PLACE, unit="ranks")
     first: int | None = key(
         None,
         "number of the first instance, which is trained with the seed train.seed + first; with count=1 it is trained "
         "alone, in its folder instance_FIRST; null: 0, and with count=1 a run that is not an instance",
         PROBLEM,
         closed=FREE,
-        cite=THROUGHPUT,
     )
     bagging: Bagging = key(
         NONE,

@@ -188,10 +188,7 @@ class StepSchedule(Schedule):
         logged_as="scheduler_type",
     )
     milestones: tuple[int, ...] = key(
-        (),
-        "of multistep: steps after the warm-up at which the rate decays",
-        unit="steps",
-        closed=FREE,
+        (), "of multistep: steps after the warm-up at which the rate decays", unit="steps", closed=FREE
     )
     decay_rate: float = key(0.1, "of multistep: factor at each milestone", closed=FREE)
     t_max: int = key(0, "of cosine_annealing: length of the decay", unit="steps", closed=FREE)

@@ -26,8 +26,8 @@ INTRODUCTION: Final = """\
 <!-- Written by `python -m common.training.config_docs` (make docs); changes here are lost. -->
 
 Every key of the YAML file that `python -m <benchmark>.train` reads, written as in an override (`train.epochs=3`).
-[The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config` prints the
-resolved configuration.
+[The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config --all`
+prints the resolved configuration.
 
 - *closed*: what the closed division requires: a value, a condition, or *free*. The benchmark's `settings.py` and
   `common/settings/` cite the rules. In the open division every key is free.

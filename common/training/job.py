@@ -255,7 +255,7 @@ class InstancesJob:
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)
-        check_samples(self.benchmark, config, problem)
+        check_samples(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())
         self.owned.go_on()
         begin_ms = _now_ms()

@@ -312,7 +312,7 @@ class Training:
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         after_the_run.callback(problem.close)
-        check_samples(self.benchmark, self.config, problem)
+        check_samples(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.given.overrides))
         if self.shared is None:
             self._say(problem.describe())

@@ -139,8 +139,22 @@ def section_of(path: Path, overrides: Sequence[Override], name: str) -> dict[str
 
 
 def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[Override] = ()) -> T:
-    """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`."""
+    """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`.
+
+    The tree may be of an earlier version: removed keys are left out.
+    """
+    for name in getattr(cls, "removed", {}):
+        tree = _without(tree, name.split("."))
     return _build(cls, [_Layer(source, tree), *_layers(overrides)], source)
+
+
+def _without(tree: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a configuration without a key; names: of its sections, then its own."""
+    first, *others = names
+    if not others:
+        return {name: value for name, value in tree.items() if name != first}
+    section = tree.get(first)
+    return tree | {first: _without(section, others)} if isinstance(section, dict) else tree
 
 
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
@@ -318,6 +332,9 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
         raise ConfigError(f"{layer.source}: {where}expected {expected}; got {shown(layer.value)}")
     for name, value in layer.value.items():
         dotted = f"{place}.{name}" if place else str(name)
+        if last := getattr(root, "removed", {}).get(dotted):
+            said = f"was a key up to version {last[0]} and has no effect any more; remove it"
+            raise ConfigError(f"{layer.source}: {dotted} {said}")
         if name not in known:
             section = isinstance(value, dict)
             inside = _meant(str(name), cls, f"{place}." if place else "", section)

@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from common.reference import (
     AMOUNT,
-    DATA_STATE,
     EXECUTION,
     FREE,
     GRAPH,
     HYPERPARAMETERS,
     PREPROCESSING,
     REPRESENTATION,
-    SAMPLES,
     Check,
     equals,
     number,
 )
-from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, Configuration, LogValue, key, take
-from common.settings.machine import READING_THREADS
-from common.settings.run import RunConfig, whole_training_set, whole_validation_set
+from common.settings.keys import PLACE, ROUTE, ClosedRule, Configuration, LogValue, key, take
+from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import EpochSchedule
 from cosmoflow.reference import REFERENCE
 
@@ -38,24 +34,9 @@ FACTORS: Final = Check(
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig:
+class DataConfig(SamplesConfig):
     """Which samples are read, and how."""
 
-    data_dir: Path = key(REQUIRED, "folder with train and validation, a sample per file", PLACE, cite=DATA_STATE)
-    train_samples: int | None = key(
-        None,
-        "train on the first N samples by file name; null: all",
-        unit="samples",
-        closed=whole_training_set,
-        cite=SAMPLES,
-    )
-    eval_samples: int | None = key(
-        None,
-        "evaluate the first N samples by file name; null: all",
-        unit="samples",
-        closed=whole_validation_set,
-        cite=SAMPLES,
-    )
     sample_shape: tuple[int, int, int, int] = key(
         (128, 128, 128, 4), "D, H, W, C of a sample", closed=equals([128, 128, 128, 4]), cite=REPRESENTATION
     )
@@ -76,8 +57,6 @@ class DataConfig:
         0.0, "for the open division: the network sees (input - shift) / scale", closed=equals(0.0), cite=PREPROCESSING
     )
     scale: float = key(1.0, "for the open division: see shift", closed=equals(1.0), cite=PREPROCESSING)
-    workers: int | None = key(None, READING_THREADS, PLACE)
-    prefetch: int = key(4, "batches to read ahead", PLACE)
     augment: Literal["none", "symmetries", "vector_symmetries"] = key(
         "none",
         "of training samples, for the open division; symmetries: each epoch shows a sample under one of the 48 "
@@ -97,13 +76,9 @@ class DataConfig:
     pipeline: Literal["native", "dali"] = key(
         "native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py; not measured on a GPU", PLACE
     )
-    cache: bool = key(False, "keep samples in memory after the first read; for small datasets", PLACE)
 
     def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
+        SamplesConfig.__post_init__(self)
         if not math.isfinite(self.shift):
             raise ValueError(f"shift is {self.shift}; expected a finite number")
         if not 0 < self.scale < math.inf or self.roll_step < 0:

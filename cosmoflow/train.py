@@ -7,9 +7,8 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 
     STOP.listen()
     from common.training.train_command import answer_at_once
-    from cosmoflow.settings import Config
 
-    answer_at_once(Config)
+    answer_at_once("cosmoflow")
 
 import sys
 from collections.abc import Generator, Iterable
@@ -32,7 +31,7 @@ from common.training.predictions.numbers import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset, pipeline
-from cosmoflow.data.augment import augment, turned
+from cosmoflow.data.augment import AUGMENTATIONS
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.predictor import Predictor
 from cosmoflow.reference import MINIS, REFERENCE
@@ -103,8 +102,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        y = turned(batch.y, seeds) if self.config.data.augment == "vector_symmetries" else batch.y
-        x = augment(batch.x, seeds, self.config.data.roll_step)
+        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data)
         return replace(batch, x=x[:, *self.block.slices] if self.block else x, y=y)
 
 

@@ -17,16 +17,14 @@ from common.reference import (
     ORDER,
     PREPROCESSING,
     REPRESENTATION,
-    SAMPLES,
     Check,
     equals,
     null_or,
     one_of,
 )
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
-from common.settings.machine import READING_THREADS
 from common.settings.optim import MOMENTS_LOGGED
-from common.settings.run import RunConfig, whole_training_set, whole_validation_set
+from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import StepSchedule
 from deepcam.reference import CHANNELS, CLASS_WEIGHTS, CLASSES, FIRST_EPSILONS, HEIGHT, REFERENCE, WIDTH
 
@@ -48,7 +46,7 @@ SAME_WEIGHTS: Final = Check(
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig:
+class DataConfig(SamplesConfig):
     """Which snapshots are read, and how."""
 
     data_dir: Path = key(
@@ -56,20 +54,6 @@ class DataConfig:
         "folder with stats.h5, train and validation; with hdf5-single: stats.h5, train.h5 and validation.h5",
         PLACE,
         cite="hpc_training_rules.adoc#data-state-at-start-of-run",
-    )
-    train_samples: int | None = key(
-        None,
-        "train on the first N samples by file name; null: all",
-        unit="samples",
-        closed=whole_training_set,
-        cite=SAMPLES,
-    )
-    eval_samples: int | None = key(
-        None,
-        "evaluate the first N samples by file name; null: all",
-        unit="samples",
-        closed=whole_validation_set,
-        cite=SAMPLES,
     )
     height: int = key(HEIGHT, "latitudes of a snapshot", unit="pixels", closed=equals(HEIGHT), cite=REPRESENTATION)
     width: int = key(WIDTH, "longitudes of a snapshot", unit="pixels", closed=equals(WIDTH), cite=REPRESENTATION)
@@ -93,9 +77,6 @@ class DataConfig:
         closed=FREE,
         cite=ORDER,
     )
-    cache: bool = key(
-        False, "keep samples in each rank's memory after the first read; with shuffle=rank at most its shard", PLACE
-    )
     direct: bool = key(
         False, "read past the kernel's cache (O_DIRECT): good for data that are read once from a fast disk", PLACE
     )
@@ -105,15 +86,10 @@ class DataConfig:
         closed=equals("none"),
         cite=PREPROCESSING,
     )
-    workers: int | None = key(None, READING_THREADS, PLACE)
-    prefetch: int = key(4, "batches to read ahead", PLACE)
     pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see deepcam/data/dali.py", PLACE)
 
     def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
+        SamplesConfig.__post_init__(self)
         for name in ("height", "width"):
             value = getattr(self, name)
             if value < 1 or value % STRIDE:

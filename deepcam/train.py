@@ -7,9 +7,8 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 
     STOP.listen()
     from common.training.train_command import answer_at_once
-    from deepcam.settings import Config
 
-    answer_at_once(Config)
+    answer_at_once("deepcam")
 
 import contextlib
 import sys
@@ -35,7 +34,7 @@ from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network
 from deepcam.data import dataset, pipeline, stats
-from deepcam.data.augment import augment
+from deepcam.data.augment import AUGMENTATIONS
 from deepcam.data.dataset import Dataset, Normalization, Shuffle
 from deepcam.losses import cross_entropy
 from deepcam.metrics import scored
@@ -57,8 +56,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         _check_shares(config, self.train_samples, dist)
-        shards, shard_seed = config.data.shards(dist), config.staging.shard_seed
-        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, shards, shard_seed)
+        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, config.data.shards(dist))
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
@@ -139,7 +137,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        x, y = augment(batch.x, batch.y, seeds, self.config.data.channels)
+        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data.channels)
         return replace(batch, x=x, y=y)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from common.reference import DATA_STATE, EXECUTION, FREE, GRAPH, ORDER, PREPROCESSING, SAMPLES, equals
+from common.reference import DATA_STATE, EXECUTION, FREE, GRAPH, ORDER, PREPROCESSING, equals
 from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
-from common.settings.machine import READING_THREADS
-from common.settings.run import RunConfig, whole_training_set, whole_validation_set
+from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import BoundarySchedule
 from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV, REFERENCE
 
@@ -27,7 +26,7 @@ Kernels = Literal["torch", "triton"]
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig:
+class DataConfig(SamplesConfig):
     """Which frames are read, and how."""
 
     data_dir: Path = key(
@@ -35,20 +34,6 @@ class DataConfig:
         "folder with train and validation, each with data.*.lmdb or data.*.bin, and metadata.npz",
         PLACE,
         cite=DATA_STATE,
-    )
-    train_samples: int | None = key(
-        None,
-        "train on the first N samples, in the order of files; null: all",
-        unit="samples",
-        closed=whole_training_set,
-        cite=SAMPLES,
-    )
-    eval_samples: int | None = key(
-        None,
-        "evaluate the first N samples, in the order of files; null: all",
-        unit="samples",
-        closed=whole_validation_set,
-        cite=SAMPLES,
     )
     format: Literal["lmdb", "compact"] = key(
         "lmdb",
@@ -83,15 +68,9 @@ class DataConfig:
         "where steps are recorded, see train.graph; what it gains is not measured",
         PLACE,
     )
-    cache: bool = key(False, "keep samples in each rank's memory after the first read", PLACE)
-    workers: int | None = key(None, READING_THREADS, PLACE)
-    prefetch: int = key(4, "batches to read ahead", PLACE)
 
     def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
+        SamplesConfig.__post_init__(self)
         if self.energy_std <= 0:
             raise ValueError(f"energy_std is {self.energy_std}; expected above 0")
 

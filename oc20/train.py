@@ -7,9 +7,8 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 
     STOP.listen()
     from common.training.train_command import answer_at_once
-    from oc20.settings import Config
 
-    answer_at_once(Config)
+    answer_at_once("oc20")
 
 import contextlib
 import math

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from common.processes import usable_cores
 T = TypeVar("T")
 B = TypeVar("B")
 M = TypeVar("M", bound="Movable")
+AHEAD: Final = 4
+"""Batches that are read ahead of their use."""
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order or concurrently."""
 
@@ -68,9 +70,9 @@ def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.de
     On an accelerator a batch is valid until the next one is asked for: its memory is used again, see `ring`.
     An error of a sample is raised when its batch is due.
     """
-    on_cpu, ahead = device.type == "cpu", samples.config.prefetch
+    on_cpu = device.type == "cpu"
     allocate = partial(samples.buffer, pinned=not on_cpu)
-    memory = Fresh(allocate) if on_cpu else Ring(allocate, ahead, Copies(device))
+    memory = Fresh(allocate) if on_cpu else Ring(allocate, AHEAD, Copies(device))
 
     def jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
         for chosen in indices:
@@ -79,7 +81,7 @@ def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.de
             yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in places]
 
     with (
-        closing(in_order(jobs(), reading_threads(samples.config.workers, device), ahead)) as ready,
+        closing(in_order(jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
         closing(memory.carry(ready)) as batches,
     ):
         for (x, y), chosen, wait_s in batches:

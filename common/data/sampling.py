@@ -51,10 +51,11 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
     return _shuffled(n, seed, SHUFFLE, epoch)
 
 
-def shard_assignment(n: int, seed: int) -> np.ndarray:
+def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
     """Return samples 0..n-1 in the order in which they are dealt out: node j of m has share(assignment, j, m).
 
-    A shard is a random subset, independent of file names, and sizes of shards differ by at most one.
+    seed: not that of a run, so that later runs find their files. A shard is a random subset, independent of file names,
+    and sizes of shards differ by at most one.
     """
     return _shuffled(n, seed, SHARDS, 0)
 

@@ -200,7 +200,7 @@ def closed_rows(config: Any) -> tuple[Closed, ...]:
     reference: Reference = config.reference
     names = {leaf.name for leaf in leaves(config)}
     if unknown := [name for name in config.closed if name not in names]:
-        raise DeclarationError(f"{_place(config)}, closed has {unknown[0]}, which is no key: remove or correct it")
+        raise DeclarationError(f"{_place(config)}, closed has {unknown[0]}, but there is none: remove or correct it")
     rows = [row for leaf in leaves(config) for row in _rows(config, leaf)]
     gone = [Closed(name, check, reference.cite, until=last) for name, (last, check) in config.removed.items()]
     return (*rows, *gone)

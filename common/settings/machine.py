@@ -9,15 +9,10 @@ from typing import ClassVar, Final, Literal, get_args
 
 from common.measure.power.keys import check_settings
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
-from common.settings.keys import PLACE, PROBLEM, ROUTE, key
+from common.settings.keys import PLACE, ROUTE, key
 
 MOST_MB: Final = 1_000_000
 """More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
-READING_THREADS: Final = (
-    "threads that read samples; null: on an accelerator two fewer than the cores that the rank is bound to (see "
-    "dist.bind), at least 2; on a CPU as many as its cores, from 2 to 4"
-)
-"""What the key `data.workers` of a benchmark means, see `common.data.prefetch.reading_threads`."""
 
 
 Mode = Literal["none", "shard", "replicate", "memory"]
@@ -143,12 +138,6 @@ class StagingConfig:
     checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)
     inflate: bool = key(False, "decompress gzip files, so that they can be memory-mapped", PLACE)
     keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)
-    shard_seed: int = key(
-        0,
-        "decides which samples go to which node; not the run's seed, so that later runs find their files",
-        PROBLEM,
-        closed=FREE,
-    )
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -157,8 +146,8 @@ class StagingConfig:
             raise ValueError(
                 f"mode {self.mode} needs stage_dir, a folder on the node's own disk, such as $TMPDIR/staged"
             )
-        if self.workers < 1 or self.shard_seed < 0:
-            raise ValueError(f"workers is {self.workers}, shard_seed {self.shard_seed}; expected at least 1 and 0")
+        if self.workers < 1:
+            raise ValueError(f"workers is {self.workers}; expected at least 1")
 
 
 @dataclass(frozen=True, slots=True)

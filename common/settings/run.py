@@ -273,6 +273,44 @@ class InstancesConfig:
         return {"bagging": self.bagging} if self.bags else {}
 
 
+@dataclass(frozen=True, slots=True)
+class SamplesConfig:
+    """The keys that the sections `data` of all benchmarks share: which samples are read, and how."""
+
+    data_dir: Path = key(REQUIRED, "folder with train and validation, a sample per file", PLACE, cite=DATA_STATE)
+    train_samples: int | None = key(
+        None,
+        "train on the first N samples, in the order of files; null: all",
+        unit="samples",
+        closed=whole_training_set,
+        cite=SAMPLES,
+    )
+    eval_samples: int | None = key(
+        None,
+        "evaluate the first N samples, in the order of files; null: all",
+        unit="samples",
+        closed=whole_validation_set,
+        cite=SAMPLES,
+    )
+    workers: int | None = key(
+        None,
+        "threads that read samples; null: on an accelerator two fewer than the cores that the rank is bound to (see "
+        "dist.bind), at least 2; on a CPU as many as its cores, from 2 to 4",
+        PLACE,
+    )
+    cache: bool = key(
+        False,
+        "keep samples in each rank's memory after the first read, of shards only its own; for small datasets",
+        PLACE,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("train_samples", "eval_samples", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """The keys that all benchmarks share; a benchmark adds `model`, and narrows `data` and `schedule`.
@@ -316,7 +354,10 @@ class RunConfig:
     """What closed asks of keys that the benchmark shares with others, by their dotted names."""
     logs: ClassVar[Mapping[str, LogValue]] = {}
     """Hyperparameters of the log, by its keys, that follow from several keys or have another name in each benchmark."""
-    removed: ClassVar[Mapping[str, tuple[str, Check]]] = {}
+    removed: ClassVar[Mapping[str, tuple[str, Check]]] = {
+        "data.prefetch": ("0.2.0", FREE),
+        "staging.shard_seed": ("0.2.0", FREE),
+    }
     """Keys that there were: the last version that had each, and what closed asked of it."""
     run_facts: ClassVar[Mapping[str, LogValue]] = {
         **{f"submission_{name}": take(f"submission.{name}") for name in ("org", "status", "platform")},

@@ -126,11 +126,11 @@ def stage(
     files = dist.broadcast_object(files if dist.is_main else None)
     _check_counts(files, source, samples)
     if config.mode == "none":
-        _say(dist, make_plan(files, "none", dist.nodes, 0).text)
+        _say(dist, make_plan(files, "none", dist.nodes).text)
         return Staged("none", source, dist.nodes)
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
-    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes, config.shard_seed)
+    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes)
     try:
         names = _fill(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,13 +32,15 @@ OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
 
-def answer_at_once(cls: type[RunConfig]) -> None:
+def answer_at_once(benchmark: str) -> None:
     """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
 
-    Called before torch is imported. cls: the benchmark's Config.
+    Called before torch is imported. benchmark: the name of its package.
     """
-    given = _arguments(cls.reference.name, None)
+    given = _arguments(benchmark, None)
     if not given.sweep:
+        settings = f"{benchmark}.settings"
+        cls = import_module(settings).Config
         status = run_stoppable(lambda: _answer(cls, given), (ValueError, OSError))
         if status or given.list_configs or given.print_config:
             sys.exit(status)

@@ -1,4 +1,7 @@
-"""Augment snapshots by symmetries of the planet (longitude and hemisphere), for the open division."""
+"""Augment snapshots at random, for the open division: AUGMENTATIONS has the choices of `data.augment`.
+
+The symmetries are those of the planet: longitude and hemisphere.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,6 @@ def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence
         if channel in NORTHWARD:
             moved[..., i] *= sign_B[:, None, None]
     return moved, y_BHW[place]
+
+
+AUGMENTATIONS: Final = {"symmetries": augment}

@@ -153,13 +153,11 @@ class Shuffle:
     """How the order of the training samples changes from epoch to epoch.
 
     samples: of the dataset. shards: from `DataConfig.shards`; each gives an equal part of each global batch.
-    shard_seed: decides which samples a shard has, for all epochs; equal to the seed of staged shards.
     """
 
     samples: int
     global_batch_size: int
     shards: int = 1
-    shard_seed: int = 0
 
     def __post_init__(self) -> None:
         if self.global_batch_size % self.shards:
@@ -170,7 +168,7 @@ class Shuffle:
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
         """Return the order of all samples in an epoch (from 0); with one shard it is `sampling.permutation`."""
-        assignment = shard_assignment(self.samples, self.shard_seed)
+        assignment = shard_assignment(self.samples)
         return shard_order(assignment, self.shards, self.global_batch_size, seed, epoch)
 
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import torch
 
-from common.data.prefetch import Job, in_order, on_device, reading_threads, timed
+from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, timed
 from common.data.split import DatasetError as DatasetError
 from common.datasets.listing import list_folder
 from oc20.data import compact, metadata, records
@@ -183,6 +183,6 @@ def _graphs(
             yield into, [partial(load, chosen, names, into)]
 
     threads = reading_threads(dataset.config.workers, device)
-    with closing(in_order(jobs(), threads, dataset.config.prefetch)) as ready:
+    with closing(in_order(jobs(), threads, AHEAD)) as ready:
         for (graph,) in on_device(ready, device):
             yield graph, started.popleft()

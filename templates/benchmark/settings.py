@@ -4,37 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
-from common.reference import FREE, SAMPLES, equals
-from common.settings.keys import PLACE, REQUIRED, ClosedRule, LogValue, key, take
-from common.settings.run import RunConfig, whole_training_set, whole_validation_set
+from common.reference import FREE, equals
+from common.settings.keys import ClosedRule, LogValue, key, take
+from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import EpochSchedule
 from newbenchmark.reference import REFERENCE
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig:
+class DataConfig(SamplesConfig):
     """Which samples, and how they are read."""
 
-    data_dir: Path = key(REQUIRED, "has the folders train and validation", PLACE)
-    train_samples: int | None = key(
-        None, "train on the first N by file name; null: all", unit="samples", closed=whole_training_set, cite=SAMPLES
-    )
-    eval_samples: int | None = key(
-        None, "evaluate the first N by file name; null: all", unit="samples", closed=whole_validation_set, cite=SAMPLES
-    )
     side: int = key(64, "side of a plate", unit="cells", closed=equals(64))
-    workers: int = key(2, "threads that read samples", PLACE)
-    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
-    cache: bool = key(False, "keep what was read in memory; for small sets", PLACE)
 
     def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "side", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
+        SamplesConfig.__post_init__(self)
+        if self.side < 1:
+            raise ValueError(f"side is {self.side}; expected at least 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config import PLACE, REQUIRED, ConfigError, key, leaves, load, to_dict, to_yaml
+from common.config import PLACE, REQUIRED, ConfigError, key, leaves, load, rebuild, to_dict, to_yaml
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,22 @@ def test_what_is_written_reads_back_the_same(tmp_path_factory, config):
     path = tmp_path_factory.getbasetemp() / "written.yaml"
     path.write_text(to_yaml(config), encoding="utf-8", newline="")
     assert load(Config, path) == config
+
+
+def test_a_removed_key_is_refused_in_a_file_and_left_out_of_an_earlier_configuration(tmp_path):
+    @dataclass(frozen=True)
+    class Inner:
+        rate: float = 0.1
+
+    @dataclass(frozen=True)
+    class Outer:
+        inner: Inner = field(default_factory=Inner)
+        removed: ClassVar = {"inner.old": ("0.2.0", None)}
+
+    (tmp_path / "x.yaml").write_text("inner: {old: 3}\n")
+    with pytest.raises(ConfigError, match=r"x\.yaml: inner\.old was a key up to version 0\.2\.0 .* remove it"):
+        load(Outer, tmp_path / "x.yaml")
+    assert rebuild(Outer, {"inner": {"old": 3, "rate": 0.2}}, "checkpoint") == Outer(Inner(0.2))
 
 
 def test_a_key_that_does_not_say_what_it_means_is_refused():

@@ -32,7 +32,7 @@ def ours(files: list[str], gzipped: bool, threads: int, verify_crc: bool = False
     from cosmoflow.data.pipeline import batches
 
     folder = Path(files[0]).parent
-    dataset = Dataset(folder, DataConfig(folder, workers=threads, prefetch=2, verify_crc=verify_crc))
+    dataset = Dataset(folder, DataConfig(folder, workers=threads, verify_crc=verify_crc))
     numbers = dict(dataset.files())
     order = np.array([numbers[f"{folder.name}/{Path(file).name}"] for file in files])
     steps = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]

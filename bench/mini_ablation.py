@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.training import train_command
 from deepcam import model
-from deepcam.data.snapshot import CLASSES
+from deepcam.reference import CLASSES
 
 BLOCK = 8
 REACH = 6

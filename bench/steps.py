@@ -23,6 +23,7 @@ from workers import serve, took
 # Before the folder of this file, whose modules have names of packages.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from common.data.prefetch import AHEAD
 from common.distributed.device import keep_freed_memory
 from common.precision import DTYPES, Precision, PrecisionConfig
 from common.training import flops, optim
@@ -138,7 +139,7 @@ def serve_reading(
 
     parts: of a batch, as arguments of `Training.step`.
     """
-    case, ahead = training.case, dataset.config.prefetch
+    case, ahead = training.case, AHEAD
     order = itertools.cycle(range(len(dataset)))
 
     def indices() -> Iterator[np.ndarray]:

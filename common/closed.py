@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from common.reference import Closed, Reference
+from common.reference import FULL, Reference
+from common.settings.keys import Closed, LogValue, closed_rows, logged_values
 from common.version import VERSION
 
 
@@ -27,6 +29,29 @@ class Comparison(NamedTuple):
     unknown: list[str]
 
 
+def find_config_class(reference: Reference) -> Any:
+    """Return the class of a benchmark's configuration, which may be imported here first; it has a trainer."""
+    return import_module(reference.trained_by).Config
+
+
+def find_rows(reference: Reference) -> tuple[Closed, ...]:
+    """Return what the closed division asks of the keys, in this and in earlier versions; (): it has no such runs."""
+    return closed_rows(find_config_class(reference)) if reference.trained_by and reference.variant == FULL else ()
+
+
+def find_rows_of(reference: Reference, version: Any) -> tuple[Closed, ...]:
+    """Return what the closed division asks of the keys that a version of the suite has, in any round."""
+    return tuple(row for row in find_rows(reference) if row.exists_in(version))
+
+
+def find_log_values(reference: Reference) -> Mapping[str, LogValue]:
+    """Return the keys of a log that follow from the configuration, each with how; {} without a trainer."""
+    if not reference.trained_by:
+        return {}
+    config = find_config_class(reference)
+    return {**config.run_facts, **logged_values(config)}
+
+
 def value_of(config: Any, key: str) -> Any:
     """Return the value of a dotted key; raise LookupError if the configuration lacks it, whatever it contains."""
     for name in key.split("."):
@@ -42,10 +67,10 @@ def compare(config: Mapping[str, Any], reference: Reference, round_: str, versio
     version: of the suite, as the log states it. Never raises: configuration and version may come from a log, so that
     nothing is known of them.
     """
-    existing = reference.closed_in(version)
+    existing = find_rows_of(reference, version)
     rows = {row.key: row for row in existing if round_ in row.rounds}
     # Keys of other versions are asked too, if they are there: stating another version does not avoid them.
-    all_rows = {row.key: row for row in reference.closed if round_ in row.rounds} | rows
+    all_rows = {row.key: row for row in find_rows(reference) if round_ in row.rounds} | rows
     known = {row.key for row in existing}
     values = _flattened(config, known | all_rows.keys())
     stated = [Departure(row, values[key]) for key, row in all_rows.items() if key in values]

@@ -1,8 +1,8 @@
 """Configuration: YAML files and `section.key=value` overrides become a tree of frozen dataclasses.
 
-A dataclass is a section, its fields are the keys; it stands beside the code that it configures and checks its values
-in `__post_init__`. What a key means is said once, by `key`, as metadata of its field. Nothing is guessed: an unknown
-key, a repeated key or a value of another type is an error.
+A dataclass is a section, its fields are the keys, and it checks its values in `__post_init__`. What a key means is said
+once, by `common.settings.keys.key`, as metadata of its field. Nothing is guessed: an unknown key, a repeated key or a
+value of another type is an error.
 
 YAML is read by the core schema of version 1.2, so that 1e-3 is a number and `no` is text; underscores as in 524_288 are
 allowed. A file may name another one as `base`, relative to itself: their sections are merged, and the file's own values
@@ -17,7 +17,8 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
+from operator import attrgetter
 from pathlib import Path
 from string import Template
 from types import UnionType
@@ -27,14 +28,22 @@ import msgspec
 import yaml
 
 from common.errors import UsageError
+from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
+from common.settings.keys import LENGTH as LENGTH
+from common.settings.keys import PLACE as PLACE
+from common.settings.keys import PROBLEM as PROBLEM
+from common.settings.keys import RECIPE as RECIPE
+from common.settings.keys import REQUIRED as REQUIRED
+from common.settings.keys import ROUTE as ROUTE
+from common.settings.keys import Key
+from common.settings.keys import key as key
+from common.settings.keys import leaves as leaves
 from common.tree import NAMED
 
 T = TypeVar("T")
 Override = str | Mapping[str, Any]
 """Text such as "optim.momentum=0.8", whose value is YAML, or values by their dotted keys: {"optim.momentum": 0.8}."""
 
-REQUIRED: Final = MISSING
-"""The default of a key that has none."""
 SHOWN: Final = 60
 """Characters of a wrong value that a message quotes."""
 CORE_SCHEMA: Final = {
@@ -58,90 +67,15 @@ class ConfigError(UsageError):
     """A configuration is wrong; the message names the file or override, the key, and what is expected."""
 
 
-class Role(NamedTuple):
-    """What part a key plays.
-
-    computes: another value changes what is computed, and not only where, how fast or under which name.
-    may_differ: it may have another value when a run is resumed.
-    borrow: it is a hyperparameter, worth copying from somebody else's runs.
-    """
-
-    computes: bool
-    may_differ: bool
-    borrow: bool
-
-
-RECIPE: Final = Role(computes=True, may_differ=False, borrow=True)
-"""A hyperparameter."""
-LENGTH: Final = Role(computes=True, may_differ=True, borrow=True)
-"""How long to train at most: a run may be made longer."""
-DRAW: Final = Role(computes=True, may_differ=True, borrow=False)
-"""A seed: each run draws its own, and a resumed one keeps that of its checkpoint."""
-PROBLEM: Final = Role(computes=True, may_differ=False, borrow=False)
-"""Which problem it is, or which part of it: no hyperparameter."""
-ROUTE: Final = Role(computes=False, may_differ=False, borrow=False)
-"""Which of several ways to the same numbers, but for rounding: a run keeps to one."""
-PLACE: Final = Role(computes=False, may_differ=True, borrow=False)
-"""Where, how fast or under which name the run computes."""
-
-
-class Key(NamedTuple):
-    """What a key of a configuration means. unit: of its numbers. aliases: other names that people try."""
-
-    doc: str
-    role: Role
-    unit: str
-    aliases: tuple[str, ...]
-
-
-def key(default: Any, doc: str, role: Role = RECIPE, *, unit: str = "", aliases: tuple[str, ...] = ()) -> Any:
-    """Return the field of a dataclass for a key; with REQUIRED as default it must be given."""
-    metadata = {Key: Key(doc, role, unit, aliases)}
-    if isinstance(default, dict):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-class Leaf(NamedTuple):
-    """A key that is not a section: its dotted name, type and default (REQUIRED: none), and what it means."""
-
-    name: str
-    hint: Any
-    default: Any
-    key: Key
-
-    def of(self, tree: dict[str, Any]) -> Any:
-        """Return the key's value in a configuration that `to_dict` made.
-
-        If it was made before there was such a key, that is the default; None for a key that has none.
-        """
-        found: Any = tree
-        for name in self.name.split("."):
-            if not isinstance(found, dict) or name not in found:
-                return None if self.default is REQUIRED else self.default
-            found = found[name]
-        return found
-
-
-def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
-    """Yield all keys of a section and of those in it, in their order; TypeError for a field that `key` did not make."""
-    hints = get_type_hints(cls)
-    for one in fields(cls):
-        name, hint = f"{prefix}{one.name}", hints[one.name]
-        if is_dataclass(hint):
-            yield from leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
-        elif Key in one.metadata:
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            yield Leaf(name, hint, default, one.metadata[Key])
-        else:
-            raise TypeError(f"{cls.__name__}.{one.name} does not say what it means: make it by common.config.key")
-
-
 class _Layer(NamedTuple):
     """What one source (a file or an override) says of a section or key; later layers win."""
 
     source: str
     value: Any
+
+
+class _RefusedError(ValueError):
+    """A section refuses its values. args: its class, its layers, its dotted name, and the message."""
 
 
 class Loader(yaml.SafeLoader):
@@ -151,10 +85,10 @@ class Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is repeated", problem_mark=key.start_mark)
-            seen.add(str(key.value))
+        for name, _ in node.value:
+            if isinstance(name, yaml.ScalarNode) and name.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {name.value!r} is repeated", problem_mark=name.start_mark)
+            seen.add(str(name.value))
         return super().construct_mapping(node, deep)
 
 
@@ -178,11 +112,13 @@ def load(cls: type[T], path: Path, overrides: Sequence[Override] = (), check: Ca
     """
     layers = [*_read(path), *_layers(overrides)]
     config = _build(cls, layers, str(path))
+    if check is None:
+        return config
     try:
-        if check is not None:
-            check(config)
+        check(config)
     except ValueError as error:
-        raise ConfigError(f"{_blamed(str(error), layers) or path}: {error}") from error
+        source = _find_culprit(layers, error, lambda kept, later: check(_section(cls, kept, "", str(path), later)))
+        raise ConfigError(f"{source or path}: {error}") from error
     return config
 
 
@@ -203,8 +139,22 @@ def section_of(path: Path, overrides: Sequence[Override], name: str) -> dict[str
 
 
 def rebuild(cls: type[T], tree: dict[str, Any], source: str, overrides: Sequence[Override] = ()) -> T:
-    """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`."""
+    """Return the configuration that `to_dict` made `tree` of, with overrides applied; ConfigError as in `load`.
+
+    The tree may be of an earlier version: removed keys are left out.
+    """
+    for name in getattr(cls, "removed", {}):
+        tree = _without(tree, name.split("."))
     return _build(cls, [_Layer(source, tree), *_layers(overrides)], source)
+
+
+def _without(tree: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a configuration without a key; names: of its sections, then its own."""
+    first, *others = names
+    if not others:
+        return {name: value for name, value in tree.items() if name != first}
+    section = tree.get(first)
+    return tree | {first: _without(section, others)} if isinstance(section, dict) else tree
 
 
 def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, Any]:
@@ -213,9 +163,26 @@ def to_dict(config: Any, path_text: Callable[[Path], str] = str) -> dict[str, An
     return plain
 
 
-def to_yaml(config: Any) -> str:
-    """Return the YAML text from which `load` makes an equal configuration."""
-    return yaml.dump(to_dict(config, _literal), Dumper=_Dumper, sort_keys=False)
+def to_yaml(config: Any, all_keys: bool = True) -> str:
+    """Return the YAML text from which `load` makes an equal configuration.
+
+    all_keys: also those whose values are their defaults.
+    """
+    tree = to_dict(config, _literal)
+    return yaml.dump(tree if all_keys else _without_defaults(config, tree), Dumper=_Dumper, sort_keys=False)
+
+
+def _without_defaults(config: Any, tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a configuration, which `to_dict` made `tree` of, that are not the defaults of their keys."""
+    changed: dict[str, Any] = {}
+    for leaf in leaves(type(config)):
+        if attrgetter(leaf.name)(config) != leaf.default:
+            *names, name = leaf.name.split(".")
+            section, source = changed, tree
+            for part in names:
+                section, source = section.setdefault(part, {}), source[part]
+            section[name] = source[name]
+    return changed
 
 
 def _read(path: Path, named_by: tuple[Path, ...] = ()) -> list[_Layer]:
@@ -291,37 +258,59 @@ def _parse(text: str, source: str) -> Any:
 def _build(cls: type[T], layers: Sequence[_Layer], file: str) -> T:
     for layer in layers:
         _check_keys(cls, layer, "", cls)
-    return _section(cls, layers, "", file)
+    try:
+        return _section(cls, layers, "", file)
+    except _RefusedError as error:
+        section, given, place, message = error.args
+        source = _find_culprit(given, error, lambda kept, later: _section(section, kept, place, file, later)) or file
+        raise ConfigError(f"{source}: {place}: {message}" if place else f"{source}: {message}") from error.__cause__
 
 
-def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str) -> T:
-    """Return a section made of what the layers say; `place` is its dotted name, "" at the top."""
+def _section(cls: type[T], layers: Sequence[_Layer], place: str, file: str, later: Sequence[_Layer] = ()) -> T:
+    """Return a section made of what the layers say; `place` is its dotted name, "" at the top.
+
+    later: layers of which only required keys are taken, if they are missing otherwise.
+    """
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
     for one in fields(cls):  # type: ignore[arg-type]  # a dataclass, by contract
         name, hint = one.name, hints[one.name]
         dotted = f"{place}.{name}" if place else name
-        given = [layer._replace(value=layer.value[name]) for layer in layers if name in layer.value]
+        given, more = _layers_of(layers, name), _layers_of(later, name)
         required = one.default is MISSING and one.default_factory is MISSING
         if is_dataclass(hint) and (given or required):
-            values[name] = _section(hint, given, dotted, file)  # type: ignore[arg-type]  # a class, no instance
+            values[name] = _section(hint, given, dotted, file, more)  # type: ignore[arg-type]  # a class, no instance
         elif given:
             values[name] = _value(hint, given[-1], dotted)
+        elif required and more:
+            values[name] = _value(hint, more[0], dotted)
         elif required:
             raise ConfigError(f"{file}: {dotted} is missing; expected {_described(hint)}")
     try:
         return cls(**values)
     except ValueError as error:
-        source = _blamed(str(error), layers) or file
-        raise ConfigError(f"{source}: {place}: {error}" if place else f"{source}: {error}") from error
+        raise _RefusedError(cls, layers, place, str(error)) from error
 
 
-def _blamed(message: str, layers: Sequence[_Layer]) -> str | None:
-    """Return the last source of a key that an error names, None if there is none."""
-    for layer in reversed(layers):
-        for name in _named(layer.value):
-            if re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", message):
-                return str(layer.source)
+def _layers_of(layers: Sequence[_Layer], name: str) -> list[_Layer]:
+    """Return what the layers say of a section or key in them."""
+    return [layer._replace(value=layer.value[name]) for layer in layers if name in layer.value]
+
+
+def _find_culprit(
+    layers: Sequence[_Layer], error: ValueError, make: Callable[[Sequence[_Layer], Sequence[_Layer]], object]
+) -> str | None:
+    """Return the source of the layer without which, and without later ones, there is no such error; None: always.
+
+    make: makes the configuration of the first layers, with required keys of the others; raises ValueError if it cannot.
+    """
+    for number in reversed(range(len(layers))):
+        try:
+            make(layers[:number], layers[number:])
+        except ValueError as other:
+            if other.args[-1:] == error.args[-1:]:
+                continue
+        return layers[number].source
     return None
 
 
@@ -343,6 +332,9 @@ def _check_keys(cls: type, layer: _Layer, place: str, root: type) -> None:
         raise ConfigError(f"{layer.source}: {where}expected {expected}; got {shown(layer.value)}")
     for name, value in layer.value.items():
         dotted = f"{place}.{name}" if place else str(name)
+        if last := getattr(root, "removed", {}).get(dotted):
+            said = f"was a key up to version {last[0]} and has no effect any more; remove it"
+            raise ConfigError(f"{layer.source}: {dotted} {said}")
         if name not in known:
             section = isinstance(value, dict)
             inside = _meant(str(name), cls, f"{place}." if place else "", section)

@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Literal, Self, cast
+from typing import Any, BinaryIO, Final, Self, cast
 
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
-from common.config import PLACE, PROBLEM, key
 from common.ending import FAILED, TARGET_MET, Ending, classify_error
 from common.files import follow_no_link, write_whole_file
 from common.provenance import ROOT
 from common.record import find_records, read_records
-from common.reference import FULL, ROUNDS
+from common.reference import FULL
+from common.settings.run import SubmissionConfig
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 FRAMES_TO_CALLER: Final = 3
@@ -36,31 +36,8 @@ CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
 folder, since a log must not name the folders of a machine."""
 
 
-STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
-
-
 class LogError(ValueError):
     """A log cannot be started or continued; the message says how to fix it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubmissionConfig:
-    """The submitter of the run, and the rules that apply to it."""
-
-    org: str = key("", "organisation, for the log; may be empty until a run starts", PLACE)
-    division: Literal["open", "closed"] = key("open", "division of the result", PROBLEM)
-    status: Literal["onprem", "cloud", "preview", "research"] = key("onprem", "availability of the system", PLACE)
-    platform: str = key("", "name of the system description; may be empty until a run starts", PLACE)
-    round: str = key(ROUNDS[-1], "decides whether data staging counts as part of the run; in quotes", PROBLEM)
-
-    def __post_init__(self) -> None:
-        if self.round not in ROUNDS:
-            raise ValueError(f"round is {self.round!r}; expected one of {', '.join(ROUNDS)}")
-
-    @property
-    def staging_timed(self) -> bool:
-        """Whether a run's clock starts before staging (hpc_training_rules.adoc, "data staging")."""
-        return self.round in STAGING_TIMED
 
 
 @dataclass(frozen=True, slots=True)

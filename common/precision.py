@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
-from common.config import PLACE, key
+from common.settings.machine import PrecisionConfig
 
 Format = Literal["fp32", "tf32", "bf16", "fp16"]
 DTYPES: Final[Mapping[Format, torch.dtype]] = {
@@ -19,23 +18,6 @@ DTYPES: Final[Mapping[Format, torch.dtype]] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PrecisionConfig:
-    """The format of matrix products and convolutions; weights, gradients, losses and optimizer stay in float32."""
-
-    dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = key(
-        "auto",
-        "fp32; tf32: float32 with matrix products in TF32 on NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
-        "scale; auto: bf16 where the device computes it natively, otherwise fp32",
-    )
-    tune: bool = key(
-        True,
-        "on NVIDIA GPUs, time cuDNN's algorithms for each shape and take the fastest; equal runs may then differ in "
-        "rounding. false: cuDNN's own choice among its deterministic algorithms, the same in each run, not measured",
-        PLACE,
-    )
 
 
 class Precision:

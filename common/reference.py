@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from common.values import is_integer, is_number
-from common.version import version_numbers
 
 ROUNDS: Final = ("0.7", "1.0", "2.0", "3.0")
 """Rounds of MLPerf HPC, oldest first. A round is a value, not a directory."""
@@ -29,13 +28,14 @@ def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition on the value of one log record, in words and as a test.
+    """A condition on the value of one log record or key of a configuration, in words and as a test.
 
-    If `test` raises on a value of another type, the value is not allowed.
+    If `test` raises on a value of another type, the value is not allowed. example: an allowed value, for example logs.
     """
 
     text: str
     test: Callable[[Any], Any]
+    example: Any = None
 
     def allows(self, value: Any) -> bool:
         """Tell whether `value` meets the condition; never raises."""
@@ -43,6 +43,10 @@ class Check:
             return bool(self.test(value))
         except (TypeError, ValueError, OverflowError, AttributeError):
             return False
+
+    def such_as(self, example: Any) -> Check:
+        """Return the check with an example of what it allows."""
+        return replace(self, example=example)
 
 
 ANY: Final = Check("any value", lambda value: True)
@@ -60,12 +64,15 @@ def integer(condition: str, test: Callable[[Any], bool]) -> Check:
 
 def one_of(*allowed: str) -> Check:
     """Return a check for one of a few strings, spelled exactly."""
-    return Check(" or ".join(repr(word) for word in allowed), lambda value: value in allowed)
+    return Check(" or ".join(repr(word) for word in allowed), lambda value: value in allowed, allowed[0])
 
 
 def equals(wanted: Any) -> Check:
-    """Return a check for one value; 1 equals 1.0 but not True."""
-    return Check(repr(wanted), lambda value: value == wanted and isinstance(value, bool) is isinstance(wanted, bool))
+    """Return a check for one value; 1 equals 1.0 but not True, and a list equals a tuple of the same members."""
+    if isinstance(wanted, list):
+        return Check(repr(wanted), lambda value: isinstance(value, list | tuple) and list(value) == wanted, wanted)
+    is_bool = isinstance(wanted, bool)
+    return Check(repr(wanted), lambda value: value == wanted and isinstance(value, bool) is is_bool, wanted)
 
 
 def each(item: Check) -> Check:
@@ -162,6 +169,7 @@ NOT_NEGATIVE: Final = Check(">= 0", lambda value: value >= 0)
 
 COUNT: Final = integer(">= 1", lambda value: value >= 1)
 AMOUNT: Final = number(">= 0", lambda value: value >= 0)
+SHARE: Final = number("with 0 <= v <= 1", lambda value: 0 <= value <= 1)
 
 COMMON_SETTINGS: Final = (
     *(
@@ -187,52 +195,7 @@ OPEN_SETTINGS: Final = tuple(
 
 
 FREE: Final = Check("free", lambda value: True)
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """What the closed division asks of one key of the trainer's configuration.
-
-    key: dotted, such as model.width. allowed: its values, as a log's provenance has them; FREE: any.
-    cite: where the rules say so. rounds: those that it is about. example: an allowed value, for example logs.
-    since, until: the first and the last version of the suite that has the key; None: it has always been there, and
-    still is. Logs are judged by the keys of their own version, so a new key has the coming version as `since`, and a
-    key that is removed keeps its row, with the last released version that has it as `until`.
-    """
-
-    key: str
-    allowed: Check
-    cite: str
-    rounds: tuple[str, ...] = ROUNDS
-    example: Any = None
-    since: str | None = None
-    until: str | None = None
-
-    def exists_in(self, version: Any) -> bool:
-        """Tell whether a version of the suite has the key; anything but a version counts as the earliest."""
-        numbers = version_numbers(version)
-        return version_numbers(self.since) <= numbers and (self.until is None or numbers <= version_numbers(self.until))
-
-
-def free(cite: str, *keys: str, since: str | None = None, until: str | None = None) -> tuple[Closed, ...]:
-    """Return the keys of which the closed division asks nothing."""
-    return tuple(Closed(key, FREE, cite, since=since, until=until) for key in keys)
-
-
-def fixed(
-    cite: str, values: Mapping[str, Any], *, since: str | None = None, until: str | None = None
-) -> tuple[Closed, ...]:
-    """Return the keys for which the closed division has one value each; a list also stands for a tuple."""
-    return tuple(
-        Closed(key, same_as(value), cite, example=value, since=since, until=until) for key, value in values.items()
-    )
-
-
-def same_as(wanted: Any) -> Check:
-    """Return a check for one value of a configuration, where lists and tuples of the same members are the same."""
-    if not isinstance(wanted, list):
-        return equals(wanted)
-    return Check(repr(wanted), lambda value: isinstance(value, list | tuple) and list(value) == wanted)
+"""The closed division asks nothing."""
 
 
 def null_or(check: Check) -> Check:
@@ -240,92 +203,28 @@ def null_or(check: Check) -> Check:
     return Check(f"null or {check.text}", lambda value: value is None or check.test(value))
 
 
-def closed_samples(
-    train: Mapping[str, tuple[int, ...]], evaluation: Mapping[str, tuple[int, ...]]
-) -> tuple[Closed, ...]:
-    """Return what is asked of the numbers of samples, given by round: those of the dataset, or null for all."""
-    return tuple(
-        Closed(key, null_or(Check(" or ".join(map(str, counts)), counts.__contains__)), SAMPLES, rounds=(round_,))
-        for key, by_round in (("data.train_samples", train), ("data.eval_samples", evaluation))
-        for round_, counts in by_round.items()
-    )
+def either(*amounts: int) -> Check:
+    """Return a check for one of a few numbers."""
+    return Check(" or ".join(map(str, amounts)), amounts.__contains__)
 
 
+# Where the rules are, for `cite`.
+RESULTS: Final = "hpc_training_rules.adoc#results"
+BENCHMARKS: Final = "hpc_training_rules.adoc#benchmarks"
+DIVISIONS: Final = "training_rules.adoc#divisions"
+DATA_STATE: Final = "hpc_training_rules.adoc#data-state-at-start-of-run"
+REPRESENTATION: Final = "training_rules.adoc#data-representation"
+PREPROCESSING: Final = "training_rules.adoc#preprocessing-during-the-run"
 SAMPLES: Final = "training_rules.adoc#training-and-test-sets"
-_RESULTS: Final = "hpc_training_rules.adoc#results"
-_DATA: Final = "hpc_training_rules.adoc#data-state-at-start-of-run"
-_HYPERPARAMETERS: Final = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
-_WEIGHTS: Final = "training_rules.adoc#weight-and-bias-initialization"
-CLOSED_RUN: Final = (
-    *fixed("training_rules.adoc#divisions", {"variant": FULL, "submission.division": "closed"}),
-    *free(_RESULTS, "output_dir", "train.epochs", "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.best"),
-    *free(_RESULTS, "dist.device", "dist.timeout_s", "dist.bind"),
-    *free(_RESULTS, "submission.org", "submission.status", "submission.platform", "submission.round"),
-    *free(_DATA, "data.data_dir", "drop_page_cache", "staging.mode", "staging.stage_dir", "staging.workers"),
-    *free(_DATA, "staging.checksum", "staging.inflate", "staging.keep", "staging.shard_seed"),
-    *free("training_rules.adoc#graph-execution", "optim.fused", "train.graph", "precision.tune"),
-    *free("training_rules.adoc#graph-execution", "dist.bucket_mb", "dist.static_graph", "dist.spatial"),
-    *free("training_rules.adoc#graph-execution", "train.warm_up", "dist.record_reduction", since="0.3.0"),
-    *free("training_rules.adoc#training-data-order", "train.tail"),
-    *free("training_rules.adoc#numerical-formats", "precision.dtype", "dist.gradients"),
-    *free("training_rules.adoc#random-numbers", "train.seed"),
-    *free("hpc_training_rules.adoc#throughput", "instances.count", "instances.ranks", "instances.first"),
-    *fixed(SAMPLES, {"instances.bagging": "none"}),
-    Closed("train.init_from", Check("null", lambda value: value is None), _WEIGHTS),
-    *free(
-        "power_measurement.adoc#measure-all-nodes", "power.source", "power.interval_s", "power.efficiency", "power.dc"
-    ),
-    *free(_RESULTS, "profile.steps", "profile.skip"),
-    *free(_RESULTS, "track.to", "track.project", "track.name", "track.every_steps"),
-    *free(_HYPERPARAMETERS, "train.global_batch_size", "train.accumulation"),
-    *free(_HYPERPARAMETERS, "train.eval_ranks", "train.eval_batch_size"),
-)
-"""What the closed division asks of the keys that all benchmarks have; a benchmark adds its own."""
-CLOSED_READING: Final = free("training_rules.adoc#graph-execution", "data.workers", "data.prefetch", "data.cache")
-"""The same for the keys of how samples are read, see `common.data.split.Reading`."""
-
-
-Configuration = Callable[[str], Any]
-"""Gives the value of a dotted key of a run's configuration; raises LookupError if it lacks the key."""
-
-
-def of(key: str) -> Callable[[Configuration], Any]:
-    """Return the function that takes the value of a key from a configuration."""
-    return lambda config: config(key)
-
-
-def _seed(config: Configuration) -> Any:
-    """Return the seed of a run, that of instance 0 plus the number of its own; None if it is drawn."""
-    seed = config("train.seed")
-    try:
-        first = config("instances.first")
-    except LookupError:  # of a version without instances
-        return seed
-    return seed + first if isinstance(seed, int) and isinstance(first, int) else seed
-
-
-def _train_samples(config: Configuration) -> Any:
-    """Return the number of training samples that the configuration asks for; None if chance decides it."""
-    try:
-        drawn = config("instances.bagging") == POISSON
-    except LookupError:  # of a version without instances
-        drawn = False
-    return None if drawn else config("data.train_samples")
-
-
-POISSON: Final = "poisson"
-"""The value of `instances.bagging` with which an instance draws a random number of samples."""
-LOGGED_RUN: Final[dict[str, Callable[[Configuration], Any]]] = {
-    **{f"submission_{what}": of(f"submission.{what}") for what in ("org", "status", "platform")},
-    "dataset_variant": of("variant"),
-    "seed": _seed,
-    "global_batch_size": of("train.global_batch_size"),
-    "train_samples": _train_samples,
-    "eval_samples": of("data.eval_samples"),
-    "opt_name": of("optim.name"),
-    "bagging": of("instances.bagging"),
-}
-"""Keys of a log that follow from the configuration in all benchmarks; a value of None is left open by it."""
+ORDER: Final = "training_rules.adoc#training-data-order"
+HYPERPARAMETERS: Final = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
+GRAPH: Final = "training_rules.adoc#graph-definition"
+EXECUTION: Final = "training_rules.adoc#graph-execution"
+WEIGHTS: Final = "training_rules.adoc#weight-and-bias-initialization"
+FORMATS: Final = "training_rules.adoc#numerical-formats"
+RANDOM: Final = "training_rules.adoc#random-numbers"
+THROUGHPUT: Final = "hpc_training_rules.adoc#throughput"
+POWER: Final = "power_measurement.adoc#measure-all-nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +249,7 @@ class Reference:
     points: file with the reference convergence points, relative to the top of the project.
     cite: where the rules say so.
     example: a run that follows the rules.
-    closed: what the closed division asks of each key of the trainer's configuration, in this and in earlier versions
-    of the suite; none: there is no trainer.
-    logged: keys of the trainer's log, each with how its value follows from the configuration.
+    trained_by: the module whose Config has the keys of the trainer's configuration; "": there is no trainer.
     parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", or the name of the mini problem that the facts are of.
@@ -369,16 +266,11 @@ class Reference:
     points: str
     cite: str
     example: ExampleRun
-    closed: tuple[Closed, ...] = ()
-    logged: Mapping[str, Callable[[Configuration], Any]] = field(default_factory=dict)
+    trained_by: str = ""
     parameters: Mapping[str, int] = field(default_factory=dict)
     staging: tuple[str, ...] = ()
     variant: str = FULL
     baseline: float | None = None
-
-    def closed_in(self, version: Any) -> tuple[Closed, ...]:
-        """Return what the closed division asks of the keys that a version of the suite has, in any round."""
-        return tuple(row for row in self.closed if row.exists_in(version))
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
         """Return the settings for which a log of this round and division is checked.
@@ -420,7 +312,6 @@ def mini_of(reference: Reference, variant: str, target: float, samples: tuple[in
             counts_checked=False,
         ),
         settings=stated,
-        closed=(),
         parameters={},
         cite="docs/reference/profiles.md (the mini round)",
         variant=variant,

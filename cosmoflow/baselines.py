@@ -21,9 +21,10 @@ from common.data.split import DatasetError
 from common.datasets.manifest import NAME, read_manifest
 from common.training import baselines_command
 from common.training.baselines_command import Baseline, Baselines, Say
-from cosmoflow.data.dataset import DataConfig, Dataset
+from cosmoflow.data.dataset import Dataset
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.reference import MINIS
+from cosmoflow.settings import DataConfig
 from cosmoflow.synthesize import SYNTHESIS
 
 SHELLS: Final = 16

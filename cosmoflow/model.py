@@ -10,48 +10,19 @@ Shapes: B batch, D H W space, C channels, F features, P parameters of the univer
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.config import ROUTE, key
+from cosmoflow.settings import ModelConfig, check_sides
 
 OUTPUTS: Final = 4
 OUTPUT_SCALE: Final = 1.2
 """The labels fill [-1, 1]; the scale lets tanh reach the ends."""
 SLOPE: Final = 0.3
 """Slope of LeakyReLU below zero: the default of Keras."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The network."""
-
-    conv_size: int = key(32, "channels of the first convolution; each further one doubles them", unit="channels")
-    kernel_size: int = key(3, "side of the kernels; 2 in round 0.7", unit="voxels")
-    conv_layers: int = key(5, "convolutions, each followed by pooling that halves the sides", unit="layers")
-    fc1: int = key(128, "size of the first hidden dense layer", unit="features")
-    fc2: int = key(64, "size of the second hidden dense layer", unit="features")
-    dropout: float = key(0.5, "share of the hidden dense features that a training step leaves out")
-    l2: float = key(0.0, "lambda of the L2 regularisation of the hidden dense layers")
-    kernels: Literal["torch", "triton", "fused"] = key(
-        "torch",
-        "how a block is computed: by torch's own operations; triton, on a GPU: pooling, bias and activation are one "
-        "kernel (cosmoflow/kernels.py); fused: so is the whole first block, in bf16 and fp16",
-        ROUTE,
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("conv_size", "kernel_size", "conv_layers", "fc1", "fc2"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; expected 0 <= dropout < 1")
-        if self.l2 < 0:
-            raise ValueError(f"l2 is {self.l2}; expected at least 0")
 
 
 class CosmoFlow(nn.Module):
@@ -118,26 +89,6 @@ def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
     # Asking for the indices keeps autocast on a CPU from pooling in float32, which halves the speed and gains nothing.
     pooled_BCDHW: Tensor = F.max_pool3d(x_BCDHW, 2, return_indices=True)[0]
     return F.leaky_relu(pooled_BCDHW, SLOPE, inplace=True)
-
-
-def check_sides(config: ModelConfig, sample_shape: tuple[int, int, int, int]) -> None:
-    """Raise ValueError for samples (D, H, W, C) with a side that the blocks would halve to nothing.
-
-    Also for kernels of twice the smallest side or more, whose outer voxels would only ever meet padding.
-    """
-    *sides, _ = sample_shape
-    most = min(sides).bit_length() - 1
-    if config.conv_layers > most:
-        raise ValueError(
-            f"data.sample_shape is {list(sample_shape)}, too small for model.conv_layers = {config.conv_layers}, each "
-            f"of which halves the sides; expected at most {most} layers, or larger samples"
-        )
-    last = min(sides) >> (config.conv_layers - 1)
-    if config.kernel_size >= 2 * last:
-        raise ValueError(
-            f"model.kernel_size is {config.kernel_size}, but the last of model.conv_layers = {config.conv_layers} sees "
-            f"only {last} voxels a side of data.sample_shape {list(sample_shape)}; expected less than {2 * last}"
-        )
 
 
 def build(config: ModelConfig, sample_shape: tuple[int, int, int, int], seed: int) -> CosmoFlow:

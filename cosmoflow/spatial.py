@@ -5,7 +5,7 @@ pooling to halve; the first block must be so. The blocks after that are computed
 The first convolution's halo comes from the reader. The first dense layer is divided by its input. The network itself,
 `cosmoflow.model`, is that of one device: its layers are replaced from outside.
 
-config: a `Config` of `cosmoflow.train`.
+config: a `Config` of `cosmoflow.settings`.
 """
 
 from __future__ import annotations
@@ -16,61 +16,18 @@ import torch
 from torch import Tensor
 
 from common.distributed.dist import Dist
-from common.spatial.grid import AXES, Block, Grid, Reach
+from common.spatial.grid import Block, Grid, Reach
 from common.spatial.halo import GatheredConv3d, HaloConv3d
 from common.spatial.shards import Shard, ShardedLinear
-from cosmoflow.model import CosmoFlow, ModelConfig
-
-
-def check_shared(config: Any) -> None:
-    """Raise ValueError for a configuration whose samples several ranks cannot share, if that is asked for."""
-    spatial, data = config.dist.spatial_text, config.data
-    if config.dist.sharing == 1:
-        return
-    if config.model.kernels != "torch":
-        raise ValueError(
-            f"dist.spatial is {spatial} and model.kernels {config.model.kernels}, but halos are only for torch's "
-            "convolutions; set model.kernels=torch"
-        )
-    if data.pipeline == "dali":
-        raise ValueError(
-            f"dist.spatial is {spatial} and data.pipeline dali, which reads whole samples; set it to native"
-        )
-    if not data.apply_log:
-        raise ValueError(
-            f"dist.spatial is {spatial} and data.apply_log false, but no rank knows the mean of a whole sample; set "
-            "data.apply_log=true"
-        )
-    reach = Reach.of(config.model.kernel_size)
-    for axis, side, extent in zip(AXES, data.sample_shape, config.dist.extents, strict=False):
-        if problem := _indivisible(side, extent, reach):
-            raise ValueError(
-                f"dist.spatial is {spatial}, but data.sample_shape is {list(data.sample_shape)}: {extent} ranks cannot "
-                f"share the {side} voxels along {axis}, {problem}"
-            )
-
-
-def _indivisible(side: int, extent: int, reach: Reach) -> str:
-    """Return why ranks cannot share the voxels along an axis before a block; "" if they can."""
-    share = side // extent
-    if extent == 1:
-        return ""
-    if not share:
-        return "some would have none; expected fewer ranks"
-    if side % extent:
-        return f"which they do not divide; expected a multiple of {2 * extent}"
-    if share % 2:
-        return f"{share} each, which pooling cannot halve; expected a multiple of {2 * extent}"
-    if share < max(reach):
-        return f"{share} each, less than the kernel reaches; expected fewer ranks"
-    return ""
+from cosmoflow.model import CosmoFlow
+from cosmoflow.settings import ModelConfig, why_indivisible
 
 
 def divided_blocks(model: ModelConfig, sides: tuple[int, ...], extents: tuple[int, int]) -> int:
     """Return how many blocks of the network, from the first on, the ranks divide. sides: (D, H, …) of a sample."""
-    reach = Reach.of(model.kernel_size)
+    reach = max(Reach.of(model.kernel_size))
     for layer in range(model.conv_layers):
-        if any(_indivisible(side >> layer, extent, reach) for side, extent in zip(sides, extents, strict=False)):
+        if any(why_indivisible(side >> layer, extent, reach) for side, extent in zip(sides, extents, strict=False)):
             return layer
     return model.conv_layers
 

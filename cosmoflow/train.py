@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
     from common.extras import require_training
     from common.stop import STOP
 
     STOP.listen()
+    from common.training.train_command import answer_at_once
+
+    answer_at_once("cosmoflow")
     require_training("cosmoflow")
 
 import sys
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,35 +27,18 @@ from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
 from common.training import train_command
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.predictions.numbers import absolute_errors
-from common.training.schedule import EpochSchedule
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset, pipeline
-from cosmoflow.data.augment import augment, turned
-from cosmoflow.data.dataset import DataConfig, Dataset
-from cosmoflow.model import ModelConfig
+from cosmoflow.data.augment import AUGMENTATIONS
+from cosmoflow.data.dataset import Dataset
 from cosmoflow.predictor import Predictor
 from cosmoflow.reference import MINIS, REFERENCE
 from cosmoflow.report import Report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(RunConfig):
-    """The configuration of a CosmoFlow run."""
-
-    data: DataConfig
-    model: ModelConfig = field(default_factory=ModelConfig)
-    schedule: EpochSchedule = field(default_factory=EpochSchedule)
-
-    shares_samples = True
-
-    def __post_init__(self) -> None:
-        RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
-        model.check_sides(self.model, self.data.sample_shape)
-        spatial.check_shared(self)
+from cosmoflow.settings import Config
 
 
 class CosmoFlow(SampleProblem[TensorBatch]):
@@ -73,21 +58,6 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
         self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
         spatial.share(self.model, config, dist)
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log."""
-        config = self.config
-        return {
-            "global_batch_size": config.train.global_batch_size,
-            "gradient_accumulation_steps": config.train.accumulation,
-            "opt_name": config.optim.log_name,
-            **({"sgd_opt_momentum": config.optim.momentum} if config.optim.name == "sgd" else {}),
-            **config.schedule.logged(config.train.global_batch_size),
-            "dropout": config.model.dropout,
-            "opt_weight_decay": config.model.l2 or config.optim.weight_decay,
-            **config.instances.logged(),
-        }
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""
@@ -134,8 +104,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        y = turned(batch.y, seeds) if self.config.data.augment == "vector_symmetries" else batch.y
-        x = augment(batch.x, seeds, self.config.data.roll_step)
+        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data)
         return replace(batch, x=x[:, *self.block.slices] if self.block else x, y=y)
 
 

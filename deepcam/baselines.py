@@ -21,10 +21,10 @@ from common.data.split import DatasetError
 from common.datasets.manifest import NAME, read_manifest
 from common.training import baselines_command
 from common.training.baselines_command import Baseline, Baselines, Say
-from deepcam.data.dataset import DataConfig, Dataset
-from deepcam.data.snapshot import CHANNELS, CLASSES
+from deepcam.data.dataset import Dataset
 from deepcam.metrics import iou
-from deepcam.reference import CLASS_WEIGHTS, MINIS
+from deepcam.reference import CHANNELS, CLASS_WEIGHTS, CLASSES, MINIS
+from deepcam.settings import DataConfig
 from deepcam.synthesize import SYNTHESIS
 
 CYCLONE, RIVER = 1, 2

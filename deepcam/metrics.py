@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from deepcam.data.snapshot import CLASSES
+from deepcam.reference import CLASSES
 
 
 def iou(prediction_BHW: Tensor, labels_BHW: Tensor) -> Tensor:

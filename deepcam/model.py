@@ -11,64 +11,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.config import key
-from deepcam.data.snapshot import CLASSES
+from deepcam.reference import CLASSES
+from deepcam.settings import STRIDE, ModelConfig
 
-SIDE_UNIT: Final = 16
-"""Both sides of a snapshot must be divisible by this: the deepest features are coarser by this factor."""
-CHANNEL_UNIT: Final = 8
-"""Scaled channel counts are multiples of this, as in the reference and as fast kernels need."""
 NARROW: Final = 16
 """Channels from which on torch's own convolution serves as a shortcut."""
-WIDEST: Final = 64
-"""Times the channels of the reference."""
-MOST_BLOCKS: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The network."""
-
-    width: float = key(1.0, "factor of all channel counts, which are then rounded to multiples of 8")
-    middle_blocks: int = key(16, "residual blocks of three convolutions between entry and exit", unit="blocks")
-    output_stride: Literal[8, 16] = key(16, "side of the snapshot over that of the deepest features")
-    aspp_rates: tuple[int, ...] | None = key(
-        None,
-        "dilations of the parallel convolutions that read the deepest features, 1 for a 1 x 1 convolution; null: "
-        "(1, 6, 12, 18), doubled after the first for output_stride 8",
-    )
-    low_level: Literal["after_relu", "before_relu"] = key(
-        "after_relu",
-        "whether the decoder sees the features of the first block after the ReLU that follows it. In the reference it "
-        "does, as that ReLU works in place; in NVIDIA's implementations it sees those before",
-    )
-    init: Literal["reference", "nvidia"] = key(
-        "reference", "nvidia: the initial weights of NVIDIA's implementations since round 2.0"
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 < self.width <= WIDEST:
-            raise ValueError(f"width is {self.width:g}; expected more than 0, at most {WIDEST}")
-        if not 0 <= self.middle_blocks <= MOST_BLOCKS:
-            raise ValueError(f"middle_blocks is {self.middle_blocks:,}; expected 0 to {MOST_BLOCKS:,}")
-        if self.output_stride not in (8, 16):
-            raise ValueError(f"output_stride is {self.output_stride}; expected 16 or 8")
-        if self.aspp_rates is not None and (not self.aspp_rates or min(self.aspp_rates) < 1):
-            raise ValueError(f"aspp_rates is {self.aspp_rates}; expected one or more numbers from 1 on")
-        for name, known in (("low_level", ("after_relu", "before_relu")), ("init", ("reference", "nvidia"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(known)}")
-
-    def channels(self, full: int) -> int:
-        """Return the channel count of a layer that has `full` channels in the reference."""
-        return max(1, round(full * self.width / CHANNEL_UNIT)) * CHANNEL_UNIT
 
 
 class DeepLab(nn.Module):
@@ -91,8 +44,8 @@ class DeepLab(nn.Module):
         side that 16 does not divide.
         """
         _, height, width, _ = x_BHWC.shape
-        if height % SIDE_UNIT or width % SIDE_UNIT:
-            raise ValueError(f"snapshots are {height} x {width}; expected sides that are multiples of {SIDE_UNIT}")
+        if height % STRIDE or width % STRIDE:
+            raise ValueError(f"snapshots are {height} x {width}; expected sides that are multiples of {STRIDE}")
         x_BCHW = x_BHWC.permute(0, 3, 1, 2)  # a view: in memory the channels stay last, the fast layout
         deep_BCHW, low_BCHW = self.xception(x_BCHW)
         logits_BKHW: Tensor = self.decoder(self.pyramid(deep_BCHW), low_BCHW)

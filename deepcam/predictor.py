@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from common.training import benchmark
 from deepcam.data import stats
 from deepcam.data.dataset import Normalization
-from deepcam.data.snapshot import CHANNELS, CLASSES
 from deepcam.data.stats import Range
 from deepcam.model import DeepLab
+from deepcam.reference import CHANNELS, CLASSES
 
 
 class Predictor(benchmark.Predictor):

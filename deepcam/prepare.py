@@ -22,8 +22,9 @@ from common.files import whole_file
 from common.processes import in_processes
 from deepcam.data import snapshot, stats
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare, verify_singles
-from deepcam.data.snapshot import CHANNELS, SnapshotError
+from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import StatsError
+from deepcam.reference import CHANNELS
 from deepcam.split import SPLITS
 
 DESCRIPTION: Final = """\

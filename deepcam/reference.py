@@ -4,45 +4,65 @@ Sources: hpc_training_rules.adoc (v3.0, 15 May 2023), mlcommons/hpc deepcam/, Ku
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Final, NamedTuple
 
 from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
-    CLOSED_READING,
-    CLOSED_RUN,
     COUNT,
-    LOGGED_RUN,
+    HYPERPARAMETERS,
     MINI,
     MINI_2,
     NOT_NEGATIVE,
     ROUNDS,
     Check,
-    Closed,
-    Configuration,
     Dataset,
     ExampleRun,
     Reference,
     Setting,
     Target,
-    closed_samples,
     each,
     equals,
-    fixed,
-    free,
     integer,
     list_of,
     mini_of,
-    null_or,
     number,
-    of,
     one_of,
-    same_as,
     since,
 )
+
+
+class Channel(NamedTuple):
+    """A variable of the CAM5 model."""
+
+    name: str
+    meaning: str
+    unit: str
+
+
+CHANNELS: Final = (
+    Channel("TMQ", "vertically integrated precipitable water", "kg/m²"),
+    Channel("U850", "zonal wind at 850 hPa", "m/s"),
+    Channel("V850", "meridional wind at 850 hPa", "m/s"),
+    Channel("UBOT", "zonal wind at the lowest level", "m/s"),
+    Channel("VBOT", "meridional wind at the lowest level", "m/s"),
+    Channel("QREFHT", "humidity at reference height", "kg/kg"),
+    Channel("PS", "surface pressure", "Pa"),
+    Channel("PSL", "sea-level pressure", "Pa"),
+    Channel("T200", "temperature at 200 hPa", "K"),
+    Channel("T500", "temperature at 500 hPa", "K"),
+    Channel("PRECT", "precipitation rate, liquid and ice", "m/s"),
+    Channel("TS", "radiative surface temperature", "K"),
+    Channel("TREFHT", "temperature at reference height", "K"),
+    Channel("Z1000", "geopotential height of 1000 hPa", "m"),
+    Channel("Z200", "geopotential height of 200 hPa", "m"),
+    Channel("ZBOT", "height of the lowest level", "m"),
+)
+CLASSES: Final = ("background", "tropical cyclone", "atmospheric river")
+HEIGHT: Final = 768
+WIDTH: Final = 1152
+"""Latitudes and longitudes of a snapshot."""
 
 FIRST = ("0.7",)
 LATER = since("1.0")
@@ -149,75 +169,11 @@ TARGET = Target("eval_accuracy", 0.82, lower_is_better=False)
 # In round 0.7 the logged number may leave out the tail that fills no global batch (947 x 128).
 TRAIN_SAMPLES = {"0.7": (121_266, 121_216)} | dict.fromkeys(LATER, (121_266,))
 EVAL_SAMPLES = dict.fromkeys(ROUNDS, (15_158,))
-HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
 """Shares of the pixels of the full dataset: background, tropical cyclones, atmospheric rivers (mlcommons/hpc)."""
 CLASS_WEIGHTS = tuple(frequency**-0.125 for frequency in CLASS_FREQUENCIES)
 """Of the classes in the loss: 1.00173, 2.61461, 1.71642."""
-SAME_WEIGHTS = Check(
-    str([round(weight, 5) for weight in CLASS_WEIGHTS]),
-    lambda value: (
-        len(value) == len(CLASS_WEIGHTS) and all(map(partial(math.isclose, rel_tol=1e-6), value, CLASS_WEIGHTS))
-    ),
-)
-"""Powers may differ in their last digit between machines."""
-
-CLOSED = (
-    *CLOSED_RUN,
-    *CLOSED_READING,
-    *free("training_rules.adoc#data-state-at-start-of-run", "data.format"),
-    *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
-    Closed("train.target", null_or(equals(TARGET.value)), "hpc_training_rules.adoc#benchmarks"),
-    *fixed(
-        "training_rules.adoc#data-representation",
-        {"data.height": 768, "data.width": 1152, "data.channels": list(range(16))},
-    ),
-    *fixed("training_rules.adoc#preprocessing-during-the-run", {"data.augment": "none"}),
-    *free("training_rules.adoc#training-data-order", "data.shuffle"),
-    *free("training_rules.adoc#graph-execution", "data.pipeline", "data.direct", "compile"),
-    *fixed(
-        "training_rules.adoc#graph-definition",
-        {"model.width": 1.0, "model.middle_blocks": 16, "model.output_stride": 16},
-    ),
-    Closed("model.aspp_rates", null_or(same_as([1, 6, 12, 18])), "training_rules.adoc#graph-definition"),
-    # The choices are those of the reference and of NVIDIA's closed results, which were accepted in rounds 1.0 to 3.0.
-    *free("deepcam/README.md", "model.low_level", "model.init"),
-    Closed("class_weights", SAME_WEIGHTS, "hpc_training_rules.adoc#closed-division", example=list(CLASS_WEIGHTS)),
-    Closed("batchnorm_group_size", COUNT, HYPERPARAMETERS, example=1),
-    Closed("optim.name", one_of("lamb", "adamw"), HYPERPARAMETERS, rounds=FIRST, example="lamb"),
-    Closed("optim.name", one_of("adam", "adamw", "lamb"), HYPERPARAMETERS, rounds=LATER, example="lamb"),
-    Closed("optim.eps", FIRST_EPSILONS, HYPERPARAMETERS, rounds=FIRST, example=1e-6),
-    Closed("optim.eps", equals(1e-6), HYPERPARAMETERS, rounds=LATER, example=1e-6),
-    Closed("optim.weight_decay", AMOUNT, HYPERPARAMETERS, example=0.01),
-    *fixed(HYPERPARAMETERS, {"optim.max_grad_norm": 1.0}),
-    *free(HYPERPARAMETERS, "optim.betas", "optim.momentum"),  # none of the allowed optimizers has a momentum
-    *free(HYPERPARAMETERS, "schedule.base_lr", "schedule.warmup_steps", "schedule.warmup_factor", "schedule.kind"),
-    *free(HYPERPARAMETERS, "schedule.milestones", "schedule.decay_rate", "schedule.t_max", "schedule.eta_min"),
-)
 PARAMETERS = dict.fromkeys(ROUNDS, 56_454_720)
-
-
-def if_moments(key: str) -> Callable[[Configuration], Any]:
-    """Return the function that takes a key of the optimizers with two moments, None of others."""
-    return lambda config: config(key) if config("optim.name") in ("adam", "adamw", "lamb") else None
-
-
-LOGGED = LOGGED_RUN | {
-    "gradient_accumulation_frequency": of("train.accumulation"),
-    "batchnorm_group_size": of("batchnorm_group_size"),
-    "opt_lr": of("schedule.base_lr"),
-    "opt_betas": if_moments("optim.betas"),
-    "opt_eps": if_moments("optim.eps"),
-    "opt_weight_decay": if_moments("optim.weight_decay"),
-    "opt_max_grad_norm": of("optim.max_grad_norm"),
-    "scheduler_type": of("schedule.kind"),
-    "scheduler_milestones": of("schedule.milestones"),
-    "scheduler_decay_rate": of("schedule.decay_rate"),
-    "scheduler_t_max": of("schedule.t_max"),
-    "scheduler_eta_min": of("schedule.eta_min"),
-    "scheduler_lr_warmup_steps": of("schedule.warmup_steps"),
-    "scheduler_lr_warmup_factor": of("schedule.warmup_factor"),
-}
 
 REFERENCE = Reference(
     name="deepcam",
@@ -234,8 +190,7 @@ REFERENCE = Reference(
     epoch_unit="epochs",
     points="deepcam/rcps.yaml",
     cite=HYPERPARAMETERS,
-    closed=CLOSED,
-    logged=LOGGED,
+    trained_by="deepcam.settings",
     parameters=PARAMETERS,
     example=ExampleRun(epochs=9, settings={"0.7": FIRST_EXAMPLE, **dict.fromkeys(LATER, LATER_EXAMPLE)}),
     staging=("staging.mode=shard", "staging.stage_dir=$TMPDIR/deepcam", "data.shuffle=node"),

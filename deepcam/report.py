@@ -12,8 +12,8 @@ from torch import Tensor
 from common.training.predictions.columns import Column, Rows
 from common.training.predictions.picture import SAMPLES
 from common.training.predictions.report import PredictionReport
-from deepcam.data.snapshot import CLASSES
 from deepcam.metrics import iou, scored
+from deepcam.reference import CLASSES
 
 COLOURS: Final = ("#e8e8e8", "#d81b60", "#1e88e5")
 """Of the classes in a map."""

@@ -13,11 +13,13 @@ from tqdm import tqdm
 
 from common.command import CommandParser, run_stoppable
 from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
-from common.distributed.dist import Dist, DistConfig, connect
+from common.distributed.dist import Dist, connect
 from common.processes import usable_cores
+from common.settings.machine import DistConfig
 from deepcam.data import snapshot, stats
-from deepcam.data.snapshot import CHANNELS, SnapshotError
+from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import Stats, StatsError
+from deepcam.reference import CHANNELS
 
 WAIT_S: Final = 24 * 3600.0
 """How long a rank waits for the slowest: the published data are 8.8 TB."""

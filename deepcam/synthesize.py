@@ -16,7 +16,7 @@ from common.datasets.synthesize_command import Synthesis, given
 from common.distributed.dist import alone
 from common.reference import MINI_2
 from deepcam.data import snapshot, stats
-from deepcam.data.snapshot import CHANNELS
+from deepcam.reference import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather
 from deepcam.simulation.plot import draw
 from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
     from common.extras import require_training
     from common.stop import STOP
 
     STOP.listen()
+    from common.training.train_command import answer_at_once
+
+    answer_at_once("deepcam")
     require_training("deepcam")
 
 import contextlib
 import sys
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,68 +23,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.config import PLACE, key
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.precision import Precision
 from common.reference import variant_of
-from common.training import batchnorm, optim, train_command
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training import batchnorm, train_command
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import Recorder, say_why_not
 from common.training.predictions.picture import SAMPLES
-from common.training.schedule import StepSchedule
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network
 from deepcam.data import dataset, pipeline, stats
-from deepcam.data.augment import augment
-from deepcam.data.dataset import DataConfig, Dataset, Normalization, Shuffle
-from deepcam.data.snapshot import CHANNELS, CLASSES
+from deepcam.data.augment import AUGMENTATIONS
+from deepcam.data.dataset import Dataset, Normalization, Shuffle
 from deepcam.losses import cross_entropy
 from deepcam.metrics import scored
-from deepcam.model import ModelConfig
 from deepcam.predictor import Predictor
-from deepcam.reference import CLASS_WEIGHTS, MINIS, REFERENCE
+from deepcam.reference import CHANNELS, MINIS, REFERENCE
 from deepcam.report import FIELD, Report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(RunConfig):
-    """The configuration of a DeepCAM run."""
-
-    data: DataConfig
-    model: ModelConfig = field(default_factory=ModelConfig)
-    schedule: StepSchedule = field(default_factory=StepSchedule)
-    batchnorm_group_size: int = key(
-        1, "number of consecutive ranks that share the statistics of batch normalisation", unit="ranks"
-    )
-    class_weights: tuple[float, ...] = key(
-        CLASS_WEIGHTS, "weights of background, cyclones and rivers in the loss; default: the reference's"
-    )
-    compile: bool = key(
-        False,
-        "compile the network by torch.compile before the run starts, which takes minutes; batches of other sizes, such "
-        "as the last of an epoch, are computed without. Speed on a GPU: not measured",
-        PLACE,
-    )
-
-    def __post_init__(self) -> None:
-        RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
-        if self.batchnorm_group_size < 1:
-            raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
-        if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:
-            raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
-        if self.instances.bags and self.data.shuffle != "global":
-            raise ValueError(
-                f"instances.bagging is {self.instances.bagging}, but data.shuffle is {self.data.shuffle}: shards are "
-                "parts of all samples, and an instance draws some several times; set data.shuffle=global"
-            )
-        if self.compile and self.batchnorm_group_size > 1:
-            raise ValueError(
-                f"compile is true, but batchnorm_group_size is {self.batchnorm_group_size}: batch normalisation over "
-                "several ranks cannot be compiled; set compile to false"
-            )
+from deepcam.settings import Config
 
 
 class DeepCam(SampleProblem[TensorBatch]):
@@ -96,8 +58,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         _check_shares(config, self.train_samples, dist)
-        shards, shard_seed = config.data.shards(dist), config.staging.shard_seed
-        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, shards, shard_seed)
+        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, config.data.shards(dist))
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
@@ -146,19 +107,6 @@ class DeepCam(SampleProblem[TensorBatch]):
             logits_BKHW: Tensor = model(batch.x)
         return logits_BKHW
 
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log."""
-        config = self.config
-        return {
-            "global_batch_size": config.train.global_batch_size,
-            "batchnorm_group_size": config.batchnorm_group_size,
-            "gradient_accumulation_frequency": config.train.accumulation,
-            **optim.logged(config.optim),
-            **config.schedule.logged(config.train.global_batch_size),
-            **config.instances.logged(),
-        }
-
     def describe(self) -> str:
         """Return a line for the user: data and model."""
         height, width, channels = self.config.data.sample_shape
@@ -191,7 +139,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        x, y = augment(batch.x, batch.y, seeds, self.config.data.channels)
+        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data.channels)
         return replace(batch, x=x, y=y)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:

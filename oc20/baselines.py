@@ -23,9 +23,10 @@ from torch import Tensor
 
 from common.training import baselines_command
 from common.training.baselines_command import Baseline, Baselines, Say
-from oc20.data.dataset import DataConfig, Dataset
-from oc20.graphs import CUTOFF_ANGSTROM, Graph, collate
+from oc20.data.dataset import Dataset
+from oc20.graphs import Graph, collate
 from oc20.reference import MINIS
+from oc20.settings import CUTOFF_ANGSTROM, DataConfig
 from oc20.train import make_mini
 
 FRAMES: Final = 100

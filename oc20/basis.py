@@ -21,8 +21,6 @@ SERIES_TERMS: Final = 12
 CHEBYSHEV_TERMS: Final = 32
 """In addition to two for each root and order: the functions have that many half waves."""
 BISECTIONS: Final = 60
-MOST_ORDERS: Final = 12
-"""Of the spherical basis: each further one costs the recursion another digit of ten near SERIES_BELOW."""
 
 
 def envelope(x: Tensor, exponent: int) -> Tensor:

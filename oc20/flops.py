@@ -17,7 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.training.flops import table3_forward
 from oc20.graphs import Graph
-from oc20.model import DimeNet, ModelConfig, build
+from oc20.model import DimeNet, build
+from oc20.settings import ModelConfig
 
 
 class Operations(NamedTuple):

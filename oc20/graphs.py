@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-CUTOFF_ANGSTROM: Final = 6.0
+from oc20.settings import CUTOFF_ANGSTROM, FAR_ANGSTROM
+
 MOST_NEIGHBOURS: Final = 50
 SAME_PLACE_ANGSTROM: Final = 1e-8
 """Two atoms nearer than this have no defined direction between them, and get no edge."""
 TIE_DECIMALS: Final = 6
 """Distances are compared to this many decimals, so that rounding does not choose among atoms of a perfect crystal."""
-FAR_ANGSTROM: Final = 100.0
-"""Beyond the cutoff of any network: an edge of this length changes nothing."""
 
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 

@@ -11,68 +11,20 @@ each of L orders.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.config import ROUTE, key
-from oc20.basis import MOST_ORDERS, RadialBasis, SphericalBasis
-from oc20.graphs import CUTOFF_ANGSTROM, FAR_ANGSTROM, Graph
-from oc20.operations import Kernels, dense, gated, handed_out, summed
+from oc20.basis import RadialBasis, SphericalBasis
+from oc20.graphs import Graph
+from oc20.operations import dense, gated, handed_out, summed
+from oc20.settings import Kernels, ModelConfig
 from oc20.triplets import Surroundings
 
 ELEMENTS: Final = 95
 """Rows of the table of elements, as in the reference; the atomic number names the row."""
-MOST_LAYERS: Final = 256
-"""Of a kind."""
-MOST_RADIAL: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The network."""
-
-    hidden: int = key(192, "channels of the message along an edge", unit="channels")
-    blocks: int = key(3, "interaction blocks", unit="blocks")
-    radial: int = key(6, "functions of distance, in both bases")
-    spherical: int = key(7, "orders of the spherical basis")
-    cutoff: float = key(
-        CUTOFF_ANGSTROM, "distance at which the basis functions end; at least the cutoff of the graphs", unit="angstrom"
-    )
-    interaction: int = key(64, "channels of the sums over triplets", unit="channels")
-    basis: int = key(8, "channels to which each basis is reduced before its product with messages", unit="channels")
-    out: int = key(192, "channels of an atom in the output blocks", unit="channels")
-    before_skip: int = key(1, "residual layers of an interaction block before its skip connection", unit="layers")
-    after_skip: int = key(2, "residual layers of an interaction block after its skip connection", unit="layers")
-    output_layers: int = key(3, "layers of an output block that have an activation", unit="layers")
-    envelope_exponent: int = key(5, "how smoothly the functions of distance end")
-    detach_angles: bool = key(
-        True,
-        "leave the change of angles with positions out of the forces, as the reference does; they are then not exactly "
-        "the gradient of the energy",
-    )
-    kernels: Kernels = key(
-        "torch",
-        "implementation of the sums over triplets and of second derivatives of activations: torch's own operations, or "
-        "on a GPU triton (oc20/kernels.py)",
-        ROUTE,
-    )
-
-    def __post_init__(self) -> None:
-        may_be_none = ("blocks", "before_skip", "after_skip", "output_layers")
-        most = {**dict.fromkeys(may_be_none, MOST_LAYERS), "radial": MOST_RADIAL, "spherical": MOST_ORDERS}
-        for field in fields(self):
-            name, value = field.name, getattr(self, field.name)
-            least = 0 if name in may_be_none else 1
-            if name in most and not least <= value <= most[name]:
-                raise ValueError(f"{name} is {value:,}; expected {least} to {most[name]}")
-            if name not in ("cutoff", "detach_angles", "kernels") and value < least:
-                raise ValueError(f"{name} is {value}; expected at least {least}")
-        if not 0 < self.cutoff < FAR_ANGSTROM:
-            raise ValueError(f"cutoff is {self.cutoff}; expected more than 0 and less than {FAR_ANGSTROM:.0f} angstrom")
 
 
 class DimeNet(nn.Module):

@@ -7,7 +7,7 @@ those by weights and shifts; asking for them gives torch's error of a tensor tha
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,7 @@ from torch import Tensor
 
 from common.precision import product_dtype
 from oc20.graphs import EdgeTable
-
-Kernels = Literal["torch", "triton"]
-"""Implementations: torch's own operations, or on a GPU those of oc20.kernels."""
+from oc20.settings import Kernels
 
 
 def dense(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "torch") -> Tensor:

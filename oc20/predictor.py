@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from common.training import benchmark
-from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, join, linked, neighbours
+from oc20.graphs import MOST_NEIGHBOURS, Frame, join, linked, neighbours
 from oc20.model import ELEMENTS, DimeNet
+from oc20.settings import CUTOFF_ANGSTROM
 
 
 class Predictor(benchmark.Predictor):

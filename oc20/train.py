@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
     from common.extras import require_training
     from common.stop import STOP
 
     STOP.listen()
+    from common.training.train_command import answer_at_once
+
+    answer_at_once("oc20")
     require_training("oc20")
 
 import contextlib
 import math
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,33 +28,23 @@ from torch import Tensor, nn
 from common.distributed.dist import Dist
 from common.reference import variant_of
 from common.training import train_command
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
-from common.training.schedule import BoundarySchedule
 from common.training.trainer import Trainer
 from oc20 import model
 from oc20.data import dataset
 from oc20.data.buckets import Bucket, buckets, padded
-from oc20.data.dataset import DataConfig, Dataset, GraphBatch
+from oc20.data.dataset import Dataset, GraphBatch
 from oc20.data.sampler import BalancedBatching, partition
 from oc20.graphs import MOST_NEIGHBOURS, linked
 from oc20.metrics import absolute_errors, force_errors
-from oc20.model import ModelConfig
 from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
 from oc20.report import Report
+from oc20.settings import Config, DataConfig
 
 FORCE_COEFFICIENT: Final = 50.0
 """Factor of the forces in the reference's loss; that of the energy is 0."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(RunConfig):
-    """The configuration of an OC20 run."""
-
-    data: DataConfig
-    model: ModelConfig = field(default_factory=ModelConfig)
-    schedule: BoundarySchedule = field(default_factory=BoundarySchedule)
 
 
 class Oc20(SampleProblem[GraphBatch]):
@@ -76,19 +69,6 @@ class Oc20(SampleProblem[GraphBatch]):
             train_set.read(0)  # so that a wrong format is found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
         self.model = model.build(config.model, seed).to(dist.device)
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log."""
-        config = self.config
-        return {
-            "global_batch_size": config.train.global_batch_size,
-            "gradient_accumulation_steps": config.train.accumulation,
-            "opt_name": config.optim.log_name,
-            "opt_weight_decay": config.optim.weight_decay,
-            **config.schedule.logged(config.train.global_batch_size),
-            **config.instances.logged(),
-        }
 
     @property
     def sample_means(self) -> dict[str, float]:

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from oc20.basis import harmonics
 from oc20.graphs import EdgeTable, Graph
-from oc20.operations import Kernels, gated, moved
+from oc20.operations import gated, moved
+from oc20.settings import Kernels
 
 if TYPE_CHECKING:
     from oc20.kernels import Fused

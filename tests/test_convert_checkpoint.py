@@ -17,7 +17,7 @@ from common.named_configs import find_config
 from common.training import weights
 from compliance.benchmarks import PACKAGES
 from deepcam.data import stats
-from deepcam.data.snapshot import CHANNELS
+from deepcam.reference import CHANNELS
 
 ROOT = Path(__file__).parents[1]
 NAMES = [name for name in PACKAGES if (ROOT / name / "convert_checkpoint.py").exists()]

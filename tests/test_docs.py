@@ -17,7 +17,7 @@ from typing import get_type_hints
 import pytest
 
 from common.distributed.launch import LAUNCHERS
-from common.staging.stage import MODES
+from common.settings.machine import MODES
 from compliance.benchmarks import PACKAGES
 from compliance.check import main as check
 from compliance.samples.log import SampleLog

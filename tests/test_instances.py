@@ -19,8 +19,7 @@ import submission.round.__main__
 from common.config import ConfigError, load
 from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
-from common.training.benchmark import TrainConfig
-from common.training.instances import InstancesConfig
+from common.settings.run import InstancesConfig, TrainConfig
 from common.training.job import check_ranks, config_of, job_ending, order_text, ranks_of_each, throughput_text
 from submission.round.throughput import best_count
 from tests.cosmoflow.case import CASE

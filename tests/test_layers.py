@@ -35,12 +35,14 @@ LIGHT = (
     "common.distributed.launch",
     "common.config",
     "common.data.sampling",
-    *(f"{name}.reference" for name in PACKAGES),
+    *(f"{name}.{module}" for name in PACKAGES for module in ("reference", "settings")),
 )
 """Modules that need no torch, neither do what they import."""
 COMPUTED = {
+    "common/closed.py": "a benchmark's facts name its settings",
     "common/training/callbacks.py": "a user names the module",
-    "common/training/config_docs.py": "it takes every package with a train.py",
+    "common/training/config_docs.py": "it takes every package with a settings.py",
+    "common/training/train_command.py": "the train module of a benchmark names its package",
     "compliance/rules/own_rules.py": "a user names the modules",
     "submission/cli.py": "the table of commands names them",
 }
@@ -78,7 +80,8 @@ def computed(tree):
 def heavy(tree):
     """Yield the imports that would make the checker slow to start, or not start at all on a laptop."""
     for module in tree.modules.values():
-        if module.package in FACTS_READERS or module.path.name == "reference.py":
+        facts = module.path.name in ("reference.py", "settings.py") or module.path.parts[:2] == ("common", "settings")
+        if module.package in FACTS_READERS or facts:
             for name in module.imports:
                 if name.partition(".")[0] in HEAVY:
                     yield f"{module.path} imports {name}"
@@ -190,13 +193,33 @@ def modules_after(code):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
-    return set(done.stdout.split())
+    return set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("module", LIGHT)
 def test_light_modules_load_no_torch(module):
     loaded = modules_after(f"import {module}")
     assert module.split(".")[0] in loaded and not {"torch", "mpi4py"} & loaded
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--list-configs", "mini --print-config", "mini modle=3", "mini --nope"]
+)
+def test_what_needs_no_network_is_answered_without_torch(name, arguments):
+    code = f"import runpy, sys\nsys.argv[1:] = {arguments.split()!r}\n"
+    code += f"try: runpy.run_module('{name}.train', run_name='__main__', alter_sys=True)\nexcept SystemExit: pass"
+    loaded = modules_after(f"{code}\nprint()")
+    assert name in loaded and not HEAVY & loaded
+
+
+def test_a_published_log_loads_no_settings_and_one_of_this_suite_those_of_its_benchmark():
+    loads = "import sys, compliance.benchmarks; from compliance.samples.log import SampleLog\n"
+    loads += "from compliance.engine.log_checker import LogTask, digest; from compliance.logs.log import parse_log\n"
+    loads += "def judge(log): digest(parse_log(log.bytes(), 'result_0.txt'), LogTask('result_0.txt', '3.0'))\n"
+    loads += "judge(SampleLog()); assert 'cosmoflow.settings' not in sys.modules\n"
+    loads += "judge(SampleLog().by_suite()); assert 'cosmoflow.settings' in sys.modules\n"
+    assert not HEAVY & modules_after(loads)
 
 
 @pytest.mark.parametrize("module", ["compliance.check", "submission.cli"])

@@ -393,10 +393,15 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
 
 
 def test_the_printed_configuration_is_the_same_configuration(case, config, run, capsys, tmp_path):
-    assert run("train.epochs=7", "--print-config") == 0
-    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     kind = case.train.Config
-    assert load(kind, tmp_path / "printed.yaml") == load(kind, Path(config), ["train.epochs=7"])
+    keys = []
+    for options in ((), ("--all",)):
+        assert run("train.epochs=7", "--print-config", *options) == 0
+        printed = capsys.readouterr().out
+        (tmp_path / "printed.yaml").write_text(printed)
+        assert load(kind, tmp_path / "printed.yaml") == load(kind, Path(config), ["train.epochs=7"])
+        keys.append(len(printed.splitlines()))
+    assert "output_dir: " in printed and keys[0] < keys[1] // 2
 
 
 # -- the GPU smoke test --------------------------------------------------------------------------------------

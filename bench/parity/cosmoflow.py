@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch.nn.functional import mse_loss
 
+from common.settings.schedule import EpochSchedule
 from common.training import optim
-from common.training.schedule import EpochSchedule
 from cosmoflow import model
 from cosmoflow.data import raw, tfrecord
 from cosmoflow.data.dataset import to_input

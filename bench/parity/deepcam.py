@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import alone
+from common.settings.schedule import StepSchedule
 from common.training import optim
-from common.training.schedule import StepSchedule
 from deepcam import losses, metrics, model, summarize
 from deepcam.convert_checkpoint import reference_names
 from deepcam.data import dataset, snapshot, stats

@@ -18,15 +18,13 @@ draws are numbers of samples.
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, get_args
+from typing import Final
 
 import numpy as np
 
 from common.data.sampling import BAGGING, random_bits
+from common.settings.run import KINDS, NONE, Bagging, InstancesConfig
 
-Bagging = Literal["none", "bootstrap", "poisson"]
-NONE: Final = "none"
-KINDS: Final[tuple[str, ...]] = get_args(Bagging)
 BITS: Final = 53
 """Of a random number in [0, 1): as many as a double has."""
 MOST: Final = 20
@@ -51,6 +49,14 @@ def draw(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
     times = np.searchsorted(_POISSON, uniform, side="right")
     repeated: np.ndarray = np.repeat(np.arange(samples), times)
     return repeated
+
+
+def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.ndarray:
+    """Return the numbers of the training samples of the first instance, see `draw`.
+
+    seed: of this instance, that is of instance 0 plus the number of this one.
+    """
+    return draw(instances.bagging, seed - instances.number, instances.number, samples)
 
 
 def out_of_bag(drawn: np.ndarray, samples: int) -> np.ndarray:

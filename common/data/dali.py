@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.prefetch import reading_threads
+from common.data.prefetch import AHEAD, reading_threads
 from common.data.split import Split
 
 try:
@@ -49,7 +49,7 @@ def dali_batches(
         batch_size=width,
         num_threads=reading_threads(samples.config.workers, device),
         device_id=None if device.type == "cpu" else torch.accelerator.current_device_index(),
-        prefetch_queue_depth=samples.config.prefetch,
+        prefetch_queue_depth=AHEAD,
     )
     with pipeline:
         x, y = read(order)

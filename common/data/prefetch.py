@@ -23,12 +23,8 @@ from common.processes import usable_cores
 T = TypeVar("T")
 B = TypeVar("B")
 M = TypeVar("M", bound="Movable")
-READING_THREADS: Final = (
-    "threads that read samples; null: on an accelerator two fewer than the cores that the rank is bound to (see "
-    "dist.bind), at least 2; on a CPU as many as its cores, from 2 to 4"
-)
-"""What the key `data.workers` of a benchmark means, see `reading_threads`."""
-
+AHEAD: Final = 4
+"""Batches that are read ahead of their use."""
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order or concurrently."""
 
@@ -74,9 +70,9 @@ def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.de
     On an accelerator a batch is valid until the next one is asked for: its memory is used again, see `ring`.
     An error of a sample is raised when its batch is due.
     """
-    on_cpu, ahead = device.type == "cpu", samples.config.prefetch
+    on_cpu = device.type == "cpu"
     allocate = partial(samples.buffer, pinned=not on_cpu)
-    memory = Fresh(allocate) if on_cpu else Ring(allocate, ahead, Copies(device))
+    memory = Fresh(allocate) if on_cpu else Ring(allocate, AHEAD, Copies(device))
 
     def jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
         for chosen in indices:
@@ -85,7 +81,7 @@ def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.de
             yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in places]
 
     with (
-        closing(in_order(jobs(), reading_threads(samples.config.workers, device), ahead)) as ready,
+        closing(in_order(jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
         closing(memory.carry(ready)) as batches,
     ):
         for (x, y), chosen, wait_s in batches:

@@ -23,6 +23,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from common.settings.run import count_steps
+
 
 class Slices(Protocol):
     """An array or a sequence."""
@@ -49,10 +51,11 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
     return _shuffled(n, seed, SHUFFLE, epoch)
 
 
-def shard_assignment(n: int, seed: int) -> np.ndarray:
+def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
     """Return samples 0..n-1 in the order in which they are dealt out: node j of m has share(assignment, j, m).
 
-    A shard is a random subset, independent of file names, and sizes of shards differ by at most one.
+    seed: not that of a run, so that later runs find their files. A shard is a random subset, independent of file names,
+    and sizes of shards differ by at most one.
     """
     return _shuffled(n, seed, SHARDS, 0)
 
@@ -140,13 +143,7 @@ class Batching:
 
     def steps(self, n: int) -> int:
         """Return the number of batches of n samples; ValueError if there are none."""
-        steps = n // self.global_batch_size if self.tail == "drop" else -(-n // self.global_batch_size)
-        if steps == 0:
-            raise ValueError(
-                f"{n} samples make no batch of {self.global_batch_size} with tail={self.tail!r}: "
-                "use a smaller global batch size or tail='keep'"
-            )
-        return steps
+        return count_steps(n, self.global_batch_size, self.tail)
 
     def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""

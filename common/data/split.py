@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+
+from common.settings.run import SamplesConfig
 
 if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without
     from torch import Tensor
@@ -18,23 +20,6 @@ class DatasetError(ValueError):
     """A folder does not have the samples that the configuration asks for; the message says how to fix it."""
 
 
-class Reading(Protocol):
-    """How samples are read: the part of a benchmark's section `data` that matters here.
-
-    workers: threads that read; None: see `prefetch.reading_threads`. prefetch: batches that are read ahead of
-    their use. cache: keep what was read in memory.
-    """
-
-    @property
-    def workers(self) -> int | None: ...
-
-    @property
-    def prefetch(self) -> int: ...
-
-    @property
-    def cache(self) -> bool: ...
-
-
 class Split(ABC):
     """The first N samples of a split, such as data_dir/train; a benchmark defines their files.
 
@@ -42,9 +27,9 @@ class Split(ABC):
     DatasetError if there are fewer than `samples`.
     """
 
-    config: Reading
+    config: SamplesConfig
 
-    def __init__(self, folder: Path, names: list[str], samples: int | None, config: Reading) -> None:
+    def __init__(self, folder: Path, names: list[str], samples: int | None, config: SamplesConfig) -> None:
         if samples is not None and len(names) < samples:
             raise DatasetError(
                 f"{folder} has {len(names):,} samples, the configuration asks for {samples:,}: lower "

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from math import prod
 from typing import Any, Final, Literal, Self
 
 import torch
@@ -29,7 +28,6 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.config import PLACE, ROUTE, key
 from common.distributed.cores import bind, near_cores, own_share, shown
 from common.distributed.device import choose_device, device_type, only_device
 from common.distributed.failure import GRACE_S, Alarm, OpenSocket, cut_connections, open_sockets
@@ -38,92 +36,11 @@ from common.distributed.parts import Job, Parts
 from common.distributed.rendezvous import choose_interface, connecting, meet, route
 from common.distributed.traffic import Traffic
 from common.processes import bound_cores
+from common.settings.machine import DistConfig
 from common.stop import STOP
 
 BUCKET_MB: Final = 25.0
 """Of gradients in one message, as torch has it, unless `dist.bucket_mb` says otherwise."""
-MOST_MB: Final = 1_000_000
-"""More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
-
-
-@dataclass(frozen=True)
-class DistConfig:
-    """Where the ranks compute and how long they wait for each other."""
-
-    device: str = key(
-        "auto", "auto (the accelerator of this machine, else the CPU), cpu, cuda (also for ROCm), xpu", PLACE
-    )
-    timeout_s: float = key(
-        600.0,
-        "a rank that waits longer for the others, at the start or in a collective, fails; evaluation, staging and "
-        "checkpoints of one rank while the others wait must be shorter",
-        PLACE,
-        unit="seconds",
-    )
-
-    bind: Literal["auto", "off"] = key(
-        "auto",
-        "auto: with an accelerator, bind each rank to its share of the cores near its device, among those that the "
-        "launcher leaves it; off: leave it to the launcher",
-        PLACE,
-    )
-    bucket_mb: float | None = key(
-        None,
-        "gradients that the ranks average in one message, as soon as they are known; null: torch's choice, which is 1 "
-        "for the first message and 25 for the others; not measured on several GPUs",
-        PLACE,
-        unit="MiB",
-    )
-    static_graph: bool = key(
-        False,
-        "tell torch that all steps use the same weights in the same order (static_graph of DistributedDataParallel); "
-        "not measured on several GPUs",
-        PLACE,
-    )
-    record_reduction: bool = key(
-        False,
-        "where steps are recorded (train.graph), record also how the ranks average their gradients, if all batches "
-        "have equal shapes; not run on GPUs yet",
-        PLACE,
-    )
-    gradients: Literal["fp32", "bf16"] = key(
-        "fp32",
-        "format in which gradients travel between ranks; bf16: half the bytes, and rounded sums; not measured on "
-        "several GPUs",
-        ROUTE,
-    )
-    spatial: int | tuple[int, int] = key(
-        1,
-        "ranks that share each sample, for CosmoFlow: s of them split its D axis, [s, t] also its H axis; "
-        "global_batch_size counts samples",
-        PLACE,
-        unit="ranks",
-    )
-
-    def __post_init__(self) -> None:
-        if self.timeout_s <= 0:
-            raise ValueError(f"timeout_s is {self.timeout_s}; expected seconds above 0")
-        if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
-            raise ValueError(f"bucket_mb is {self.bucket_mb}; expected MiB above 0 and at most {MOST_MB:,}, or null")
-        if min(self.extents) < 1:
-            raise ValueError(
-                f"spatial is {self.spatial_text}; expected numbers of ranks, 1 or more, such as 4 or [4, 2]"
-            )
-
-    @property
-    def extents(self) -> tuple[int, int]:
-        """The grid of ranks that share a sample, along D and H."""
-        return (self.spatial, 1) if isinstance(self.spatial, int) else self.spatial
-
-    @property
-    def spatial_text(self) -> str:
-        """The value of `spatial`, as a user writes it."""
-        return str(self.spatial if isinstance(self.spatial, int) else list(self.spatial))
-
-    @property
-    def sharing(self) -> int:
-        """The number of ranks that share a sample."""
-        return prod(self.extents)
 
 
 Wait = Callable[[], None]

@@ -150,7 +150,7 @@ class StagingPlan:
         return text if raw == size_of(wanted) else f"{text}; {readable_bytes(raw)} after inflating"
 
 
-def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: int) -> StagingPlan:
+def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan:
     """Return where the files go.
 
     none: nowhere; replicate, memory: to every node; shard: the samples of each folder are dealt to the nodes by
@@ -165,7 +165,7 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: in
     for file in files:
         if file.sample is not None:
             last[file.folder] = max(file.sample, last.get(file.folder, 0))
-    holders = {folder: _holders(n + 1, nodes, shard_seed) for folder, n in last.items()}
+    holders = {folder: _holders(n + 1, nodes) for folder, n in last.items()}
     dealt: list[list[SourceFile]] = [[] for _ in range(nodes)]
     for file in files:
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
@@ -173,9 +173,9 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int, shard_seed: in
     return StagingPlan(mode, everything, tuple(map(tuple, dealt)))
 
 
-def _holders(n: int, nodes: int, shard_seed: int) -> list[int]:
+def _holders(n: int, nodes: int) -> list[int]:
     """Return the node that holds each of n samples."""
-    assignment = shard_assignment(n, shard_seed)
+    assignment = shard_assignment(n)
     holders: np.ndarray = np.empty(n, np.int64)
     for node in range(nodes):
         holders[share(assignment, node, nodes)] = node

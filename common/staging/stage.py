@@ -28,17 +28,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import torch
 
-from common.config import PLACE, PROBLEM, key
 from common.data.sampling import share
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
 from common.distributed.dist import Dist
 from common.files import free_inodes
+from common.settings.machine import StagingConfig
 from common.staging.copy import StagingWorkers, copy, relay
 from common.staging.plan import SourceFile, StagingError, StagingPlan, chunks, make_plan, samples_by_folder, size_of
 from common.staging.shared_storage import SharedStorage
@@ -47,47 +47,11 @@ from common.stop import STOP
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage"]
 
-Mode = Literal["none", "shard", "replicate", "memory"]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
 LOOKUP_THREADS: Final = 16
 RAM_SHARE: Final = 0.8
 """The share of free memory that staging may take: the rest is for training."""
-
-
-@dataclass(frozen=True, slots=True)
-class StagingConfig:
-    """How the dataset is copied to the nodes; the modes are explained at the top of this file."""
-
-    mode: Mode = key(
-        "none",
-        "none: read from shared storage; shard: each node gets its part; replicate: each node gets all; memory: each "
-        "node gets all, in memory",
-        PLACE,
-    )
-    stage_dir: Path | None = key(
-        None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
-    )
-    workers: int = key(4, "threads of each rank that read, verify and write", PLACE)
-    checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)
-    inflate: bool = key(False, "decompress gzip files, so that they can be memory-mapped", PLACE)
-    keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)
-    shard_seed: int = key(
-        0,
-        "decides which samples go to which node; not the run's seed, so that later runs find their files",
-        PROBLEM,
-    )
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode is {self.mode!r}; expected one of {', '.join(MODES)}")
-        if self.mode in ("shard", "replicate") and self.stage_dir is None:
-            raise ValueError(
-                f"mode {self.mode} needs stage_dir, a folder on the node's own disk, such as $TMPDIR/staged"
-            )
-        if self.workers < 1 or self.shard_seed < 0:
-            raise ValueError(f"workers is {self.workers}, shard_seed {self.shard_seed}; expected at least 1 and 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +126,11 @@ def stage(
     files = dist.broadcast_object(files if dist.is_main else None)
     _check_counts(files, source, samples)
     if config.mode == "none":
-        _say(dist, make_plan(files, "none", dist.nodes, 0).text)
+        _say(dist, make_plan(files, "none", dist.nodes).text)
         return Staged("none", source, dist.nodes)
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
-    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes, config.shard_seed)
+    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes)
     try:
         names = _fill(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()

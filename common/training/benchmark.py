@@ -2,7 +2,7 @@
 
 A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A
 benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `predictions`,
-`loss`, `judge`, `describe` and the settings for the log; samples in one file each are a `common.data.split.Split`. The
+`loss`, `judge` and `describe`; samples in one file each are a `common.data.split.Split`. The
 loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free;
 `predict` needs a `PredictionReport`, too.
 
@@ -13,167 +13,29 @@ at the same place; any other call may be made by one rank alone.
 from __future__ import annotations
 
 import contextlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.config import DRAW, LENGTH, PLACE, PROBLEM, REQUIRED, key
+from common.data.bagging import drawn_samples
 from common.data.prefetch import TensorBatch
 from common.data.sampling import Batching, permutation, share
-from common.distributed.dist import Dist, DistConfig
-from common.mllog import SubmissionConfig
-from common.precision import DTYPES, PrecisionConfig, resolved
-from common.reference import FULL, Reference
+from common.distributed.dist import Dist
+from common.precision import DTYPES, resolved
+from common.reference import Reference
+from common.settings.keys import hyperparameters
+from common.settings.run import RunConfig
 from common.staging import stage
-from common.staging.stage import Staged, StagingConfig
-from common.training.checkpoint import CheckpointConfig
-from common.training.graph import WARM_UP, Mode, Recorder, Replay, recorder
-from common.training.instances import InstancesConfig
-from common.training.optim import OptimConfig
-from common.training.power import PowerConfig
+from common.staging.stage import Staged
+from common.training.graph import WARM_UP, Recorder, Replay, recorder
 from common.training.predictions.report import PredictionReport
-from common.training.profile import ProfileConfig
-from common.training.schedule import Schedule
-from common.training.tracking.choice import TrackConfig
-
-# -- the configuration ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TrainConfig:
-    """How long and on how many samples at a time a run trains."""
-
-    epochs: int = key(
-        128, "the most epochs to train; the run ends earlier when the target is met", LENGTH, unit="epochs"
-    )
-    global_batch_size: int = key(
-        64, "samples per optimizer step, over all ranks", unit="samples", aliases=("batch_size", "batch")
-    )
-    accumulation: int = key(
-        1, "number of parts in which each rank computes its share of a step: less memory, the same result"
-    )
-    target: float | None = key(None, "quality that ends the run; null: the target of the benchmark", PLACE)
-    seed: int | None = key(
-        None,
-        "seed of weights, sample order and dropout; null: drawn from the system's randomness; kept on --resume",
-        DRAW,
-    )
-    eval_ranks: int = key(
-        0,
-        "number of ranks, the last ones, that only evaluate while the others train; 0: all ranks do both, in turn",
-        PLACE,
-    )
-    eval_batch_size: int | None = key(
-        None,
-        "samples that a rank evaluates at a time; null: as many as in a part of a step; not measured on a GPU",
-        PLACE,
-        unit="samples",
-    )
-    graph: Mode = key(
-        "auto",
-        "auto: on CUDA, record training steps and evaluations as CUDA graphs, one for each shape of a batch, and "
-        "replay them; where that is not possible, and with off, each operation is launched by itself",
-        PLACE,
-    )
-    warm_up: Literal["auto", "off"] = key(
-        "auto",
-        "auto: with an accelerator, execute training steps and evaluations of every usual shape before the run starts, "
-        "on made-up batches: libraries choose algorithms, kernels are compiled, steps recorded; changes no number",
-        PLACE,
-    )
-    init_from: Path | None = key(
-        None,
-        "the weights from which training starts: an export, a checkpoint, or the folder of a run; null: random ones. "
-        "With given weights a run is not an MLPerf result",
-        PROBLEM,
-    )
-    tail: Literal["keep", "drop"] = key(
-        "keep",
-        "the samples left at the end of an epoch, too few for a global batch: keep makes a smaller last step of them, "
-        "drop leaves them out of this epoch (different ones in each epoch, since the order changes)",
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "global_batch_size", "accumulation"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        if self.eval_batch_size is not None and self.eval_batch_size < 1:
-            raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
-        for name in ("graph", "warm_up"):
-            if getattr(self, name) not in ("auto", "off"):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected 'auto' or 'off'")
-        if self.accumulation > self.global_batch_size:
-            raise ValueError(
-                f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
-                "(global_batch_size); lower it"
-            )
-        if self.target is not None and not 0 < self.target < math.inf:
-            raise ValueError(f"target is {self.target}; expected a number above 0, or null for the benchmark's own")
-        if self.eval_ranks < 0:
-            raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
-        if self.tail not in ("keep", "drop"):
-            raise ValueError(f"tail is {self.tail!r}; expected 'keep' or 'drop'")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """The keys that all benchmarks share; a benchmark adds `model`, and narrows `data` and `schedule`.
-
-    Sections are dataclasses whose keys are made by `common.config.key`. data: has at least `data_dir`.
-    """
-
-    output_dir: Path = key(REQUIRED, "folder of the run: log, history, checkpoints", PLACE)
-    data: Any
-    schedule: Schedule
-    variant: Literal["full", "mini", "mini2"] = key(
-        FULL,
-        "full, or the name of one of the benchmark's mini problems, whose data are generated if they are missing",
-        PROBLEM,
-    )
-    drop_page_cache: bool = key(
-        False, "drop the nodes' page caches before the run (needs root); otherwise the job's prologue must do it", PLACE
-    )
-    train: TrainConfig = field(default_factory=TrainConfig)
-    instances: InstancesConfig = field(default_factory=InstancesConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
-    staging: StagingConfig = field(default_factory=StagingConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
-    dist: DistConfig = field(default_factory=DistConfig)
-    power: PowerConfig = field(default_factory=PowerConfig)
-    profile: ProfileConfig = field(default_factory=ProfileConfig)
-    track: TrackConfig = field(default_factory=TrackConfig)
-    shares_samples: ClassVar[bool] = False
-    """Whether several ranks can share a sample (dist.spatial)."""
-
-    def __post_init__(self) -> None:
-        if self.dist.sharing == 1:
-            return
-        given = f"dist.spatial is {self.dist.spatial_text}"
-        if not self.shares_samples:
-            raise ValueError(f"{given}, but of this benchmark each rank has whole samples; set it to 1")
-        if self.train.eval_ranks:
-            raise ValueError(
-                f"{given} and train.eval_ranks {self.train.eval_ranks}, but no rank has the whole network to send; set "
-                "one of them to its default"
-            )
-        if self.precision.dtype == "fp16":
-            raise ValueError(
-                f"{given} and precision.dtype fp16, whose loss scale each rank would decide by its own part of the "
-                "weights; set precision.dtype=bf16"
-            )
-
 
 # -- the problem ---------------------------------------------------------------------------------------------
 
@@ -303,7 +165,7 @@ B = TypeVar("B", bound=Batch)
 class SampleProblem(ABC, Generic[B]):
     """The part of a `Problem` that all kinds of independent samples share: sharing out, ordering, staging, evaluating.
 
-    A subclass sets `model` and `reference`, and implements `settings`, `describe`, `read`, `predictions`, `loss` and
+    A subclass sets `model` and `reference`, and implements `describe`, `read`, `predictions`, `loss` and
     `judge`; it may override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
     drawn: numbers of the training samples of an epoch, ascending: each once, or as this instance of an ensemble draws
     them (`common.data.bagging`), some several times, which are augmented alike within an epoch.
@@ -317,7 +179,7 @@ class SampleProblem(ABC, Generic[B]):
     def __init__(self, config: Any, dist: Dist, seed: int, sets: Mapping[str, Any]) -> None:
         self.config, self.dist, self.seed = config, dist, seed
         self.sets = dict(sets)
-        self.drawn = config.instances.draw(seed, len(self.sets["train"]))
+        self.drawn = drawn_samples(config.instances, seed, len(self.sets["train"]))
         self.train_samples, self.eval_samples = len(self.drawn), len(self.sets["validation"])
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
 
@@ -392,6 +254,11 @@ class SampleProblem(ABC, Generic[B]):
     def sample_means(self) -> Mapping[str, float]:
         """The mean sizes of training samples; none, since all are alike."""
         return {}
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The hyperparameters by their keys in the log."""
+        return {**hyperparameters(self.config), **self.config.instances.logged()}
 
     @property
     def drawn_text(self) -> str:

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import torch
 
-from common.config import PLACE, key
 from common.distributed.dist import Dist
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
+from common.settings.machine import CheckpointConfig
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
@@ -41,27 +41,6 @@ class DamagedCheckpointError(CheckpointError):
 
 class NoCheckpointError(CheckpointError):
     """A folder has no checkpoint, or none that can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointConfig:
-    """When checkpoints are written, and how many of the newest are kept."""
-
-    every_epochs: int = key(
-        1, "epochs between two checkpoints; the last epoch has one too; 0: write only on a signal", PLACE, unit="epochs"
-    )
-    keep: int = key(2, "number of the newest checkpoints to keep", PLACE, unit="checkpoints")
-    best: bool = key(
-        False,
-        "also keep the checkpoint of the best evaluation, as checkpoints/best.pt, whatever the other two keys say",
-        PLACE,
-    )
-
-    def __post_init__(self) -> None:
-        if self.every_epochs < 0:
-            raise ValueError(f"every_epochs is {self.every_epochs}; expected 0 (only on a signal) or more")
-        if self.keep < 1:
-            raise ValueError(f"keep is {self.keep}; expected at least 1, the newest checkpoint")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Sequence
 from operator import attrgetter
-from typing import Any, Final
-
-import torch
+from typing import Final
 
 from common.config import ConfigError, Override, leaves, shown
-from common.data.sampling import Batching
-from common.training.benchmark import Benchmark, RunConfig
+from common.settings.run import RunConfig, count_steps
 
 LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
 """Keys that decide how many steps a run has."""
@@ -23,6 +19,7 @@ MOST: Final = 1 << 16
 def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
     """Raise ConfigError for what cannot work on any number of ranks. overrides: as given."""
     check_finite(config)
+    check_sizes(config)
     check_instances(config)
     asked = keys_of(overrides)
     # With another length alone it is a trial of a recipe.
@@ -39,28 +36,13 @@ def check_finite(config: RunConfig) -> None:
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
 
 
-def check_network(benchmark: Benchmark, config: RunConfig) -> None:
-    """Raise ConfigError for a network that cannot be made, or whose weights are larger than this machine's memory."""
+def check_sizes(config: RunConfig) -> None:
+    """Raise ConfigError for a size in section model that no network has."""
     for leaf in leaves(type(config)):
         value = attrgetter(leaf.name)(config)
         for size in value if isinstance(value, tuple) else (value,):
             if leaf.name.startswith("model.") and type(size) is int and size > MOST:
                 raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
-    smaller = "smaller sizes in section model"
-    if hasattr(config.data, "sample_shape"):
-        smaller += " or data.sample_shape"
-    try:
-        with torch.device("meta"):
-            parameters = list(benchmark.predictor.network(config).parameters())
-    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error
-    needed, memory = sum(one.nbytes for one in parameters), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise ConfigError(
-            f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "
-            f"GB; expected {smaller}"
-        )
 
 
 def check_instances(config: RunConfig) -> None:
@@ -106,6 +88,5 @@ def keys_of(overrides: Sequence[Override]) -> set[str]:
 
 def _steps(config: RunConfig) -> int | None:
     """Return the steps of an epoch as far as the configuration tells: the data are not looked at."""
-    samples: Any = getattr(config.data, "train_samples", None)
-    train = config.train
-    return samples and Batching(train.global_batch_size, train.tail, train.accumulation).steps(samples)
+    samples: int | None = getattr(config.data, "train_samples", None)
+    return samples and count_steps(samples, config.train.global_batch_size, config.train.tail)

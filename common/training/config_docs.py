@@ -12,10 +12,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from common.config import REQUIRED, Leaf, leaves
+from common.closed import find_rows_of
 from common.provenance import ROOT
-from common.reference import ROUNDS, Reference
-from common.training.benchmark import Benchmark
+from common.reference import ROUNDS
+from common.settings.keys import REQUIRED, Closed, DeclarationError, Leaf, leaves
+from common.settings.run import RunConfig
 from common.version import VERSION
 
 PAGE: Final = ROOT / "docs" / "reference" / "config.md"
@@ -25,11 +26,11 @@ INTRODUCTION: Final = """\
 <!-- Written by `python -m common.training.config_docs` (make docs); changes here are lost. -->
 
 Every key of the YAML file that `python -m <benchmark>.train` reads, written as in an override (`train.epochs=3`).
-[The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config` prints the
-resolved configuration.
+[The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config --all`
+prints the resolved configuration.
 
-- *closed*: what the closed division requires: a value, a condition, or *free*. The benchmark's `reference.py` cites the
-  rules. In the open division every key is free.
+- *closed*: what the closed division requires: a value, a condition, or *free*. The benchmark's `settings.py` and
+  `common/settings/` cite the rules. In the open division every key is free.
 - *resume*: whether the value *may differ* when a run is resumed with `--resume`, or *must stay*.
 """
 TYPES: Final = {int: "integer", float: "number", bool: "true or false", str: "text", Path: "path", type(None): "null"}
@@ -37,21 +38,27 @@ TRUTH: Final = {"True": "true", "False": "false"}
 HEADER: Final = "| key | type, unit | default | closed | resume | meaning |\n|---|---|---|---|---|---|\n"
 
 
-def page(benchmarks: Iterable[tuple[Benchmark, Reference]]) -> str:
-    """Return the page: first the keys that all benchmarks share, then the others by benchmark."""
-    rows = [(benchmark, dict(_rows(benchmark, reference))) for benchmark, reference in benchmarks]
+def page(configs: Iterable[type[RunConfig]]) -> str:
+    """Return the page: first the keys that all benchmarks share, then the others by benchmark.
+
+    Raises DeclarationError for a key that does not say what the closed division asks of it.
+    """
+    rows = [(config.reference.name, dict(_rows(config))) for config in configs]
     shared = {name: row for name, row in rows[0][1].items() if all(others.get(name) == row for _, others in rows)}
     parts = [INTRODUCTION, "\n## All benchmarks\n\n", HEADER, *shared.values()]
     for benchmark, own in rows:
-        parts += [f"\n## {benchmark.name}\n\n", HEADER, *(row for name, row in own.items() if name not in shared)]
+        parts += [f"\n## {benchmark}\n\n", HEADER, *(row for name, row in own.items() if name not in shared)]
     return "".join(parts)
 
 
-def _rows(benchmark: Benchmark, reference: Reference) -> Iterator[tuple[str, str]]:
-    for leaf in leaves(benchmark.config):
+def _rows(config: type[RunConfig]) -> Iterator[tuple[str, str]]:
+    asked: dict[str, list[Closed]] = {}
+    for row in find_rows_of(config.reference, VERSION):
+        asked.setdefault(row.key, []).append(row)
+    for leaf in leaves(config):
         resume = "may differ" if leaf.key.role.may_differ else "must stay"
         kind = _type(leaf.hint) + (f", {leaf.key.unit}" if leaf.key.unit else "")
-        cells = (f"`{leaf.name}`", kind, _default(leaf), _closed(leaf.name, reference), resume, leaf.key.doc)
+        cells = (f"`{leaf.name}`", kind, _default(leaf), _closed(asked[leaf.name]), resume, leaf.key.doc)
         yield leaf.name, f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
@@ -77,9 +84,8 @@ def _default(leaf: Leaf) -> str:
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
-def _closed(key: str, reference: Reference) -> str:
+def _closed(rules: Sequence[Closed]) -> str:
     """Return what the closed division requires of a key, by round where rounds differ."""
-    rules = [rule for rule in reference.closed_in(VERSION) if rule.key == key]
     texts = [re.sub(r"'(\w+)'", r"`\1`", rule.allowed.text) for rule in rules]
     texts = [TRUTH.get(text, text) for text in texts]
     if len(set(texts)) == 1:
@@ -90,17 +96,17 @@ def _closed(key: str, reference: Reference) -> str:
     return f"{latest} ({'; '.join(earlier)})"
 
 
-def _benchmark(name: str) -> tuple[Benchmark, Reference]:
-    train, facts = f"{name}.train", f"{name}.reference"
-    return import_module(train).BENCHMARK, import_module(facts).REFERENCE
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page; return 0, or with --check 1 if it is out of date."""
+    """Write the page; return 0, or 1 for a key that is not declared as it must be, or with --check for an old page."""
     parser = argparse.ArgumentParser(prog="python -m common.training.config_docs", description="Write docs/reference.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     given = parser.parse_args(argv)
-    text = page(map(_benchmark, sorted(path.parent.name for path in ROOT.glob("*/train.py"))))
+    modules = sorted(f"{path.parent.name}.settings" for path in ROOT.glob("*/settings.py"))
+    try:
+        text = page(import_module(module).Config for module in modules)
+    except DeclarationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     if given.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
         print(f"{PAGE} is out of date; run `make docs`", file=sys.stderr)
         return 1

@@ -24,11 +24,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from common.config import leaves, to_dict
-from common.data.bagging import out_of_bag
+from common.data.bagging import drawn_samples, out_of_bag
 from common.errors import UsageError
 from common.precision import Precision
 from common.reference import Target
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.settings.run import RunConfig
+from common.training.benchmark import Benchmark, SampleProblem
 
 SHARED: Final = ("variant", "data.data_dir")
 SHARED_SECTIONS: Final = ("data.", "model.")
@@ -156,7 +157,7 @@ def out_of_bag_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> 
                 f"{member.checkpoint}: trained without bagging (instances.bagging=none), so that no training sample "
                 "is out of its bag: leave out --out-of-bag"
             )
-        left_out[number, out_of_bag(instances.draw(member.seed, there), there)] = True
+        left_out[number, out_of_bag(drawn_samples(instances, member.seed, there), there)] = True
 
     def who(sample: int) -> tuple[int, ...]:
         return tuple(np.flatnonzero(left_out[:, sample]).tolist())

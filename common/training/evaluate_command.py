@@ -18,8 +18,9 @@ from common.files import instance_folders, whole_file
 from common.named_configs import SUFFIXES, find_config, named_configs
 from common.precision import Precision
 from common.reference import Target
+from common.settings.run import RunConfig
 from common.training import ensemble
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.memory import memory_told

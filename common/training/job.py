@@ -38,8 +38,9 @@ from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folder
 from common.provenance import shown_path
 from common.record import read_run_times, read_value
 from common.reference import FULL
+from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
-from common.training.benchmark import Benchmark, RunConfig
+from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.division import check_samples
 from common.training.folder import OwnedFolder, check_kind
@@ -255,7 +256,7 @@ class InstancesJob:
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)
-        check_samples(self.benchmark, config, problem)
+        check_samples(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())
         self.owned.go_on()
         begin_ms = _now_ms()

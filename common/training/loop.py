@@ -17,9 +17,10 @@ from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
 from common.reference import Target
+from common.settings.run import TrainConfig
 from common.stop import STOP, signal_name
 from common.training.batchnorm import average_statistics
-from common.training.benchmark import Problem, TrainConfig
+from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from common.distributed.dist import Dist
-from common.training.benchmark import RunConfig
+from common.settings.run import RunConfig
 
 SIGNS: Final = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
 """How libraries say it: CUDA and HIP, torch on a CPU, cuBLAS and cuDNN."""

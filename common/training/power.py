@@ -9,17 +9,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from common.command import HELP_HINT
-from common.config import PLACE, key
 from common.distributed.dist import Dist
 from common.files import POWER
 from common.measure.power.keys import PARTS, READING
-from common.measure.power.recorder import check_settings, read_readings
-from common.measure.power.sources import Clock, check_name, open_source
+from common.measure.power.recorder import read_readings
+from common.measure.power.sources import Clock, open_source
+from common.settings.machine import PowerConfig
 from common.stop import STOP
 
 FIRST_READING_S: Final = 10.0
@@ -29,26 +28,6 @@ POLL_S: Final = 0.05
 TAIL_BYTES: Final = 4096
 NEAR_MS: Final = 1000
 """A reading that is later than this from now is of a clock that was wrong once."""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerConfig:
-    """How the power of each node is recorded during the run; docs/guide/power.md explains the sources."""
-
-    source: str | None = key(
-        None,
-        "where the readings come from, as --source of common.measure power; null: no power is recorded. The log shows "
-        "it: name no password here",
-        PLACE,
-    )
-    interval_s: float = key(0.5, "time between readings", PLACE, unit="s")
-    efficiency: float = key(1.0, "of the power supplies at their load, if the meter is in front of them", PLACE)
-    dc: bool = key(False, "the meter is behind the power supplies", PLACE)
-
-    def __post_init__(self) -> None:
-        if self.source:
-            check_name("source", self.source)
-        check_settings(self.interval_s, self.efficiency, self.dc, names=("interval_s", "efficiency", "dc"))
 
 
 @contextlib.contextmanager

@@ -7,15 +7,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from common.config import PLACE, key
 from common.distributed.dist import Dist
 from common.files import naming, open_whole_file, write_whole_file
+from common.settings.machine import ProfileConfig
 from common.training.profile_summary import WAITING, summary
 
 FOLDER: Final = "profile"
@@ -23,29 +22,6 @@ TRACE: Final = "trace.json.gz"
 SUMMARY: Final = "summary.txt"
 
 B = TypeVar("B")
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileConfig:
-    """Which steps are traced; docs/guide/train.md says what comes of it."""
-
-    steps: int = key(
-        0,
-        "steps that torch.profiler traces on rank 0, in the first epoch that this process trains; 0: none",
-        PLACE,
-        unit="steps",
-    )
-    skip: int = key(3, "steps before the traced ones, in the last of which tracing starts", PLACE, unit="steps")
-
-    def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("skip", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
-
-    @property
-    def needed(self) -> int:
-        """The steps until all are traced; 0 if none are."""
-        return self.skip + self.steps if self.steps else 0
 
 
 class Profiler:

@@ -31,11 +31,12 @@ from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.reference import FULL, Reference, Target
+from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
-from common.training.benchmark import Benchmark, Problem, RunConfig
+from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.combinations import check_length, keys_of
@@ -311,7 +312,7 @@ class Training:
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         after_the_run.callback(problem.close)
-        check_samples(self.benchmark, self.config, problem)
+        check_samples(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.given.overrides))
         if self.shared is None:
             self._say(problem.describe())

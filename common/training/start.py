@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections.abc import Sequence
+from functools import partial
 
-from common.config import Override, load, sources
+import torch
+
+from common.config import ConfigError, Override
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import connect
-from common.named_configs import find_config
+from common.settings.run import RunConfig
 from common.stop import STOP
-from common.training.benchmark import Benchmark, RunConfig
-from common.training.combinations import check_combinations, check_network
-from common.training.division import check_division
+from common.training.benchmark import Benchmark
 from common.training.job import InstancesJob, check_ranks
+from common.training.resolve import resolve_config
 from common.training.run import TRAINING_ERRORS, Instance, Start, Training
 from common.training.tracking.choice import check_installed
 
 
 def configured(benchmark: Benchmark, given: str, overrides: Sequence[Override]) -> RunConfig:
     """Return the configuration of a name or file with overrides; ConfigError if no run can have it."""
-    file = find_config(benchmark.name, given)
+    return resolve_config(benchmark.config, given, overrides, partial(check_network, benchmark))
 
-    def check(config: RunConfig) -> None:
-        check_combinations(config, overrides)
-        check_network(benchmark, config)
 
-    config = load(benchmark.config, file, overrides, check)
-    check_division(benchmark, config, sources(file, overrides))
-    return config
+def check_network(benchmark: Benchmark, config: RunConfig) -> None:
+    """Raise ConfigError for a network that cannot be made, or whose weights are larger than this machine's memory."""
+    smaller = "smaller sizes in section model"
+    if hasattr(config.data, "sample_shape"):
+        smaller += " or data.sample_shape"
+    try:
+        with torch.device("meta"):
+            parameters = list(benchmark.predictor.network(config).parameters())
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error
+    needed, memory = sum(one.nbytes for one in parameters), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "
+            f"GB; expected {smaller}"
+        )
 
 
 def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:

@@ -24,8 +24,9 @@ from common.errors import UsageError
 from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
 from common.record import read_run_times
+from common.settings.run import RunConfig
 from common.stop import STOP
-from common.training.benchmark import Benchmark, RunConfig
+from common.training.benchmark import Benchmark
 from common.training.job import SHOWN, free_memory, job_ending
 from common.training.run import TRAINING_ERRORS, Start
 from common.training.start import configured, train

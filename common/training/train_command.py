@@ -1,5 +1,8 @@
 """The command behind every benchmark's `train.py`: configuration in, trained model and result log out.
 
+What needs no network is answered without torch, see `answer_at_once`, so that other modules are imported where they
+are used.
+
 `common.training.benchmark` defines what a benchmark gives, `common.training.run` the order of events of a training,
 `common.training.job` how a job makes several of them, and `common.training.sweep` how they are made with other values.
 """
@@ -9,47 +12,74 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from common.command import CommandParser, run_stoppable
+from common.command import CommandParser, UsageError, run_stoppable
 from common.config import to_yaml
 from common.named_configs import described_configs
+from common.settings.run import RunConfig
 from common.stop import STOP
-from common.training.benchmark import Benchmark
-from common.training.callbacks import Callback, load_callback
-from common.training.run import TRAINING_ERRORS, Start
-from common.training.start import configured, train
-from common.training.sweep import Sweep, axes
+from common.training.resolve import resolve_config
+
+if TYPE_CHECKING:
+    from common.training.benchmark import Benchmark
+    from common.training.callbacks import Callback
 
 RESUME: Final = "--resume"
 OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
 
+def answer_at_once(benchmark: str) -> None:
+    """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
+
+    Called before torch is imported. benchmark: the name of its package.
+    """
+    given = _arguments(benchmark, None)
+    if not given.sweep:
+        settings = f"{benchmark}.settings"
+        cls = import_module(settings).Config
+        status = run_stoppable(lambda: _answer(cls, given), (ValueError, OSError))
+        if status or given.list_configs or given.print_config:
+            sys.exit(status)
+
+
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
+    from common.training.run import TRAINING_ERRORS, Start
+    from common.training.start import configured, train
+    from common.training.sweep import Sweep, axes
+
     given = _arguments(benchmark.name, argv)
 
     def command() -> int:
-        if given.list_configs:
-            print(described_configs(benchmark.name))
-            return 0
+        callbacks = tuple(map(_load_callback, given.callback or ()))
         if given.sweep:
             sweep = Sweep(benchmark, given.config, given.override, axes(given.sweep))
             if given.print_config:
-                print("---\n".join(to_yaml(point.config) for point in sweep.points), end="")
+                print("---\n".join(to_yaml(point.config, all_keys=given.all) for point in sweep.points), end="")
                 return 0
-            return sweep.run(Start(auto_resume=True, wait=given.wait, callbacks=tuple(given.callback or ())))
-        start = Start(given.resume, given.auto_resume, given.wait, tuple(given.callback or ()), tuple(given.override))
-        config = configured(benchmark, given.config, given.override)
-        if given.print_config:
-            print(to_yaml(config), end="")
-            return 0
-        return train(benchmark, config, start)
+            return sweep.run(Start(auto_resume=True, wait=given.wait, callbacks=callbacks))
+        if given.list_configs or given.print_config:
+            return _answer(benchmark.config, given)
+        start = Start(given.resume, given.auto_resume, given.wait, callbacks, tuple(given.override))
+        return train(benchmark, configured(benchmark, given.config, given.override), start)
 
     with STOP.listening():
         return run_stoppable(command, TRAINING_ERRORS)
+
+
+def _answer(cls: type[RunConfig], given: argparse.Namespace) -> int:
+    """Print what is asked for of configurations, if anything; return 0. ConfigError for one that no run can have."""
+    if given.list_configs:
+        print(described_configs(cls.reference.name))
+        return 0
+    config = resolve_config(cls, given.config, given.override)
+    if given.print_config:
+        print(to_yaml(config, all_keys=given.all), end="")
+    return 0
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -84,11 +114,16 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
     )
     # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(
-        "config", nargs="?", help="name of a configuration, or a YAML file; --print-config shows all keys"
+        "config", nargs="?", help="name of a configuration, or a YAML file; --print-config --all shows all keys"
     )
     parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
     parser.add_argument("--list-configs", action="store_true", help="print the names of the configurations and exit")
-    parser.add_argument("--print-config", action="store_true", help="print the resolved configuration and exit")
+    parser.add_argument(
+        "--print-config",
+        action="store_true",
+        help="print the resolved configuration, without what is as by default, and exit",
+    )
+    parser.add_argument("--all", action="store_true", help="with --print-config: all keys")
     parser.add_argument(
         RESUME,
         nargs="?",
@@ -104,7 +139,6 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
     parser.add_argument(
         "--callback",
         action="append",
-        type=_callback,
         metavar="MODULE:CLASS",
         help="tell an object of this class of each step and epoch: your own, derived from "
         "common.training.callbacks.Callback; its module is imported, from the current folder or $PYTHONPATH",
@@ -120,6 +154,8 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
     given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
     if given.config is None and not given.list_configs:
         parser.error("no configuration is named; --list-configs shows those that come with the suite")
+    if given.all and not given.print_config:
+        parser.error("--all is given without --print-config")
     if given.auto_resume and given.resume is not None:
         parser.error("--resume and --auto-resume are given; expected one of them")
     if given.sweep and given.resume is not None:
@@ -127,12 +163,14 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
     return given
 
 
-def _callback(text: str) -> type[Callback]:
-    """Return the class that an argument names; an `argparse` type."""
+def _load_callback(text: str) -> type[Callback]:
+    """Return the class that an argument names; UsageError if there is none."""
+    from common.training.callbacks import load_callback
+
     try:
         return load_callback(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise UsageError(f"argument --callback: {error}") from None
 
 
 def _apart(argv: Sequence[str]) -> list[str]:

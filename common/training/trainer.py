@@ -32,9 +32,10 @@ from common.lease import InUseError
 from common.precision import Precision
 from common.record import read_value
 from common.reference import Target
+from common.settings.run import RunConfig
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
-from common.training.benchmark import Benchmark, Problem, RunConfig, SampleProblem
+from common.training.benchmark import Benchmark, Problem, SampleProblem
 from common.training.callbacks import Callback, Epoch
 from common.training.run import TRAINING_ERRORS, Start
 from common.training.start import configured, train

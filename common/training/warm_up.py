@@ -20,7 +20,8 @@ from tqdm import tqdm
 
 from common.distributed.dist import Dist
 from common.precision import Precision
-from common.training.benchmark import Problem, TrainConfig
+from common.settings.run import TrainConfig
+from common.training.benchmark import Problem
 from common.training.graph import WARM_UP
 from common.training.step import Step
 

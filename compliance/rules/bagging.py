@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.reference import FULL, MINI, of
+from common.reference import FULL, MINI
+from common.settings.keys import take
 from common.values import is_stated
 from compliance.logs.log import Log
 from compliance.logs.record import Record
@@ -52,6 +53,6 @@ def _bagged(log: Log) -> Iterator[tuple[Record, object]]:
     yield from ((record, record.value) for record in log[BAGGING] if record.value not in NONE)
     for record in log[PROVENANCE]:
         config = configuration(record.value)
-        kind = None if config is None else configured(of("instances.bagging"), config)
+        kind = None if config is None else configured(take("instances.bagging"), config)
         if is_stated(kind) and kind not in NONE:
             yield record, kind

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from common.closed import Comparison, compare, value_of
-from common.reference import FREE, FULL, of
+from common.closed import Comparison, compare, find_log_values, find_rows, find_rows_of, value_of
+from common.reference import FREE, FULL
+from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
@@ -63,15 +64,15 @@ class Configuration(LogRule):
             config = configuration(record.value)
             if config is None:
                 continue
-            yield from self._other_round(log, record, configured(of("submission.round"), config), case)
+            yield from self._other_round(log, record, configured(take("submission.round"), config), case)
             if case.reference is None:
                 continue
             if case.division == "closed":
                 version = record.value["versions"][DISTRIBUTION]
                 yield from self._departures(log, record, compare(config, case.reference, case.round, version))
-            for key, take in case.reference.logged.items():
+            for key, value in find_log_values(case.reference).items():
                 if key in log.records:
-                    yield from self._contradiction(log, record, key, configured(take, config))
+                    yield from self._contradiction(log, record, key, configured(value, config))
 
     def _other_round(self, log: Log, record: Record, stated: Any, case: Case) -> Iterator[Finding]:
         """Yield a contradiction between the round of the configuration and that of the folder, or of the check."""
@@ -147,7 +148,7 @@ class Provenance(LogRule):
             yield self.found(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
             return
         version = record.value["versions"][DISTRIBUTION]
-        if case.reference is not None and case.reference.closed:
+        if case.reference is not None and find_rows(case.reference):
             found = compare(record.value["config"], case.reference, case.round, version)
             yield from self._keys(log, record, found, case, version)
         if PARAMETERS not in log.records:
@@ -158,7 +159,7 @@ class Provenance(LogRule):
     def _keys(self, log: Log, record: Record, found: Comparison, case: Case, version: Any) -> Iterator[Finding]:
         """Yield what is wrong with the keys of the configuration; those of a later version are not known here."""
         assert case.reference is not None
-        asked = {row.key for row in case.reference.closed_in(version) if row.allowed is not FREE}
+        asked = {row.key for row in find_rows_of(case.reference, version) if row.allowed is not FREE}
         known = version_numbers(COMPLETE_SINCE) <= version_numbers(version) <= version_numbers(VERSION)
         severity = ERROR if known or asked <= set(found.missing) else WARNING
         said = f"(the log is of version {show(version)}, this is {VERSION})"
@@ -235,10 +236,10 @@ def _problem(provenance: Any) -> str:
     return "" if configuration(provenance) is not None else "has no configuration"
 
 
-def configured(take: Any, config: Mapping[str, Any]) -> Any:
+def configured(value: LogValue, config: Mapping[str, Any]) -> Any:
     """Return the value that the configuration gives to a key of the log; None if it gives none."""
     try:
-        return take(partial(value_of, config))
+        return value(partial(value_of, config))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None
 
@@ -247,8 +248,8 @@ def _agree(logged: Any, stated: Any) -> bool:
     """Tell whether a logged value is the one that was configured; a list of one value may be logged as the value."""
     if isinstance(logged, str) and isinstance(stated, str):
         return logged.strip().casefold() == stated.strip().casefold()
-    if isinstance(stated, list) and not isinstance(logged, list):
-        logged = [logged]
+    if isinstance(stated, list) is not isinstance(logged, list):
+        stated, logged = (value if isinstance(value, list) else [value] for value in (stated, logged))
     return same(logged, stated)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.reference import FULL, MINI, of
+from common.reference import FULL, MINI
+from common.settings.keys import take
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import INIT_WEIGHTS, PROVENANCE, variant_of
@@ -50,6 +51,6 @@ def _started(log: Log) -> Iterator[tuple[Record, object]]:
     yield from ((record, record.value) for record in log[INIT_WEIGHTS])
     for record in log[PROVENANCE]:
         config = configuration(record.value)
-        place = None if config is None else configured(of("train.init_from"), config)
+        place = None if config is None else configured(take("train.init_from"), config)
         if place is not None:
             yield record, place

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import ANY, POISSON, Check, Setting, one_of
+from common.reference import ANY, Check, Setting, one_of
+from common.settings.run import POISSON
 from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log

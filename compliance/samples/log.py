@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Self
 
+from common.closed import find_rows_of
 from common.reference import FULL
 from common.version import DISTRIBUTION, VERSION
 from compliance.benchmarks import reference_of
@@ -320,8 +321,8 @@ class SampleLog:
     def by_suite(self, changes: Mapping[str, Any] | None = None, version: str | None = VERSION) -> Self:
         """Add the records by which this suite's logs show what was trained; changes: of the configuration."""
         config: dict[str, Any] = {}
-        existing = self.reference.closed_in(version)
-        rows = [(row.key, row.example) for row in existing if self.round in row.rounds]
+        existing = find_rows_of(self.reference, version)
+        rows = [(row.key, row.allowed.example) for row in existing if self.round in row.rounds]
         own = {"submission.division": self.division, "submission.round": self.round, "variant": self.reference.variant}
         for key, value in ({**dict(rows), **own, **(changes or {})}).items():
             *sections, name = key.split(".")

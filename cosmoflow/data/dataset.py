@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.config import PLACE, REQUIRED, ROUTE, key
-from common.data.prefetch import READING_THREADS
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
 from common.datasets.listing import list_folder
@@ -20,68 +15,7 @@ from common.spatial.grid import Block
 from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
-
-
-@dataclass(frozen=True, slots=True)
-class DataConfig:
-    """Which samples are read, and how."""
-
-    data_dir: Path = key(REQUIRED, "folder with train and validation, a sample per file", PLACE)
-    train_samples: int | None = key(None, "train on the first N samples by file name; null: all", unit="samples")
-    eval_samples: int | None = key(None, "evaluate the first N samples by file name; null: all", unit="samples")
-    sample_shape: tuple[int, int, int, int] = key((128, 128, 128, 4), "D, H, W, C of a sample")
-    format: Literal["tfrecord", "npy", "narrow"] = key(
-        "tfrecord",
-        "tfrecord (gzipped or not), npy (pairs of files, see cosmoflow/data/npy.py), or narrow (half the size, also on "
-        "the way to an accelerator, see cosmoflow/data/narrow.py; not measured on a GPU)",
-        ROUTE,
-    )
-    apply_log: bool = key(True, "feed the network log(1 + x); otherwise each sample divided by its mean")
-    shift: float = key(0.0, "for the open division: the network sees (input - shift) / scale")
-    scale: float = key(1.0, "for the open division: see shift")
-    workers: int | None = key(None, READING_THREADS, PLACE)
-    prefetch: int = key(4, "batches to read ahead", PLACE)
-    augment: Literal["none", "symmetries", "vector_symmetries"] = key(
-        "none",
-        "of training samples, for the open division; symmetries: each epoch shows a sample under one of the 48 "
-        "symmetries of the cube; vector_symmetries: the last three labels are a vector along its axes and turn with it",
-    )
-    roll_step: int = key(
-        0,
-        "with symmetries, also shift samples periodically by multiples of this; 0: do not. Valid for whole boxes, "
-        "if a shift maps the particle lattice to itself: 2 for 48 particles on 32 voxels",
-        unit="voxels",
-    )
-    verify_crc: bool = key(False, "compare the CRC of each TFRecord or narrow file", PLACE)
-    pipeline: Literal["native", "dali"] = key(
-        "native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py; not measured on a GPU", PLACE
-    )
-    cache: bool = key(False, "keep samples in memory after the first read; for small datasets", PLACE)
-
-    def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
-        if not math.isfinite(self.shift):
-            raise ValueError(f"shift is {self.shift}; expected a finite number")
-        if not 0 < self.scale < math.inf or self.roll_step < 0:
-            raise ValueError(f"scale is {self.scale}, roll_step {self.roll_step}; expected above 0 and at least 0")
-        if min(self.sample_shape) < 1:
-            raise ValueError(f"sample_shape is {self.sample_shape}; expected four numbers of at least 1")
-        if self.augment != "none" and len(set(self.sample_shape[:3])) > 1:
-            raise ValueError(
-                f"augment is {self.augment!r}, but sample_shape is {list(self.sample_shape)}, not a cube; "
-                "set augment=none"
-            )
-        if self.verify_crc and self.format == "npy":
-            raise ValueError("verify_crc needs format=tfrecord or narrow: npy files have no checksum")
-        if self.pipeline == "dali" and self.format == "narrow":
-            raise ValueError("pipeline is dali, which does not read format=narrow; set pipeline=native")
-        if self.pipeline == "dali" and (self.verify_crc or self.cache):
-            raise ValueError(
-                "pipeline is dali, which neither verifies checksums nor caches; set verify_crc=false, cache=false"
-            )
+from cosmoflow.settings import DataConfig
 
 
 class Dataset(Split):

@@ -1,4 +1,7 @@
-"""Augment snapshots by symmetries of the planet (longitude and hemisphere), for the open division."""
+"""Augment snapshots at random, for the open division: AUGMENTATIONS has the choices of `data.augment`.
+
+The symmetries are those of the planet: longitude and hemisphere.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common.data.prefetch import sent
-from deepcam.data.snapshot import CHANNELS
+from deepcam.reference import CHANNELS
 
 NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT"))
 """Channels whose sign distinguishes north from south."""
@@ -38,3 +41,6 @@ def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence
         if channel in NORTHWARD:
             moved[..., i] *= sign_B[:, None, None]
     return moved, y_BHW[place]
+
+
+AUGMENTATIONS: Final = {"symmetries": augment}

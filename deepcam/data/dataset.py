@@ -5,104 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.config import PLACE, REQUIRED, ROUTE, key
-from common.data.prefetch import READING_THREADS
 from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
 from common.datasets.listing import list_folder
-from common.distributed.dist import Dist
 from deepcam.data import npy, single_file, snapshot
 from deepcam.data.single_file import SingleFile
-from deepcam.data.snapshot import CHANNELS, SnapshotBuffer
+from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range, Stats
+from deepcam.settings import DataConfig
 
-STRIDE: Final = 16
-"""Pixels of the input per pixel of the network's smallest map."""
 SINGLE: Final = "hdf5-single"
 ENDINGS: Final = {"hdf5": ".h5", "npy": npy.ENDING}
-
-
-@dataclass(frozen=True, slots=True)
-class DataConfig:
-    """Which snapshots are read, and how."""
-
-    data_dir: Path = key(
-        REQUIRED,
-        "folder with stats.h5, train and validation; with hdf5-single: stats.h5, train.h5 and validation.h5",
-        PLACE,
-    )
-    train_samples: int | None = key(None, "train on the first N samples by file name; null: all", unit="samples")
-    eval_samples: int | None = key(None, "evaluate the first N samples by file name; null: all", unit="samples")
-    height: int = key(snapshot.HEIGHT, "latitudes of a snapshot", unit="pixels")
-    width: int = key(snapshot.WIDTH, "longitudes of a snapshot", unit="pixels")
-    channels: tuple[int, ...] = key(
-        tuple(range(len(CHANNELS))), "numbers of the channels that the network sees, in this order"
-    )
-    format: Literal["hdf5", "npy", "hdf5-single"] = key(
-        "hdf5",
-        "hdf5 as published, npy (pairs of files, see deepcam/data/npy.py), or hdf5-single (see "
-        "deepcam/data/single_file.py)",
-        ROUTE,
-    )
-    shuffle: Literal["global", "node", "rank"] = key(
-        "global",
-        "source of a rank's part of each global batch: all samples, the fixed shard of its node, or its own fixed "
-        "shard; reshuffled in each epoch",
-    )
-    cache: bool = key(
-        False, "keep samples in each rank's memory after the first read; with shuffle=rank at most its shard", PLACE
-    )
-    direct: bool = key(
-        False, "read past the kernel's cache (O_DIRECT): good for data that are read once from a fast disk", PLACE
-    )
-    augment: Literal["none", "symmetries"] = key(
-        "none",
-        "of training samples, for the open division; symmetries: rolled by any longitude, mirrored at the equator",
-    )
-    workers: int | None = key(None, READING_THREADS, PLACE)
-    prefetch: int = key(4, "batches to read ahead", PLACE)
-    pipeline: Literal["native", "dali"] = key("native", "dali: NVIDIA DALI, see deepcam/data/dali.py", PLACE)
-
-    def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
-        for name in ("height", "width"):
-            value = getattr(self, name)
-            if value < 1 or value % STRIDE:
-                raise ValueError(
-                    f"{name} is {value}; expected a multiple of {STRIDE}, since the network halves it 4 times"
-                )
-        if not self.channels or len(set(self.channels)) < len(self.channels):
-            raise ValueError(f"channels is {self.channels}; expected at least one, each once")
-        if not set(self.channels) <= set(range(len(CHANNELS))):
-            raise ValueError(f"channels is {self.channels}; expected numbers from 0 to {len(CHANNELS) - 1}")
-        if self.pipeline == "dali" and (self.format != "npy" or self.cache):
-            raise ValueError(
-                "pipeline is dali, which reads only npy files and caches nothing; set format=npy, cache=false"
-            )
-
-    @property
-    def sample_shape(self) -> tuple[int, int, int]:
-        """H, W, C of a sample."""
-        return self.height, self.width, len(self.channels)
-
-    @property
-    def selection(self) -> tuple[int, ...] | None:
-        """The channels to select from a file; None: all, unchanged."""
-        return None if self.channels == tuple(range(len(CHANNELS))) else self.channels
-
-    def shards(self, dist: Dist) -> int:
-        """Return the number of shards into which `shuffle` divides the training samples."""
-        return {"global": 1, "node": dist.nodes, "rank": dist.world_size}[self.shuffle]
 
 
 class Sample(NamedTuple):
@@ -233,13 +153,11 @@ class Shuffle:
     """How the order of the training samples changes from epoch to epoch.
 
     samples: of the dataset. shards: from `DataConfig.shards`; each gives an equal part of each global batch.
-    shard_seed: decides which samples a shard has, for all epochs; equal to the seed of staged shards.
     """
 
     samples: int
     global_batch_size: int
     shards: int = 1
-    shard_seed: int = 0
 
     def __post_init__(self) -> None:
         if self.global_batch_size % self.shards:
@@ -250,7 +168,7 @@ class Shuffle:
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
         """Return the order of all samples in an epoch (from 0); with one shard it is `sampling.permutation`."""
-        assignment = shard_assignment(self.samples, self.shard_seed)
+        assignment = shard_assignment(self.samples)
         return shard_order(assignment, self.shards, self.global_batch_size, seed, epoch)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import h5py
 import numpy as np
@@ -24,42 +24,12 @@ from common.data.arrays import ArrayError, StoredArray
 from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from common.tree import RefusedFileError
+from deepcam.reference import CLASSES
 
-HEIGHT: Final = 768
-WIDTH: Final = 1152
 DATA: Final = "climate/data"
 LABELS: Final = "climate/labels_0"
 NAME: Final = re.compile(r"data-\d{4}-\d{2}-\d{2}-\d{2}-\d+\.h5")
 """Year, month, day, index of the time step in the day, number of the simulation."""
-
-
-class Channel(NamedTuple):
-    """A variable of the CAM5 model."""
-
-    name: str
-    meaning: str
-    unit: str
-
-
-CHANNELS: Final = (
-    Channel("TMQ", "vertically integrated precipitable water", "kg/m²"),
-    Channel("U850", "zonal wind at 850 hPa", "m/s"),
-    Channel("V850", "meridional wind at 850 hPa", "m/s"),
-    Channel("UBOT", "zonal wind at the lowest level", "m/s"),
-    Channel("VBOT", "meridional wind at the lowest level", "m/s"),
-    Channel("QREFHT", "humidity at reference height", "kg/kg"),
-    Channel("PS", "surface pressure", "Pa"),
-    Channel("PSL", "sea-level pressure", "Pa"),
-    Channel("T200", "temperature at 200 hPa", "K"),
-    Channel("T500", "temperature at 500 hPa", "K"),
-    Channel("PRECT", "precipitation rate, liquid and ice", "m/s"),
-    Channel("TS", "radiative surface temperature", "K"),
-    Channel("TREFHT", "temperature at reference height", "K"),
-    Channel("Z1000", "geopotential height of 1000 hPa", "m"),
-    Channel("Z200", "geopotential height of 200 hPa", "m"),
-    Channel("ZBOT", "height of the lowest level", "m"),
-)
-CLASSES: Final = ("background", "tropical cyclone", "atmospheric river")
 HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 """Errors that h5py raises for damaged files, depending on where the damage is."""
 

@@ -18,7 +18,8 @@ import h5py
 import numpy as np
 
 from common.files import check_regular, whole_file
-from deepcam.data.snapshot import CHANNELS, HDF5_ERRORS
+from deepcam.data.snapshot import HDF5_ERRORS
+from deepcam.reference import CHANNELS
 
 NAME: Final = "stats.h5"
 GROUP: Final = "climate"

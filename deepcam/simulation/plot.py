@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.datasets.build import BuildError
-from deepcam.data.snapshot import CHANNELS, CLASSES
+from deepcam.reference import CHANNELS, CLASSES
 from deepcam.simulation.detection import CYCLONE, RIVER
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.recipe import Recipe, name_of

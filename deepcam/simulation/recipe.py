@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from common.command import UsageError
-from deepcam.data import snapshot
+from deepcam.reference import HEIGHT, WIDTH
 from deepcam.simulation import snapshot_generator
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import DAYS
@@ -63,7 +63,7 @@ def _planet(height: int, width: int, size: float) -> Planet:
 # The mini problem is fixed: any change gives other data and invalidates all reference runs.
 PRESETS: Final = {
     "mini2": Recipe(96, 144, size=3.0, train=512, validation=64, test=64),
-    "full-size": Recipe(snapshot.HEIGHT, snapshot.WIDTH, size=1.0, train=8, validation=1, test=1),
+    "full-size": Recipe(HEIGHT, WIDTH, size=1.0, train=8, validation=1, test=1),
 }
 
 

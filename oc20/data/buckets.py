@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from oc20.data.metadata import Metadata
-from oc20.graphs import FAR_ANGSTROM, MOST_NEIGHBOURS, Frame, Joined, join
+from oc20.graphs import MOST_NEIGHBOURS, Frame, Joined, join
+from oc20.settings import FAR_ANGSTROM
 
 STEP: Final = 1.06
 """A bucket has that many times the edges of the one before."""

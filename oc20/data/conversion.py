@@ -30,7 +30,8 @@ from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
 from oc20.data.metadata import Metadata
 from oc20.data.records import FrameError
-from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, Frame, neighbours
+from oc20.graphs import MOST_NEIGHBOURS, Frame, neighbours
+from oc20.settings import CUTOFF_ANGSTROM
 
 SPLITS: Final = ("train", "validation")
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}

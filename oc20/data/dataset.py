@@ -12,66 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 import torch
 
-from common.config import PLACE, REQUIRED, ROUTE, key
-from common.data.prefetch import READING_THREADS, Job, in_order, on_device, reading_threads, timed
+from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, timed
 from common.data.split import DatasetError as DatasetError
 from common.datasets.listing import list_folder
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, padded
 from oc20.graphs import Frame, Graph, Joined, linked
-from oc20.reference import ENERGY_MEAN_EV, ENERGY_STD_EV
+from oc20.settings import DataConfig
 
 ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
-
-
-@dataclass(frozen=True, slots=True)
-class DataConfig:
-    """Which frames are read, and how."""
-
-    data_dir: Path = key(
-        REQUIRED, "folder with train and validation, each with data.*.lmdb or data.*.bin, and metadata.npz", PLACE
-    )
-    train_samples: int | None = key(
-        None, "train on the first N samples, in the order of files; null: all", unit="samples"
-    )
-    eval_samples: int | None = key(
-        None, "evaluate the first N samples, in the order of files; null: all", unit="samples"
-    )
-    format: Literal["lmdb", "compact"] = key(
-        "lmdb",
-        "lmdb as published (oc20/data/records.py), or compact (oc20/data/compact.py), a seventh of the size and faster "
-        "to read",
-        ROUTE,
-    )
-    balance: Literal["triplets", "none"] = key(
-        "triplets",
-        "what ranks share equally: triplets, to which the work is proportional, or the number of frames",
-        PLACE,
-    )
-    energy_mean: float = key(ENERGY_MEAN_EV, "the network's energies are (energy - mean) / std", unit="eV")
-    energy_std: float = key(ENERGY_STD_EV, "see energy_mean; the network's forces are force / std", unit="eV")
-    buckets: Literal["auto", "on", "off"] = key(
-        "auto",
-        "pad each batch to one of a few sizes, so that recorded steps can be replayed (oc20/data/buckets.py); auto: "
-        "where steps are recorded, see train.graph; what it gains is not measured",
-        PLACE,
-    )
-    cache: bool = key(False, "keep samples in each rank's memory after the first read", PLACE)
-    workers: int | None = key(None, READING_THREADS, PLACE)
-    prefetch: int = key(4, "batches to read ahead", PLACE)
-
-    def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
-        if self.energy_std <= 0:
-            raise ValueError(f"energy_std is {self.energy_std}; expected above 0")
 
 
 class Shard(Protocol):
@@ -229,6 +183,6 @@ def _graphs(
             yield into, [partial(load, chosen, names, into)]
 
     threads = reading_threads(dataset.config.workers, device)
-    with closing(in_order(jobs(), threads, dataset.config.prefetch)) as ready:
+    with closing(in_order(jobs(), threads, AHEAD)) as ready:
         for (graph,) in on_device(ready, device):
             yield graph, started.popleft()

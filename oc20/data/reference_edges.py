@@ -21,7 +21,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from oc20.graphs import CUTOFF_ANGSTROM, MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, images_within, nearest
+from oc20.graphs import MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, images_within, nearest
+from oc20.settings import CUTOFF_ANGSTROM
 
 
 def neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from common.command import HELP_HINT, UsageError
-from common.config import load, section_of, shown
+from common.closed import find_config_class
+from common.command import UsageError
+from common.config import ConfigError, load, section_of, shown, to_yaml
 from common.named_configs import CLOSED, find_config, is_name, named_configs
+from common.training.resolve import resolve_config
 from compliance.benchmarks import MINIS, REFERENCES
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
@@ -22,10 +20,6 @@ CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
 BENCHMARKS: Final = tuple(MINIS)
 WRONG_USE: Final = 2
 """Exit status of a command that was called with wrong arguments."""
-
-
-class ResolveError(ValueError):
-    """The train command of a benchmark cannot start, such as without its extra; the message is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,30 +127,13 @@ def check_instances(series: Series, throughput: bool) -> None:
 
 
 def resolve(series: Series) -> Setup:
-    """Return the series as its benchmark resolves it.
-
-    Raises UsageError with the benchmark's message if it refuses the series, ResolveError if it cannot start.
-    """
-    command = [sys.executable, "-m", f"{series.benchmark}.train", series.config, "--print-config"]
-    done = subprocess.run([*command, *series.overrides], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise _refusal(series.benchmark, done)
-    tree: dict[str, Any] = yaml.safe_load(done.stdout)
-    submission = {name: str(tree["submission"][name]) for name in ("org", "division", "status", "platform")}
-    data_dir = Path(str(tree["data"]["data_dir"]).replace("$$", "$"))
-    return Setup(series, done.stdout, str(tree["variant"]), data_dir, str(tree["submission"]["round"]), submission)
-
-
-def _refusal(benchmark: str, done: subprocess.CompletedProcess[str]) -> ValueError:
-    """Return the error that says why the train command of a benchmark has ended with an error."""
-    # The error is the last thing printed; it may have several lines.
-    text = done.stderr.strip().rpartition("error: ")[2] or f"exit status {done.returncode}"
-    said = f"{benchmark}: {text.removesuffix(HELP_HINT)}"
-    if done.returncode == WRONG_USE:
-        return UsageError(said)
-    if "ModuleNotFoundError" in said:
-        said += "; if the current folder has a package of the same name: export PYTHONSAFEPATH=1"
-    return ResolveError(said)
+    """Return the series as the train command of its benchmark resolves it; UsageError if no run can be so."""
+    try:
+        config = resolve_config(find_config_class(REFERENCES[series.benchmark]), series.config, series.overrides)
+    except ConfigError as error:
+        raise UsageError(f"{series.benchmark}: {error}") from error
+    submission = {name: getattr(config.submission, name) for name in ("org", "division", "status", "platform")}
+    return Setup(series, to_yaml(config), config.variant, config.data.data_dir, config.submission.round, submission)
 
 
 def quoted(text: str) -> str:

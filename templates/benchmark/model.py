@@ -7,26 +7,12 @@ Shapes: B batch, C channels, H W cells of the plate.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.config import key
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The network."""
-
-    channels: int = key(16, "of each convolution", unit="channels")
-    layers: int = key(3, "convolutions; all but the last halve the plate", unit="layers")
-
-    def __post_init__(self) -> None:
-        for name in ("channels", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+from newbenchmark.settings import ModelConfig
 
 
 class NewBenchmark(nn.Module):

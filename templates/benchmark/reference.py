@@ -7,28 +7,18 @@ from common.reference import (
     ABOVE_ZERO,
     AMOUNT,
     ANY,
-    CLOSED_READING,
-    CLOSED_RUN,
     COUNT,
-    LOGGED_RUN,
     MINI,
     NOT_NEGATIVE,
-    Closed,
     Dataset,
     ExampleRun,
     Reference,
     Setting,
     Target,
-    closed_samples,
     each,
-    equals,
-    fixed,
-    free,
     list_of,
     mini_of,
-    null_or,
     number,
-    of,
     one_of,
     since,
 )
@@ -50,28 +40,8 @@ TARGET = Target("eval_error", 0.05, lower_is_better=True)
 TRAIN_SAMPLES = dict.fromkeys(ROUNDS, (65_536,))
 EVAL_SAMPLES = dict.fromkeys(ROUNDS, (8_192,))
 RULES = "newbenchmark/README.md"
-
-CLOSED = (
-    *CLOSED_RUN,
-    *CLOSED_READING,
-    *closed_samples(TRAIN_SAMPLES, EVAL_SAMPLES),
-    Closed("train.target", null_or(equals(TARGET.value)), RULES),
-    *fixed(RULES, {"data.side": 64, "model.channels": 16, "model.layers": 3}),
-    *fixed(RULES, {"optim.name": "adamw", "optim.weight_decay": 0.0, "optim.betas": [0.9, 0.999], "optim.eps": 1e-8}),
-    *free(RULES, "optim.momentum", "optim.max_grad_norm"),  # adamw has neither
-    *fixed(RULES, {"schedule.kind": "piecewise"}),
-    *free(RULES, "schedule.base_lr", "schedule.scaling", "schedule.base_batch_size"),
-    *free(RULES, "schedule.warmup_epochs", "schedule.decay", "schedule.cosine_epochs"),
-)
-"""What the closed division asks of each key of the configuration: one value, a condition, or nothing."""
-
 PARAMETERS = dict.fromkeys(ROUNDS, 4_817)
 """Trainable parameters of the closed division's network."""
-LOGGED = LOGGED_RUN | {
-    "gradient_accumulation_steps": of("train.accumulation"),
-    "opt_learning_rate_warmup_epochs": of("schedule.warmup_epochs"),
-}
-"""Keys of the log that follow from the configuration; the checker compares both."""
 
 REFERENCE = Reference(
     name="newbenchmark",
@@ -96,8 +66,7 @@ REFERENCE = Reference(
     epoch_unit="epochs",
     points="newbenchmark/rcps.yaml",
     cite=RULES,
-    closed=CLOSED,
-    logged=LOGGED,
+    trained_by="newbenchmark.settings",
     parameters=PARAMETERS,
     example=ExampleRun(epochs=10, settings=dict.fromkeys(ROUNDS, EXAMPLE)),
     staging=("staging.mode=memory",),

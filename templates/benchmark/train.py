@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+if __name__ == "__main__":  # before the imports below, which take seconds: a signal stops the run in order
     from common.extras import require_training
     from common.stop import STOP
 
     STOP.listen()
+    from common.training.train_command import answer_at_once
+
+    answer_at_once("newbenchmark")
     require_training("newbenchmark")
 
 import sys
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
 
 import numpy as np
 from torch import Tensor, nn
@@ -22,25 +23,15 @@ from common.data.prefetch import TensorBatch, read_batches
 from common.distributed.dist import Dist
 from common.reference import variant_of
 from common.training import train_command
-from common.training.benchmark import Benchmark, RunConfig, SampleProblem
+from common.training.benchmark import Benchmark, SampleProblem
 from common.training.predictions.numbers import absolute_errors
-from common.training.schedule import EpochSchedule
 from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
-from newbenchmark.data.dataset import DataConfig, Dataset
-from newbenchmark.model import ModelConfig
+from newbenchmark.data.dataset import Dataset
 from newbenchmark.predictor import Predictor
 from newbenchmark.reference import MINIS, REFERENCE
 from newbenchmark.report import Report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(RunConfig):
-    """The configuration of a New Benchmark run."""
-
-    data: DataConfig
-    model: ModelConfig = field(default_factory=ModelConfig)
-    schedule: EpochSchedule = field(default_factory=EpochSchedule)
+from newbenchmark.settings import Config
 
 
 class NewBenchmark(SampleProblem[TensorBatch]):
@@ -55,18 +46,6 @@ class NewBenchmark(SampleProblem[TensorBatch]):
         super().__init__(config, dist, seed, sets)
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         self.model = model.build(config.model, seed).to(dist.device)
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The hyperparameters by their keys in the log."""
-        config = self.config
-        return {
-            "global_batch_size": config.train.global_batch_size,
-            "gradient_accumulation_steps": config.train.accumulation,
-            "opt_name": config.optim.log_name,
-            **config.schedule.logged(config.train.global_batch_size),
-            **config.instances.logged(),
-        }
 
     def describe(self) -> str:
         """Return a line for the user: data and network."""

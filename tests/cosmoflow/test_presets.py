@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from common.config import load
+from common.settings.keys import hyperparameters
 from cosmoflow.train import Config
 
 HERE = Path(__file__).parents[2] / "cosmoflow"
@@ -19,7 +20,7 @@ POINTS = {
 @pytest.mark.parametrize("size", POINTS)
 def test_a_preset_is_the_recipe_of_its_convergence_point(size):
     config = load(Config, HERE / "presets" / f"gbs{size}.yaml")
-    said = config.schedule.logged(config.train.global_batch_size)
+    said = hyperparameters(config)
     wanted = POINTS[size]
     assert config.train.global_batch_size == size
     assert (config.model.dropout, config.model.l2) == (wanted["dropout"], wanted["opt_weight_decay"])

@@ -17,7 +17,7 @@ h5py = pytest.importorskip("h5py")
 from common.datasets.manifest import read_manifest  # noqa: E402
 from deepcam import prepare  # noqa: E402
 from deepcam.data import conversion, single_file, snapshot, stats  # noqa: E402
-from deepcam.data.snapshot import CHANNELS  # noqa: E402
+from deepcam.reference import CHANNELS  # noqa: E402
 
 SHAPE = (16, 16, len(CHANNELS))
 TRAIN = 20

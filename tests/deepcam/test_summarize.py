@@ -15,7 +15,7 @@ h5py = pytest.importorskip("h5py")
 from common.distributed.launch import LAUNCHERS  # noqa: E402
 from deepcam import summarize  # noqa: E402
 from deepcam.data import snapshot, stats  # noqa: E402
-from deepcam.data.snapshot import CHANNELS  # noqa: E402
+from deepcam.reference import CHANNELS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = (16, 32, len(CHANNELS))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from oc20.basis import MOST_ORDERS, RadialBasis, SphericalBasis, bessel, bessel_roots, envelope, harmonics
+from oc20.basis import RadialBasis, SphericalBasis, bessel, bessel_roots, envelope, harmonics
+from oc20.settings import MOST_ORDERS
 
 X = torch.cat([torch.logspace(-3, -1, 50), torch.linspace(0.1, 0.999, 300)]).double()
 

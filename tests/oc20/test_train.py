@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common.distributed.dist import alone
-from common.training.benchmark import TrainConfig
+from common.settings.run import TrainConfig
 from oc20.data import compact, metadata
 from oc20.data.buckets import Bucket, padded
 from oc20.data.dataset import GraphBatch

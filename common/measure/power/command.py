@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from common.command import UsageError, file_place
-from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Measurement, check_settings, record
+from common.measure.power.keys import PARTS, check_settings
+from common.measure.power.recorder import Measurement, record
 from common.measure.power.sources import Clock, open_source
 from common.stop import STOP
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -15,7 +15,6 @@ from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, Read
 from common.record import Record, format_record, parse_line
 from common.values import is_number
 
-SLOWEST_S, FASTEST_S = 1.0, 0.05
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
 JUMP_S: Final = 0.25
@@ -173,16 +172,6 @@ def read_readings(data: bytes) -> Iterator[Record]:
         if record is None or not is_number(record.time_ms):
             raise ValueError(f"expected a record with a time and metadata, not {line[:80]!r}")
         yield record
-
-
-def check_settings(interval_s: float, efficiency: float, dc: bool, names: Sequence[str]) -> None:
-    """Raise UsageError for values that cannot be used. dc: direct current is measured; names: of the three."""
-    interval_name, efficiency_name, dc_name = names
-    if not FASTEST_S <= interval_s <= SLOWEST_S:
-        raise UsageError(f"{interval_name} is {interval_s:g}; expected {FASTEST_S:g} to {SLOWEST_S:g} seconds")
-    if not 0 < efficiency <= 1 or (dc and efficiency != 1):
-        expected = f"1 with {dc_name}: nothing is converted" if dc else "a share, above 0 and at most 1"
-        raise UsageError(f"{efficiency_name} is {efficiency:g}; expected {expected}")
 
 
 def record(

@@ -24,8 +24,9 @@ from common.errors import UsageError
 from common.files import open_regular
 from common.measure.fom import Measurement
 from common.measure.meter import process_reads
-from common.precision import DTYPES, Format, Precision, PrecisionConfig
+from common.precision import DTYPES, Format, Precision
 from common.provenance import host
+from common.settings.machine import PrecisionConfig
 
 SECONDS: Final = 1.0
 """How long each ceiling is measured, but at least FEWEST times."""

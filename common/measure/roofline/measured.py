@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, DistConfig, connect
+from common.distributed.dist import Dist, connect
 from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
@@ -16,6 +16,7 @@ from common.measure.roofline.ceilings import Ceilings, files_in, measure
 from common.measure.roofline.picture import picture
 from common.measure.roofline.report import Report, report
 from common.precision import DTYPES
+from common.settings.machine import DistConfig
 
 
 def measured(given: argparse.Namespace) -> int:

@@ -4,7 +4,8 @@
 which is a tensor if it is given as one: a step can be recorded once and repeated, as CUDA graphs do.
 """
 
+from common.settings.optim import OptimConfig
 from common.training.optim.algorithms import KerasSGD, Lamb, Muon, orthogonal
-from common.training.optim.choice import OptimConfig, build, logged, set_rate
+from common.training.optim.choice import build, set_rate
 
-__all__ = ["KerasSGD", "Lamb", "Muon", "OptimConfig", "build", "logged", "orthogonal", "set_rate"]
+__all__ = ["KerasSGD", "Lamb", "Muon", "OptimConfig", "build", "orthogonal", "set_rate"]

@@ -1,86 +1,19 @@
-"""Which optimizer a run has: its configuration, how that is logged, and the optimizer built from it."""
+"""The optimizer of a configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.config import ROUTE, key
+from common.settings.optim import OptimConfig
 from common.spatial.shards import save_whole, shard_of
 from common.training.kernels import check_triton
 from common.training.optim import apex
 from common.training.optim.algorithms import KerasSGD, Lamb, Muon
-
-LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
-
-
-@dataclass(frozen=True, slots=True)
-class OptimConfig:
-    """The optimizer and its constants; constants of other optimizers are ignored."""
-
-    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
-    momentum: float = key(0.9, "momentum of sgd and muon")
-    weight_decay: float = key(
-        0.0, "of adam, as an L2 term of the gradient; of adamw and lamb, decoupled from the gradient"
-    )
-    betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: decay rates of both moments")
-    eps: float = key(1e-8, "of adam, adamw and lamb: added to the square root of the second moment")
-    max_grad_norm: float = key(1.0, "of lamb: the global gradient norm is clipped to this")
-    fused: Literal["auto", "apex", "mixed_precision", "flat", "off"] = key(
-        "auto",
-        "auto: torch's fused kernels; off: none, except that lamb always updates its moments with them; apex, for "
-        "adam, adamw and lamb: FusedAdam and FusedLAMB of NVIDIA's apex, an error without it or a GPU (FusedLAMB takes "
-        "its rate as a number, so that steps are not recorded); mixed_precision, for lamb: apex's variant that keeps "
-        "rate and step count on the device and unscales fp16 gradients itself; flat, for lamb: this suite's "
-        "Triton kernels on buffers of all parameters, an error without a GPU or Triton; no device has decided yet "
-        "whether it stays",
-        ROUTE,
-    )
-
-    def __post_init__(self) -> None:
-        for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):
-            if not 0 <= value < 1:
-                raise ValueError(f"{name} has {value}; expected 0 <= value < 1")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
-        if self.name == "sgd" and self.weight_decay:
-            raise ValueError(
-                f"weight_decay is {self.weight_decay}, but name is sgd, which has none; set weight_decay=0 "
-                "(CosmoFlow's L2 regularisation is model.l2)"
-            )
-        if self.eps <= 0 or self.max_grad_norm <= 0:
-            raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
-        if self.fused in ("mixed_precision", "flat") and self.name != "lamb":
-            raise ValueError(f"fused is {self.fused}, which is for lamb, but name is {self.name}; set fused=auto")
-        if self.fused == "apex" and self.name in ("sgd", "muon"):
-            raise ValueError(f"fused is apex, which has no kernels for {self.name} here; set fused=auto")
-
-    @property
-    def log_name(self) -> str:
-        """The name that the references log as opt_name."""
-        return LOG_NAMES[self.name]
-
-
-def logged(config: OptimConfig) -> dict[str, Any]:
-    """Return the optimizer's keys and values for the log, in the order of DeepCAM's reference, without the rate.
-
-    An optimizer with only a momentum logs it as its only beta; one without epsilon logs 0.
-    """
-    with_moments = config.name in ("adam", "adamw", "lamb")
-    entries: dict[str, Any] = {
-        "opt_name": config.log_name,
-        "opt_betas": list(config.betas) if with_moments else [config.momentum],
-        "opt_eps": config.eps if with_moments else 0.0,
-        "opt_weight_decay": config.weight_decay if with_moments else 0.0,
-    }
-    if config.name == "lamb":
-        entries |= {"opt_bias_correction": True, "opt_grad_averaging": True, "opt_max_grad_norm": config.max_grad_norm}
-    return entries
 
 
 def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | Tensor) -> Optimizer:

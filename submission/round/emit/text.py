@@ -59,7 +59,7 @@ submit() {
 AFTER_ALL: Final = '''"$(IFS=: && echo "afterany:${jobs[*]}")"'''
 MINI_DATA: Final = """\
 # Generate the data of the mini problem, once.
-config=$(suite @benchmark@.train @settings@ --print-config)
+config=$(suite @benchmark@.train @settings@ --print-config --all)
 suite @benchmark@.synthesize "$(sed -n 's/^  data_dir: //p' <<< "$config")" \
   --preset "$(sed -n 's/^variant: //p' <<< "$config")"
 """
@@ -173,7 +173,7 @@ DESCRIBE: Final = """\
 # Describe the system, on a node that trains; the description may be completed by hand.
 describe() {
   local settings system
-  settings=$(suite @benchmark@.train @settings@ --print-config) || return
+  settings=$(suite @benchmark@.train @settings@ --print-config --all) || return
   setting() { sed -n "s/^  $1: //p" <<<"$settings"; }
   system=@out@/$(setting platform).json
   for file in @out@/package/*/systems/"${system##*/}"; do

@@ -6,36 +6,16 @@ A sample is two files of numpy: `<name>_field.npy`, float32 (side, side), and `<
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.config import PLACE, REQUIRED, key
 from common.data.arrays import ArrayError, npy_array
 from common.data.split import DatasetError, Split
 from newbenchmark.data.files import FIELD, LABEL
-
-
-@dataclass(frozen=True, slots=True)
-class DataConfig:
-    """Which samples, and how they are read."""
-
-    data_dir: Path = key(REQUIRED, "has the folders train and validation", PLACE)
-    train_samples: int | None = key(None, "train on the first N by file name; null: all", unit="samples")
-    eval_samples: int | None = key(None, "evaluate the first N by file name; null: all", unit="samples")
-    side: int = key(64, "side of a plate", unit="cells")
-    workers: int = key(2, "threads that read samples", PLACE)
-    prefetch: int = key(4, "batches that are read ahead of their use", PLACE)
-    cache: bool = key(False, "keep what was read in memory; for small sets", PLACE)
-
-    def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "side", "workers", "prefetch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
+from newbenchmark.settings import DataConfig
 
 
 class Dataset(Split):

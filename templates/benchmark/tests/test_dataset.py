@@ -5,7 +5,8 @@ import pytest
 
 from common.data.split import DatasetError
 from newbenchmark import synthesize
-from newbenchmark.data.dataset import DataConfig, Dataset
+from newbenchmark.data.dataset import Dataset
+from newbenchmark.settings import DataConfig
 from newbenchmark.simulation.recipe import Recipe
 
 

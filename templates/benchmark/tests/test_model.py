@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from newbenchmark.model import ModelConfig, build
+from newbenchmark.model import build
+from newbenchmark.settings import ModelConfig
 
 
 def test_the_seed_gives_the_weights_and_leaves_the_generator_alone():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from common.config import ConfigError, load
-from common.data.bagging import draw, out_of_bag
-from common.training.instances import InstancesConfig
+from common.data.bagging import draw, drawn_samples, out_of_bag
+from common.settings.run import InstancesConfig
 
 N = 20_000
 
@@ -38,9 +38,9 @@ def test_draws_are_pure_functions_of_seed_and_instance():
 def test_an_instance_that_is_trained_alone_draws_as_among_others():
     """Its own seed is that of instance 0 plus its number."""
     alone = InstancesConfig(first=3, bagging="bootstrap")
-    assert alone.draw(11 + 3, 50).tolist() == draw("bootstrap", 11, 3, 50).tolist()
+    assert drawn_samples(alone, 11 + 3, 50).tolist() == draw("bootstrap", 11, 3, 50).tolist()
     with pytest.raises(ValueError, match="the seed of instance 0 is -1"):
-        alone.draw(2, 50)
+        drawn_samples(alone, 2, 50)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from common.data import prefetch
 from common.data.prefetch import in_order, on_device, read_batches
 from common.data.split import Split
 
-READING = {"prefetch": 3, "cache": True}
+READING = {"cache": True}
 
 
 def threads():

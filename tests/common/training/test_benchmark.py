@@ -1,42 +1,69 @@
 """What a benchmark's configuration says of its keys, and the closed division of them."""
 
 import re
+from dataclasses import dataclass
 from importlib import import_module
 
 import pytest
 
-from common.config import DRAW, LENGTH, RECIPE, leaves
+from common.closed import find_rows, find_rows_of
+from common.settings.keys import DRAW, LENGTH, RECIPE, DeclarationError, closed_rows, key, leaves
 from common.training import config_docs
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
+from cosmoflow import settings as cosmoflow
 
 
 @pytest.fixture(params=PACKAGES)
-def benchmark(request):
-    pytest.importorskip("torch")
-    return import_module(f"{request.param}.train").BENCHMARK
+def config(request):
+    return import_module(f"{request.param}.settings").Config
 
 
-def test_every_key_says_what_it_means(benchmark):
+def test_every_key_says_what_it_means(config):
     """`leaves` refuses a field without metadata."""
-    found = {leaf.name: leaf.key for leaf in leaves(benchmark.config)}
+    found = {leaf.name: leaf.key for leaf in leaves(config)}
     assert len(found) > 40 and all(key.doc for key in found.values())
     assert found["train.epochs"].role == LENGTH and found["train.seed"].role == DRAW
     assert found["schedule.base_lr"].role == RECIPE
     assert not found["output_dir"].role.computes and not found["data.workers"].role.borrow
 
 
-def test_the_closed_division_says_something_of_every_key(benchmark):
-    reference = REFERENCES[benchmark.name]
-    names = [leaf.name for leaf in leaves(benchmark.config)]
+def test_the_closed_division_says_something_of_every_key(config):
+    reference = REFERENCES[config.reference.name]
+    names = [leaf.name for leaf in leaves(config)]
     for round_ in reference.rounds:
-        asked = [rule.key for rule in reference.closed_in(VERSION) if round_ in rule.rounds]
-        assert sorted(asked) == sorted(names), "new keys need a row, see Closed in common/reference.py"
-    assert all(re.fullmatch(r"\w+\.adoc#[a-z-]+|\w+/README\.md", rule.cite) for rule in reference.closed)
+        asked = [rule.key for rule in find_rows_of(reference, VERSION) if round_ in rule.rounds]
+        assert sorted(asked) == sorted(names)
+    assert all(re.fullmatch(r"\w+\.adoc#[a-z-]+|\w+/README\.md", rule.cite) for rule in find_rows(reference))
+
+
+def test_a_key_that_closed_says_nothing_of_fails_in_one_sentence_that_says_what_to_write_where(monkeypatch, capsys):
+    @dataclass(frozen=True, kw_only=True)
+    class Data(cosmoflow.DataConfig):
+        noise: float = key(0.0, "noise that is added to each voxel")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(cosmoflow.Config):
+        data: Data
+
+    Data.__module__ = Config.__module__ = cosmoflow.__name__
+    monkeypatch.setattr(cosmoflow, "Data", Data, raising=False)
+    with pytest.raises(DeclarationError) as refused:
+        closed_rows(Config)
+    assert re.fullmatch(
+        r"cosmoflow/settings.py: class Data, noise does not say .* closed=FREE or .*", str(refused.value)
+    )
+    monkeypatch.setattr(cosmoflow.Config, "closed", {})
+    closed_rows.cache_clear()
+    assert config_docs.main(["--check"]) == 1
+    closed_rows.cache_clear()
+    error = capsys.readouterr().err.strip()
+    assert re.fullmatch(
+        r'error: cosmoflow/settings.py: class Config, closed does not say .*"optim.name": FREE.*', error
+    )
 
 
 def test_the_page_of_keys_is_up_to_date():
-    pytest.importorskip("torch")
     assert config_docs.main(["--check"]) == 0, "run `make docs`"
     text = config_docs.PAGE.read_text()
     assert all(f"\n## {name}\n" in text for name in PACKAGES)

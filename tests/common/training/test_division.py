@@ -4,16 +4,16 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import compliance
-from common.closed import compare
+from common.closed import compare, find_config_class, find_log_values, find_rows_of
 from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
+from common.settings.keys import hyperparameters
+from common.training import division
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.engine.log_checker import LogTask, digest
@@ -96,16 +96,9 @@ RECIPES = [(name, path) for name in PACKAGES for path in (ROOT / name).glob("pre
 RECIPES += [(name, ROOT / name / "config.yaml") for name in PACKAGES]
 
 
-def benchmark_of(name):
-    pytest.importorskip("torch")
-    return import_module(f"{name}.train").BENCHMARK
-
-
 def check_division(name, *overrides, path=None):
-    from common.training.division import check_division  # needs torch
-
-    config = load(benchmark_of(name).config, path or ROOT / name / "config.yaml", overrides)
-    check_division(benchmark_of(name), config)
+    config = load(find_config_class(REFERENCES[name]), path or ROOT / name / "config.yaml", overrides)
+    division.check_division(config)
     return config
 
 
@@ -123,7 +116,7 @@ def flat(config):
 
 def log_of(name, config):
     """Return the log of a run with a configuration."""
-    settings = benchmark_of(name).problem.settings.func(SimpleNamespace(config=config))
+    settings = hyperparameters(config)
     log = SampleLog(name, config.submission.round, settings=settings).by_suite(flat(config))
     for key in REFERENCES[name].example.settings[log.round].keys() - settings.keys():
         log.drop(key)  # of another schedule
@@ -132,7 +125,7 @@ def log_of(name, config):
 
 def test_there_is_a_departure_for_each_key_that_is_not_free():
     for name in PACKAGES:
-        asked = {row.key for row in REFERENCES[name].closed_in(VERSION) if row.allowed is not FREE}
+        asked = {row.key for row in find_rows_of(REFERENCES[name], VERSION) if row.allowed is not FREE}
         assert asked == EVERYWHERE.keys() | DEPARTURES[name].keys()
 
 
@@ -158,7 +151,7 @@ def other(value):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_what_is_free_passes_both(name):
     reference, values = REFERENCES[name], flat(check_division(name))
-    free = {row.key: other(values[row.key]) for row in reference.closed_in(VERSION) if row.allowed is FREE}
+    free = {row.key: other(values[row.key]) for row in find_rows_of(reference, VERSION) if row.allowed is FREE}
     assert len(free) > 30
     for round_ in reference.rounds:
         assert not compare(values | free, reference, round_).refused
@@ -176,7 +169,7 @@ def test_the_recipes_pass_both(name, path):
 def test_a_log_that_contradicts_its_configuration_is_refused(name):
     """Every setting that the trainer logs and the configuration decides, one at a time."""
     config = check_division(name, "train.seed=1000", 'submission.org="Another"')
-    stated = [key for key in REFERENCES[name].logged if log_of(name, config).records_of(key)]
+    stated = [key for key in find_log_values(REFERENCES[name]) if log_of(name, config).records_of(key)]
     assert len(stated) > 15
     for key in stated:
         log = log_of(name, config)
@@ -186,7 +179,6 @@ def test_a_log_that_contradicts_its_configuration_is_refused(name):
 
 
 def test_a_refused_run_makes_nothing_and_names_keys_values_and_ways_out(tmp_path):
-    pytest.importorskip("torch")
     command = "-m cosmoflow.train config model.conv_size=4 data.augment=symmetries train.epochs=3".split()
     done = subprocess.run(
         [sys.executable, *command],
@@ -206,15 +198,10 @@ def test_a_refused_run_makes_nothing_and_names_keys_values_and_ways_out(tmp_path
 
 
 def test_fewer_samples_than_the_dataset_has_are_refused():
-    pytest.importorskip("torch")
-    from common.training.division import check_samples  # needs torch
-
     config = check_division("oc20", "data.train_samples=null")
-    problem = SimpleNamespace(train_samples=2_000_000, eval_samples=999_866)
-    check_samples(benchmark_of("oc20"), config, problem)
-    problem.train_samples = 64
+    division.check_samples(config, 2_000_000, 999_866)
     with pytest.raises(ConfigError, match=r"data\.train_samples: data/oc20 has 64, .* submission\.division=open"):
-        check_samples(benchmark_of("oc20"), config, problem)
+        division.check_samples(config, 64, 999_866)
 
 
 def test_rounds_have_their_own_network():

@@ -15,8 +15,8 @@ from common.distributed.launch import Place
 from common.mllog import open_log
 from common.precision import Precision, PrecisionConfig
 from common.reference import Target
+from common.settings.run import TrainConfig
 from common.training import checkpoint, loop
-from common.training.benchmark import TrainConfig
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 from common.training.evaluators import Evaluator
 from common.training.loop import Fit, fit

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from common.distributed.dist import alone  # noqa: E402  (needs torch)
-from common.training.benchmark import TrainConfig  # noqa: E402
+from common.settings.run import TrainConfig  # noqa: E402
 from common.training.memory import OutOfMemoryError, memory_told  # noqa: E402
 
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from common.distributed.dist import alone
 from common.precision import Precision, PrecisionConfig
+from common.settings.run import TrainConfig
 from common.training import optim
-from common.training.benchmark import TrainConfig
 from common.training.optim import OptimConfig
 from common.training.step import Step
 from common.training.warm_up import warm_up, warms_up

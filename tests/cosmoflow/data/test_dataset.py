@@ -134,9 +134,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
 STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"cache": True}, {"verify_crc": True, "prefetch": 1}, {"format": "narrow"}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"verify_crc": True}, {"format": "narrow"}], ids=str)
 def test_batches_come_in_the_order_asked_for(tmp_path, options):
     samples = dataset(write(tmp_path / "train", options.get("format", "gzip")), **options)
     for _ in range(2):
@@ -166,7 +164,7 @@ def test_narrow_samples_are_widened_on_the_device(tmp_path, monkeypatch, cache):
 
 
 def test_batches_stay_as_they_are(tmp_path):
-    samples = dataset(write(tmp_path / "train"), prefetch=2)
+    samples = dataset(write(tmp_path / "train"))
     kept = list(batches(samples, [np.array([i]) for i in range(7)], CPU))
     assert all(np.array_equal(kept[i].x[0].numpy(), SAMPLES[i][0]) for i in range(7))
 

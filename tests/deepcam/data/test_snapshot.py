@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from deepcam.data import snapshot, stats
-from deepcam.data.snapshot import CHANNELS, DATA, LABELS, SnapshotError
+from deepcam.data.snapshot import DATA, LABELS, SnapshotError
 from deepcam.data.stats import Stats, StatsError
+from deepcam.reference import CHANNELS
 
 H, W = 32, 48
 RNG = np.random.default_rng(8)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepcam.data.snapshot import CHANNELS
+from deepcam.reference import CHANNELS
 from deepcam.simulation import detection
 from deepcam.simulation.detection import CYCLONE, RIVER, connected, detect, find_rivers
 from deepcam.simulation.planet import (

@@ -33,7 +33,7 @@ def write(root, slabs, format="lmdb", split="train"):
 
 
 def dataset(folder, samples=None, **options):
-    return Dataset(folder, DataConfig(folder.parent, workers=2, prefetch=3, **options), samples)
+    return Dataset(folder, DataConfig(folder.parent, workers=2, **options), samples)
 
 
 def same(found, expected):

@@ -1,13 +1,15 @@
-"""The learning rate as a pure function of epoch and step, and its entries in the log."""
+"""The learning rate as a pure function of epoch and step, and what a log states of it, as the references do."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import ClassVar, Final, Literal
 
-from common.config import key
+from common.reference import FREE, SHARE, equals
+from common.settings.keys import Configuration, LogValue, key
 
 RATE: Final = ("lr", "learning_rate")
 """Other names that users try for base_lr."""
@@ -27,9 +29,43 @@ class Schedule(ABC):
         """Return, by the key that says so, after how many epochs the warm-up ends. steps: of an epoch, if known."""
         return {}
 
-    @abstractmethod
-    def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return the schedule's keys and values for the log, named as in the benchmark's reference."""
+
+def scaling_factor(scaling: str, global_batch_size: int, base_batch_size: int) -> float:
+    """Return the peak rate divided by base_lr."""
+    ratio = global_batch_size / base_batch_size
+    return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[scaling]
+
+
+def log_factor(config: Configuration) -> float:
+    """Return the peak rate divided by schedule.base_lr."""
+    return scaling_factor(
+        config("schedule.scaling"), config("train.global_batch_size"), config("schedule.base_batch_size")
+    )
+
+
+def log_peak(config: Configuration) -> float:
+    """Return the peak rate."""
+    return float(config("schedule.base_lr") * log_factor(config))
+
+
+def log_boundaries(config: Configuration) -> list[int]:
+    """Return the epochs after which the rate decays; in the JSON of a log they are text."""
+    return sorted(map(int, config("schedule.decay")))
+
+
+def log_decay(config: Configuration) -> float | list[float]:
+    """Return the decay factors in the order of their epochs, a single one as a number.
+
+    The reference logs only the largest; here each boundary has its factor, as the rules ask.
+    """
+    by_epoch = {int(epoch): factor for epoch, factor in config("schedule.decay").items()}
+    factors = [by_epoch[epoch] for epoch in log_boundaries(config)]
+    return factors[0] if len(factors) == 1 else factors
+
+
+def log_of_kind(kind: str, name: str) -> LogValue:
+    """Return the function that takes a key that only one kind of schedule logs."""
+    return lambda config: config(f"schedule.{name}") if config("schedule.kind") == kind else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +77,44 @@ class EpochSchedule(Schedule):
     """
 
     base_lr: float = key(
-        0.001, "rate at the start of the warm-up; the peak rate is base_lr times the scaling factor", aliases=RATE
+        0.001,
+        "rate at the start of the warm-up; the peak rate is base_lr times the scaling factor",
+        aliases=RATE,
+        closed=FREE,
     )
     scaling: Literal["linear", "sqrt", "none"] = key(
         "linear",
         "scaling factor: train.global_batch_size / base_batch_size (linear), its square root (sqrt), or 1 (none)",
+        closed=FREE,
     )
-    base_batch_size: int = key(64, "global batch size at which base_lr is the peak rate", unit="samples")
+    base_batch_size: int = key(64, "global batch size at which base_lr is the peak rate", unit="samples", closed=FREE)
     warmup_epochs: int = key(
-        4, "the rate grows linearly from base_lr in epoch 0 to the peak in this epoch; 0: no warm-up", unit="epochs"
+        4,
+        "the rate grows linearly from base_lr in epoch 0 to the peak in this epoch; 0: no warm-up",
+        unit="epochs",
+        closed=FREE,
+        logged_as="opt_learning_rate_warmup_epochs",
     )
     kind: Literal["piecewise", "cosine"] = key(
         "piecewise",
         "piecewise, as in the reference: the rate changes between epochs only, as decay says; cosine: it changes with "
         "each step, and after the warm-up falls along half a cosine to 0 at cosine_epochs",
+        closed=equals("piecewise"),
     )
     decay: dict[int, float] = key(
         {},
         "{epoch: factor}: from the next epoch on, the rate is the peak times the factor; epochs count from 0",
         unit="epochs",
+        closed=FREE,
     )
-    cosine_epochs: int = key(0, "of cosine: epochs after which the rate is 0", unit="epochs")
+    cosine_epochs: int = key(0, "of cosine: epochs after which the rate is 0", unit="epochs", closed=FREE)
+
+    logs: ClassVar[Mapping[str, LogValue]] = {
+        "opt_base_learning_rate": log_peak,
+        "opt_learning_rate_warmup_factor": log_factor,
+        "opt_learning_rate_decay_boundary_epochs": log_boundaries,
+        "opt_learning_rate_decay_factor": log_decay,
+    }
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0:
@@ -81,8 +134,7 @@ class EpochSchedule(Schedule):
 
     def scale(self, global_batch_size: int) -> float:
         """Return the peak rate divided by base_lr."""
-        ratio = global_batch_size / self.base_batch_size
-        return {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[self.scaling]
+        return scaling_factor(self.scaling, global_batch_size, self.base_batch_size)
 
     def rate(self, global_batch_size: int, epoch: int, step: int = 0, steps: int = 1) -> float:
         """Return the learning rate, the same for all steps of an epoch with "piecewise"."""
@@ -100,23 +152,6 @@ class EpochSchedule(Schedule):
         """Return when the warm-up ends; no number of steps is needed."""
         return {"warmup_epochs": float(self.warmup_epochs)}
 
-    def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return keys and values in the order and with the conventions of the reference.
-
-        opt_base_learning_rate is the peak. The reference logs only the largest decay factor; here each boundary has
-        its factor, as the rules ask, and a single one is a number.
-        """
-        boundaries = sorted(self.decay)
-        factors = [self.decay[boundary] for boundary in boundaries]
-        factor = self.scale(global_batch_size)
-        return {
-            "opt_base_learning_rate": self.base_lr * factor,
-            "opt_learning_rate_warmup_epochs": self.warmup_epochs,
-            "opt_learning_rate_warmup_factor": factor,
-            "opt_learning_rate_decay_boundary_epochs": boundaries,
-            "opt_learning_rate_decay_factor": factors[0] if len(factors) == 1 else factors,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class StepSchedule(Schedule):
@@ -129,23 +164,40 @@ class StepSchedule(Schedule):
     steps after its first, which is the first at the full rate.
     """
 
-    base_lr: float = key(0.001, "rate after the warm-up, divided by warmup_factor", aliases=RATE)
-    warmup_steps: int = key(0, "number of the first step at the full rate, counted from 1; 0: no warm-up", unit="steps")
+    base_lr: float = key(
+        0.001, "rate after the warm-up, divided by warmup_factor", aliases=RATE, closed=FREE, logged_as="opt_lr"
+    )
+    warmup_steps: int = key(
+        0,
+        "number of the first step at the full rate, counted from 1; 0: no warm-up",
+        unit="steps",
+        closed=FREE,
+        logged_as="scheduler_lr_warmup_steps",
+    )
     warmup_factor: float = key(
         1.0,
         "1: the rate grows linearly from 0 to base_lr; above 1: from base_lr to base_lr times this factor",
+        closed=FREE,
+        logged_as="scheduler_lr_warmup_factor",
     )
     kind: Literal["multistep", "cosine_annealing"] = key(
         "multistep",
         "multistep: at each milestone the rate is multiplied by decay_rate; cosine_annealing: it falls along half a "
         "cosine to eta_min within t_max steps and stays there",
+        closed=FREE,
+        logged_as="scheduler_type",
     )
     milestones: tuple[int, ...] = key(
-        (), "of multistep: steps after the warm-up at which the rate decays", unit="steps"
+        (), "of multistep: steps after the warm-up at which the rate decays", unit="steps", closed=FREE
     )
-    decay_rate: float = key(0.1, "of multistep: factor at each milestone")
-    t_max: int = key(0, "of cosine_annealing: length of the decay", unit="steps")
-    eta_min: float = key(0.0, "of cosine_annealing: final rate")
+    decay_rate: float = key(0.1, "of multistep: factor at each milestone", closed=FREE)
+    t_max: int = key(0, "of cosine_annealing: length of the decay", unit="steps", closed=FREE)
+    eta_min: float = key(0.0, "of cosine_annealing: final rate", closed=FREE)
+
+    logs: ClassVar[Mapping[str, LogValue]] = {
+        **{f"scheduler_{name}": log_of_kind("multistep", name) for name in ("milestones", "decay_rate")},
+        **{f"scheduler_{name}": log_of_kind("cosine_annealing", name) for name in ("t_max", "eta_min")},
+    }
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0 or not 0 <= self.eta_min < self.base_lr:
@@ -181,33 +233,37 @@ class StepSchedule(Schedule):
         """Return when the warm-up ends."""
         return {"warmup_steps": self.warmup_steps / steps} if steps else {}
 
-    def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return the keys of the reference, without those of the other kind of schedule."""
-        of_kind: dict[str, Any] = {"milestones": list(self.milestones), "decay_rate": self.decay_rate}
-        if self.kind == "cosine_annealing":
-            of_kind = {"t_max": self.t_max, "eta_min": self.eta_min}
-        facts = {
-            "type": self.kind,
-            **of_kind,
-            "lr_warmup_steps": self.warmup_steps,
-            "lr_warmup_factor": self.warmup_factor,
-        }
-        return {"opt_lr": self.base_lr, **{f"scheduler_{key}": value for key, value in facts.items()}}
-
 
 @dataclass(frozen=True, slots=True)
 class BoundarySchedule(Schedule):
     """OC20's schedule: warm-up and decay in optimizer steps, which count from 0."""
 
-    base_lr: float = key(0.0004, "rate after the warm-up", aliases=RATE)
+    base_lr: float = key(
+        0.0004, "rate after the warm-up", aliases=RATE, closed=FREE, logged_as="opt_base_learning_rate"
+    )
     warmup_steps: int = key(
         0,
         "the rate grows linearly from warmup_factor * base_lr in step 0 to base_lr in this step; 0: no warm-up",
         unit="steps",
+        closed=FREE,
+        logged_as="opt_learning_rate_warmup_steps",
     )
-    warmup_factor: float = key(0.2, "the rate in step 0, divided by base_lr")
-    boundaries: tuple[int, ...] = key((), "steps at which the rate is multiplied by decay_factor", unit="steps")
-    decay_factor: float = key(0.1, "factor at each boundary")
+    warmup_factor: float = key(
+        0.2,
+        "the rate in step 0, divided by base_lr",
+        closed=SHARE.such_as(0.2),
+        logged_as="opt_learning_rate_warmup_factor",
+    )
+    boundaries: tuple[int, ...] = key(
+        (),
+        "steps at which the rate is multiplied by decay_factor",
+        unit="steps",
+        closed=FREE,
+        logged_as="opt_learning_rate_decay_boundary_steps",
+    )
+    decay_factor: float = key(
+        0.1, "factor at each boundary", closed=SHARE.such_as(0.1), logged_as="opt_learning_rate_decay_factor"
+    )
 
     def __post_init__(self) -> None:
         if self.base_lr <= 0 or self.warmup_steps < 0:
@@ -231,13 +287,3 @@ class BoundarySchedule(Schedule):
     def warmed_up(self, steps: int | None) -> dict[str, float]:
         """Return when the warm-up ends."""
         return {"warmup_steps": self.warmup_steps / steps} if steps else {}
-
-    def logged(self, global_batch_size: int) -> dict[str, Any]:
-        """Return the keys of the reference."""
-        return {
-            "opt_base_learning_rate": self.base_lr,
-            "opt_learning_rate_warmup_steps": self.warmup_steps,
-            "opt_learning_rate_warmup_factor": self.warmup_factor,
-            "opt_learning_rate_decay_boundary_steps": list(self.boundaries),
-            "opt_learning_rate_decay_factor": self.decay_factor,
-        }

@@ -1,0 +1,275 @@
+"""What a key of a configuration is: its meaning, its role, what the closed division asks of it, and its log key.
+
+A section is a frozen dataclass whose fields `key` makes; the class `Config` in a benchmark's `settings.py` has all
+sections. Trainer, checker and docs read these declarations, so nothing here needs more than the standard library.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from common.reference import EXECUTION, FREE, ROUNDS, Check, Reference
+from common.version import version_numbers
+
+REQUIRED: Final = MISSING
+"""The default of a key that has none."""
+
+
+class DeclarationError(TypeError):
+    """A key is not declared as it must be; the message names file, class and key, and what to write there."""
+
+
+# -- roles ---------------------------------------------------------------------------------------------------
+
+
+class Role(NamedTuple):
+    """What part a key plays.
+
+    computes: another value changes what is computed, and not only where, how fast or under which name.
+    may_differ: it may have another value when a run is resumed.
+    borrow: it is a hyperparameter, worth copying from somebody else's runs.
+    """
+
+    computes: bool
+    may_differ: bool
+    borrow: bool
+
+
+RECIPE: Final = Role(computes=True, may_differ=False, borrow=True)
+"""A hyperparameter."""
+LENGTH: Final = Role(computes=True, may_differ=True, borrow=True)
+"""How long to train at most: a run may be made longer."""
+DRAW: Final = Role(computes=True, may_differ=True, borrow=False)
+"""A seed: each run draws its own, and a resumed one keeps that of its checkpoint."""
+PROBLEM: Final = Role(computes=True, may_differ=False, borrow=False)
+"""Which problem it is, or which part of it: no hyperparameter."""
+ROUTE: Final = Role(computes=False, may_differ=False, borrow=False)
+"""Which of several ways to the same numbers, but for rounding: a run keeps to one."""
+PLACE: Final = Role(computes=False, may_differ=True, borrow=False)
+"""Where, how fast or under which name the run computes."""
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
+
+Allowed = Check | Mapping[str, Check]
+"""The values that closed allows: in all rounds, or each check from its round on, until that of a later round."""
+ClosedRule = Allowed | Callable[[Reference], Allowed]
+"""What closed allows, perhaps by the facts of the benchmark."""
+
+
+class Key(NamedTuple):
+    """What a key means.
+
+    unit: of its numbers. aliases: other names that people try. closed: what the closed division asks of it; None: the
+    benchmark says it, in `closed` of its Config. cite: where the rules say so; "": as `cite` of the section says, or
+    else that of the benchmark's facts.
+    logged_as: the key of a log that has its value. since: the first version of the suite that has it; None: all.
+    """
+
+    doc: str
+    role: Role
+    unit: str = ""
+    aliases: tuple[str, ...] = ()
+    closed: ClosedRule | None = None
+    cite: str = ""
+    logged_as: str = ""
+    since: str | None = None
+
+
+def key(  # noqa: PLR0913  # each says one thing of the key
+    default: Any,
+    doc: str,
+    role: Role = RECIPE,
+    *,
+    unit: str = "",
+    aliases: tuple[str, ...] = (),
+    closed: ClosedRule | None = None,
+    cite: str = "",
+    logged_as: str = "",
+    since: str | None = None,
+) -> Any:
+    """Return the field of a dataclass for a key, see Key; with REQUIRED as default it must be given.
+
+    What does not change what is computed is free in the closed division unless `closed` says otherwise.
+    """
+    if closed is None and not role.computes:
+        closed = FREE
+    metadata = {Key: Key(doc, role, unit, aliases, closed, cite, logged_as, since)}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+class Leaf(NamedTuple):
+    """A key that is not a section: its dotted name, type and default (REQUIRED: none), and what it means.
+
+    owner: the class that declares it.
+    """
+
+    name: str
+    hint: Any
+    default: Any
+    key: Key
+    owner: type
+
+    def of(self, tree: dict[str, Any]) -> Any:
+        """Return the key's value in a configuration that `to_dict` made.
+
+        If it was made before there was such a key, that is the default; None for a key that has none.
+        """
+        found: Any = tree
+        for name in self.name.split("."):
+            if not isinstance(found, dict) or name not in found:
+                return None if self.default is REQUIRED else self.default
+            found = found[name]
+        return found
+
+
+def leaves(cls: type, prefix: str = "") -> Iterator[Leaf]:
+    """Yield all keys of a section and of those in it, in their order.
+
+    Raises DeclarationError for a field that `key` did not make.
+    """
+    hints = get_type_hints(cls)
+    for one in fields(cls):
+        name, hint = f"{prefix}{one.name}", hints[one.name]
+        if is_dataclass(hint):
+            yield from leaves(hint, f"{name}.")  # type: ignore[arg-type]  # a class, no instance
+            continue
+        owner = next(base for base in cls.__mro__ if one.name in inspect.get_annotations(base))
+        if Key not in one.metadata:
+            raise DeclarationError(f"{_place(owner)}, {one.name} does not say what it means: make it by key(...)")
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        yield Leaf(name, hint, default, one.metadata[Key], owner)
+
+
+def sections(cls: type) -> Iterator[type]:
+    """Yield a class and those of all sections in it."""
+    yield cls
+    for hint in get_type_hints(cls).values():
+        if is_dataclass(hint):
+            yield from sections(hint)  # type: ignore[arg-type]  # a class, no instance
+
+
+def _place(cls: type) -> str:
+    """Return where a class is, for a message."""
+    file = Path(getattr(sys.modules.get(cls.__module__), "__file__", None) or "?")
+    module = Path(*cls.__module__.split("."))
+    return f"{module.with_suffix('.py') if file.stem == module.name else file}: class {cls.__name__}"
+
+
+# -- the closed division -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What the closed division asks of one key in some rounds.
+
+    key: dotted, such as model.width. allowed: its values, as a log's provenance has them. cite: where the rules say so.
+    since, until: the first and the last version of the suite that has the key; None: it has always been there, and
+    still is. Logs are judged by the keys of their own version.
+    """
+
+    key: str
+    allowed: Check
+    cite: str
+    rounds: tuple[str, ...] = ROUNDS
+    since: str | None = None
+    until: str | None = None
+
+    def exists_in(self, version: Any) -> bool:
+        """Tell whether a version of the suite has the key; anything but a version counts as the earliest."""
+        numbers = version_numbers(version)
+        return version_numbers(self.since) <= numbers and (self.until is None or numbers <= version_numbers(self.until))
+
+
+@cache
+def closed_rows(config: Any) -> tuple[Closed, ...]:
+    """Return what closed asks of each key of a benchmark's Config, those that were removed last.
+
+    Raises DeclarationError for a key of which nothing is said.
+    """
+    reference: Reference = config.reference
+    names = {leaf.name for leaf in leaves(config)}
+    if unknown := [name for name in config.closed if name not in names]:
+        raise DeclarationError(f"{_place(config)}, closed has {unknown[0]}, but there is none: remove or correct it")
+    rows = [row for leaf in leaves(config) for row in _rows(config, leaf)]
+    gone = [Closed(name, check, reference.cite, until=last) for name, (last, check) in config.removed.items()]
+    return (*rows, *gone)
+
+
+def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
+    """Yield what closed asks of a key, by rounds."""
+    reference: Reference = config.reference
+    own = config.closed.get(leaf.name)
+    rule, cite = (leaf.key.closed, _cite(leaf)) if own is None else (own, "")
+    if rule is None:
+        raise DeclarationError(_undeclared(config, leaf))
+    if not isinstance(rule, Check | Mapping):
+        rule = rule(reference)
+    if isinstance(rule, Check):
+        rule = {ROUNDS[0]: rule}
+    starts = sorted(map(ROUNDS.index, rule))
+    for start, end in pairwise([*starts, len(ROUNDS)]):
+        rounds = ROUNDS[start:end]
+        yield Closed(leaf.name, rule[rounds[0]], cite or reference.cite, rounds, since=leaf.key.since)
+
+
+def _cite(leaf: Leaf) -> str:
+    """Return where the rules ask something of a key; "": where the facts of the benchmark say."""
+    section: str = getattr(leaf.owner, "cite", "")
+    return leaf.key.cite or section or ("" if leaf.key.role.computes else EXECUTION)
+
+
+def _undeclared(config: type, leaf: Leaf) -> str:
+    """Return what to write where for a key of which closed says nothing."""
+    short = leaf.name.rpartition(".")[2]
+    if leaf.owner.__module__.partition(".")[0] == config.__module__.partition(".")[0]:
+        return (
+            f"{_place(leaf.owner)}, {short} does not say what the closed division asks of it: add closed=FREE or a "
+            "check such as closed=equals(VALUE), and cite=RULE, to its key(...)"
+        )
+    return (
+        f"{_place(config)}, closed does not say what the closed division asks of {leaf.name}: add "
+        f'"{leaf.name}": FREE, or a check such as equals(VALUE)'
+    )
+
+
+# -- the log -------------------------------------------------------------------------------------------------
+
+Configuration = Callable[[str], Any]
+"""Gives the value of a dotted key of a run's configuration; raises LookupError if it lacks the key."""
+LogValue = Callable[[Configuration], Any]
+"""Gives the value that a log has for one of its keys; None: the configuration leaves it open."""
+
+
+def take(name: str) -> LogValue:
+    """Return the function that takes the value of a key from a configuration."""
+    return lambda config: config(name)
+
+
+@cache
+def logged_values(config: Any) -> Mapping[str, LogValue]:
+    """Return the hyperparameters that a log states, each with how its value follows from the values of a Config.
+
+    They are the keys that say `logged_as`, and what a section's `logs` makes of several keys.
+    """
+    single = {leaf.key.logged_as: take(leaf.name) for leaf in leaves(config) if leaf.key.logged_as}
+    several = {name: value for cls in sections(config) for name, value in getattr(cls, "logs", {}).items()}
+    return single | several
+
+
+def hyperparameters(config: Any) -> dict[str, Any]:
+    """Return what a log states of the hyperparameters of a configuration, by the keys of the log."""
+    cls: Any = type(config)
+    values = {name: value(lambda key: attrgetter(key)(config)) for name, value in logged_values(cls).items()}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: value for name, value in plain.items() if value is not None}

@@ -27,7 +27,7 @@ from common.training import batchnorm, optim, train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.graph import Recorder, say_why_not
 from common.training.precision import Precision
-from common.training.predictions.picture import SAMPLES
+from common.training.predictions.report import SAMPLES
 from common.training.schedule import StepSchedule
 from common.training.trainer import Trainer
 from deepcam import model, synthesize

@@ -107,9 +107,6 @@ class TrainConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
-        for name in ("graph", "warm_up"):
-            if getattr(self, name) not in ("auto", "off"):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected 'auto' or 'off'")
         if self.accumulation > self.global_batch_size:
             raise ValueError(
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
@@ -121,8 +118,6 @@ class TrainConfig:
             raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
-        if self.tail not in ("keep", "drop"):
-            raise ValueError(f"tail is {self.tail!r}; expected 'keep' or 'drop'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

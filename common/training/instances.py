@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.config import PLACE, PROBLEM, key
-from common.data.bagging import KINDS, NONE, Bagging, draw
+from common.data.bagging import NONE, Bagging, draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,6 @@ class InstancesConfig:
             raise ValueError(f"ranks is {self.ranks}; expected at least 1, or null for all ranks divided by count")
         if self.number < 0:
             raise ValueError(f"first is {self.first}; expected 0 or more, the number of an instance")
-        if self.bagging not in KINDS:
-            raise ValueError(f"bagging is {self.bagging!r}; expected one of {', '.join(KINDS)}")
 
     @property
     def number(self) -> int:

@@ -15,10 +15,6 @@ from common.command import UsageError
 from cosmoflow.data.sample_files import SPLITS
 
 
-class SplitError(UsageError):
-    """The universes cannot be split as asked; the message says what was found and how to fix it."""
-
-
 @dataclass(frozen=True)
 class HashSplit:
     """A split by a seeded hash of the universes' names, the same on every machine and for every task.
@@ -34,21 +30,21 @@ class HashSplit:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
-            raise SplitError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
+            raise UsageError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the sorted names of each split; SplitError if there are too few, or by chance none."""
+        """Return the sorted names of each split; UsageError if there are too few, or by chance none."""
         order = sorted(names, key=lambda name: (self._hash(name), name))
         low = sum(self._hash(name) < self.fraction for name in names)
         validation = self.validation if self.validation is not None else low
         train = self.train if self.train is not None else len(order) - validation
         if train < 0 or train + validation > len(order):
-            raise SplitError(
+            raise UsageError(
                 f"{max(train, 0):,} training and {validation:,} validation universes were asked for, but only "
                 f"{len(order):,} exist; lower --train or --validation"
             )
         if self.validation is None and not validation:
-            raise SplitError(
+            raise UsageError(
                 f"by chance none of the {len(order):,} universes is for validation; set a number, as in --validation 1"
             )
         return {"train": sorted(order[len(order) - train :]), "validation": sorted(order[:validation])}
@@ -65,19 +61,19 @@ class SplitFile:
     path: Path
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the sorted names of each split; SplitError for names that are in both, or that no universe has."""
+        """Return the sorted names of each split; UsageError for names that are in both, or that no universe has."""
         try:
             content: Any = yaml.safe_load(self.path.read_text())
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise SplitError(f"{self.path} cannot be read: {error}") from error
+            raise UsageError(f"{self.path} cannot be read: {error}") from error
         lists = content if isinstance(content, dict) else {}
         if set(lists) != set(SPLITS) or not all(isinstance(listed, list) for listed in lists.values()):
-            raise SplitError(f"{self.path}: expected {{train: [names], validation: [names]}}")
+            raise UsageError(f"{self.path}: expected {{train: [names], validation: [names]}}")
         split = {side: sorted(map(str, lists[side])) for side in SPLITS}
         listed = split["train"] + split["validation"]
         if twice := sorted(name for name, times in Counter(listed).items() if times > 1):
-            raise SplitError(f"{self.path}: {twice[0]} is listed more than once")
+            raise UsageError(f"{self.path}: {twice[0]} is listed more than once")
         if unknown := sorted(set(listed) - set(names)):
             example = f"; names look like {min(names)}" if names else ""
-            raise SplitError(f"{self.path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
+            raise UsageError(f"{self.path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
         return split

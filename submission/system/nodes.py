@@ -52,10 +52,6 @@ MOST_NAMED: Final = 10
 """Missing nodes that the error names."""
 
 
-class NodesError(RuntimeError):
-    """The nodes cannot be brought together; the message names those missing and says what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a process says of its node. parts: how many of all nodes or ranks it speaks for. node: None if not known.
@@ -114,7 +110,7 @@ def open_call(folder: Path) -> Iterator[Path]:
 def collect(answers: Path, own: Answer, place: Place, timeout_s: float) -> list[Answer]:
     """Return one answer of each node, in the order of the nodes.
 
-    Raises NodesError if answers are missing after the timeout, or one is not what this command writes.
+    Raises LaunchError if answers are missing after the timeout, or one is not what this command writes.
     """
     _, total = parts_of(place)
     found = {own.rank: own}
@@ -130,7 +126,7 @@ def collect(answers: Path, own: Answer, place: Place, timeout_s: float) -> list[
         if parts >= total:
             break
     else:
-        raise NodesError(_missing(list(found.values()), place, answers.parent.parent, timeout_s))
+        raise LaunchError(_missing(list(found.values()), place, answers.parent.parent, timeout_s))
     by_node: dict[int | str, Answer] = {}
     for answer in sorted(found.values(), key=lambda answer: (answer.node or 0, answer.rank)):
         by_node.setdefault(answer.host if answer.node is None else answer.node, answer)
@@ -164,7 +160,7 @@ def _read(path: Path, rank: int) -> Answer:
     counts, power = _is_count(parts) and (node is None or _is_count(node)), _reading(content.fields.get("power"))
     valid = counts and isinstance(fields, dict) and all(map(_is_text, (host, *fields.values())))
     if content.problem or not valid or power is None:
-        raise NodesError(
+        raise LaunchError(
             f"{path} {content.problem or 'is not the description of a node'}: start all nodes with the same version of "
             f"the suite; nothing is written"
         )

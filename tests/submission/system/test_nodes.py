@@ -12,7 +12,7 @@ import pytest
 from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
 from submission.system.merge import merge, notes_of
-from submission.system.nodes import Answer, NodesError, collect, meeting_folder, open_call, parts_of
+from submission.system.nodes import Answer, collect, meeting_folder, open_call, parts_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -211,7 +211,7 @@ def test_bad_answers_are_refused(tmp_path, text):
     place = find_place(srun(0))
     with (
         open_call(tmp_path / "folder") as answers,
-        pytest.raises(NodesError, match=r"rank_1\.json .*nothing is written"),
+        pytest.raises(LaunchError, match=r"rank_1\.json .*nothing is written"),
     ):
         (answers / "rank_1.json").write_text(text)
         collect(answers, Answer(0, 1, 0, "a", {}), place, 5)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import numpy as np
 from ase.io.extxyz import read_extxyz, write_extxyz
@@ -109,14 +109,10 @@ def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
         raise BadItemError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
 
 
-def _opened(path: Path) -> TextIO:
-    return lzma.open(path, "rt", encoding="ascii") if path.suffix == ".xz" else path.open(encoding="ascii")
-
-
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file, compressed or not."""
     try:
-        with _opened(path) as file:
+        with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="ascii") as file:
             yield from file
     except BROKEN as error:
         raise BadItemError(f"{path} is damaged: {error}; fetch it again") from error

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from common.reference import ROUNDS
@@ -87,9 +87,5 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _command() -> NoReturn:
-    sys.exit(main())
-
-
 if __name__ == "__main__":
-    _command()
+    sys.exit(main())

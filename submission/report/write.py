@@ -23,14 +23,9 @@ def write_report(report: Report, output: Path, title: str = "", previous: Report
     Raises NotAReportError if `output` is another kind of file, OSError if the page cannot be written, ValueError for
     a report without details.
     """
-    if os.path.lexists(output) and not _is_ours(output):
+    if os.path.lexists(output) and GENERATOR.encode() not in ANYWHERE.begin(output, 1024):
         raise NotAReportError(f"{output} exists and is not a page of this command; choose another name")
     text = render(report, str(output.absolute().parent), title, rows(previous) if previous else ())
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether a file is a page of this command."""
-    return GENERATOR.encode() in ANYWHERE.begin(path, 1024)

@@ -15,7 +15,7 @@ from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
-from submission.report.write import NotAReportError, write_report
+from submission.report.page import NotAReportError, write_report
 from submission.summary.rows import NoResultsError, read_report
 
 EXAMPLES: Final = """\

@@ -10,8 +10,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.analysis.export import flat
 from submission.analysis.facts import Facts, known_facts, read_facts
-from submission.analysis.sets import analyse
-from submission.analysis.statistics import log_pca, summarise
+from submission.analysis.sets import analyse, log_pca, summarise
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
 EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]

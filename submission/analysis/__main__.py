@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from common.files import whole_file
 from common.reference import ROUNDS
-from common.tree import ANYWHERE
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
-from compliance.formats.json import finite
 from compliance.options import Options
 from submission.analysis.analysis import Analysis, Settings, analyse_trees
 from submission.analysis.cost.model import error_table
-from submission.analysis.export import csv_files, json_document
-from submission.analysis.figures.standalone import standalone
 from submission.analysis.fits.projection import projection_table
-from submission.analysis.page import GENERATOR, fit_drawings, pictures, render
 from submission.analysis.tables import tables
+from submission.analysis.write import holds_analysis, write
 from submission.summary.rows import NoResultsError
 from submission.text_table import output_width, plain_text
 
@@ -143,55 +136,6 @@ def _check_output(output: Path, paths: Sequence[str], force: bool) -> None:
         raise UsageError(f"-o {output} holds other files and no analysis; name a new or an empty folder")
     if not force:
         raise UsageError(f"-o {output} holds an earlier analysis; --force replaces its files")
-
-
-# -- writing ---------------------------------------------------------------------------------------------------
-
-
-PAGE: Final = "analysis.html"
-DATA: Final = "analysis.json"
-NAME: Final = re.compile(r"[a-z][\w-]*\.(html|json|csv|svg)")
-"""The form of the names of files that this command writes."""
-MOST_BYTES: Final = 1 << 28
-
-
-def write(found: Analysis, folder: Path) -> list[str]:
-    """Write everything into a folder, each file whole or not at all; return their names, the page first.
-
-    Files of an earlier analysis in the folder that this one does not have are removed.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    former, files = _listed(folder), dict(_files(found))
-    for name, text in files.items():
-        with whole_file(folder / name) as part:
-            part.write_text(text, encoding="utf-8", errors="backslashreplace")
-    for name in former - files.keys():
-        (folder / name).unlink(missing_ok=True)
-    return list(files)
-
-
-def holds_analysis(folder: Path) -> bool:
-    """Return whether the page in a folder is one of this command."""
-    return GENERATOR.encode() in ANYWHERE.begin(folder / PAGE, 1024)
-
-
-def _listed(folder: Path) -> set[str]:
-    """Return the names of the files that the analysis in a folder has written, as its data list them."""
-    try:
-        names = json.loads(ANYWHERE.read(folder / DATA, MOST_BYTES))["files"]
-        return {name for name in names if NAME.fullmatch(name)}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return set()
-
-
-def _files(found: Analysis) -> Iterator[tuple[str, str]]:
-    shown = list(pictures(found.sets))
-    others = dict(csv_files(found)) | {f"{one.name}.svg": standalone(one.wide) for one in shown if one.wide}
-    others |= {f"fit-{at}.svg": standalone(svg) for at, svg in enumerate(fit_drawings(found), 1) if svg}
-    data = json_document(found) | {"files": [PAGE, DATA, *others]}
-    others = {DATA: json.dumps(finite(data), indent=1) + "\n", **others}
-    yield PAGE, render(found, shown, list(others))
-    yield from others.items()
 
 
 if __name__ == "__main__":

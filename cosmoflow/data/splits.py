@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from common.command import UsageError
+from common.config import load
 from cosmoflow.data.sample_files import SPLITS
 
 
@@ -55,6 +53,12 @@ class HashSplit:
 
 
 @dataclass(frozen=True)
+class _Lists:
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SplitFile:
     """A split by lists of names: a YAML or JSON file {train: [name, ...], validation: [name, ...]}."""
 
@@ -62,14 +66,8 @@ class SplitFile:
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Return the sorted names of each split; UsageError for names that are in both, or that no universe has."""
-        try:
-            content: Any = yaml.safe_load(self.path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise UsageError(f"{self.path} cannot be read: {error}") from error
-        lists = content if isinstance(content, dict) else {}
-        if set(lists) != set(SPLITS) or not all(isinstance(listed, list) for listed in lists.values()):
-            raise UsageError(f"{self.path}: expected {{train: [names], validation: [names]}}")
-        split = {side: sorted(map(str, lists[side])) for side in SPLITS}
+        lists = load(_Lists, self.path)
+        split = {side: sorted(getattr(lists, side)) for side in SPLITS}
         listed = split["train"] + split["validation"]
         if twice := sorted(name for name, times in Counter(listed).items() if times > 1):
             raise UsageError(f"{self.path}: {twice[0]} is listed more than once")

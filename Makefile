@@ -5,7 +5,8 @@
 #   LOGS         a file or folder that `make demo` checks too
 #   HPC          a clone of mlcommons/hpc, for `make parity`
 #   PARITY       the folder with what the official code needs, for `make parity-env`
-#   PYTEST_ARGS  more arguments for pytest; select tests with `make test-fast`, since `make test` requires coverage
+#   PYTEST_ARGS  more arguments for pytest, such as tests/compliance
+#   TENTH        which tenth of the exhaustive tests `make test-tenth` runs, 0 to 9
 #   TORCH_INDEX  a wheel index for torch. For most Linux machines the default index has the CUDA build, which is
 #                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine without an accelerator takes
 #                the CPU build from CPU_INDEX, if that answers; TORCH_INDEX=https://pypi.org/simple prevents it.
@@ -16,6 +17,7 @@ QUICK ?=
 LOGS ?=
 HPC ?=
 PARITY ?= .parity
+TENTH ?= 0
 PYTEST_ARGS ?=
 TORCH_INDEX ?=
 CPU_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -26,6 +28,8 @@ PY := $(VENV)/bin/python
 # Several files of tests at once; a file's tests share what it has made. More processes would need much memory. One that
 # is ended by a test that hangs is not started again: it would only hang once more.
 PYTEST := $(PY) -m pytest --numprocesses auto --maxprocesses 8 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+# Python counts lines itself from 3.12 on, at a fraction of the time.
+COVERAGE_CORE = $(shell $(PY) -c 'import sys; print("COVERAGE_CORE=sysmon" * (sys.version_info >= (3, 12)))')
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 # Every top-level folder with an __init__.py.
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
@@ -33,25 +37,27 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-cluster lint format docs bench parity parity-env clean
+.PHONY: help demo test test-tenth test-all test-cluster lint format docs bench parity parity-env clean
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.training-installed ## check example logs and LOGS=path; train each mini problem (QUICK=1: only CosmoFlow's), make a package and a report
-	$(PY) -m compliance.demo $(if $(LOGS),"$(LOGS)")
-	$(PY) -m submission.round --config mini --runs 1 $(if $(QUICK),--benchmarks cosmoflow) -o runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(PY) -m submission.demo $(if $(LOGS),"$(LOGS)") $(if $(QUICK),--benchmarks cosmoflow)
 
-test: lint ## lint, then all tests with coverage
-	$(PYTEST) $(addprefix --cov=,$(PACKAGES)) --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
+test: lint ## lint, and tests that prove each kind of behaviour once
+	$(PYTEST) $(PYTEST_ARGS)
 
-test-fast: $(VENV)/.dev-installed ## tests that are not marked slow, without coverage
-	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+test-tenth: $(VENV)/.dev-installed ## a tenth of the exhaustive tests, which `make test` leaves out: TENTH=0 to 9
+	$(PYTEST) -m exhaustive --exhaustive $(TENTH) $(PYTEST_ARGS)
+
+test-all: lint ## all tests, with coverage: an hour or more on two cores
+	$(COVERAGE_CORE) $(PYTEST) --exhaustive all $(addprefix --cov=,$(PACKAGES)) --cov-report=term-missing:skip-covered --cov-fail-under=95 $(PYTEST_ARGS)
 
 test-cluster: $(VENV)/.dev-installed ## tests on a real Slurm of several nodes, Open MPI and MPICH; needs root on Debian, and installs them
 	PYTHON="$(PY)" tests/cluster/install.sh "$(VENV)/cluster"
-	MLPERF_HPC_CLUSTER="$(VENV)/cluster" $(PY) -m pytest -rfEsx --durations=10 tests/cluster $(PYTEST_ARGS)
+	MLPERF_HPC_CLUSTER="$(VENV)/cluster" $(PY) -m pytest -rfEsx --durations=10 --exhaustive all tests/cluster $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed ## run ruff and mypy
 	$(PY) -m ruff check .

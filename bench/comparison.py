@@ -140,7 +140,7 @@ def facts_of(device: str) -> dict[str, Any]:
     """Return what is measured on: `machine.about`, cores, the device, and the formats that it computes best."""
     code = (
         "import torch; from common.distributed.device import device_type;"
-        "from common.training.precision import Precision, PrecisionConfig;"
+        "from common.precision import Precision, PrecisionConfig;"
         f"kind = device_type({device!r}); print(kind, Precision(PrecisionConfig(), torch.device(kind)).name)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)

@@ -17,8 +17,8 @@ from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
+from common.precision import DTYPES
 from common.training.optim import OptimConfig
-from common.training.precision import DTYPES
 from cosmoflow import model
 from cosmoflow.data import dataset as data
 from cosmoflow.data import pipeline

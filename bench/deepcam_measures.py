@@ -18,8 +18,8 @@ from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
+from common.precision import DTYPES
 from common.training.optim import OptimConfig
-from common.training.precision import DTYPES
 from deepcam import model
 from deepcam.data import dataset, pipeline, stats
 from deepcam.losses import cross_entropy

@@ -17,11 +17,10 @@ from pathlib import Path
 
 from published import write_page
 
-import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from compliance.engine import Options, check_paths
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.report import Report
-from compliance.rule import RULES
+from compliance.rules.catalog import all_rules
 
 HEAD = """# How often each rule finds something
 
@@ -43,7 +42,7 @@ def page(report: Report, folder: Path) -> str:
     lines.append("|---|---|---|---|---|")
     for rule in sorted({rule for rule, _ in found}):
         counts = " | ".join(_count(found.get((rule, severity), [])) for severity in (ERROR, WARNING, NOTE))
-        lines.append(f"| {rule} | {counts} | {RULES[rule].title()} |")
+        lines.append(f"| {rule} | {counts} | {all_rules()[rule].title()} |")
     lines += ["", "Each count: findings (results or packages concerned).", "", "## Every warning", ""]
     lines.append(f"{warnings} warnings in {len(report.sets)} results: {per_result:.2f} per result.")
     lines += ["", "| rule | where | warning |", "|---|---|---|", *sorted(_warnings(folder, found))]

@@ -32,12 +32,12 @@ from fuzz_inputs import log_bytes, write_package
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import Log, LogReader, parse_log
 from compliance.model.finding import ERROR, PASSING, Finding
 from compliance.model.report import Report
-from compliance.rule import PROFILES
+from compliance.rules.rule import PROFILES
 
 SLOW_SECONDS = 10
 SAVED = 5

@@ -36,11 +36,11 @@ with atheris.instrument_imports(include=["common", "compliance"]):
     from common.reference import ROUNDS
     from compliance.benchmarks import REFERENCES
     from compliance.engine import Options, check_paths
-    from compliance.examine import LogTask, digest
+    from compliance.engine.log_checker import LogTask, digest
     from compliance.formats import FORMATS, Style
     from compliance.logs.log import parse_log
     from compliance.model.report import Report
-    from compliance.rule import PROFILES
+    from compliance.rules.rule import PROFILES
 
 HEADER_BYTES = 2
 """Bytes in front of a log that choose how it is checked; the rest is the log."""

@@ -1,7 +1,7 @@
 """Find the fastest training among the published results, in samples per second: in total and per accelerator.
 
     python bench/published_rates.py                                      checks ../shared/corpus, shows the table
-    python bench/published_rates.py -o compliance/published_rates.py     writes it
+    python bench/published_rates.py -o compliance/facts/published_rates.py     writes it
 
 The plausibility notes (SET14, ORD19) compare with this table.
 """

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common.data.prefetch import TensorBatch
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, DistConfig, connect
+from common.precision import Precision, PrecisionConfig
 from common.spatial.halo import HaloConv3d
 from common.training import optim
 from common.training.optim import OptimConfig
-from common.training.precision import Precision, PrecisionConfig
 from common.training.step import Step
 from cosmoflow import spatial
 from cosmoflow.data.dataset import DataConfig

@@ -24,9 +24,9 @@ from workers import serve, took
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.distributed.device import keep_freed_memory
+from common.precision import DTYPES, Precision, PrecisionConfig
 from common.training import flops, optim
 from common.training.optim import OptimConfig
-from common.training.precision import DTYPES, Precision, PrecisionConfig
 
 PEAK_SIDES = {"cpu": (1024, 2048)}
 PEAK_SIDES_ACCELERATOR = (8192,)

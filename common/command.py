@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
+from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +29,6 @@ WRONG_PLACES: Final = {
 """What the system means by some errors, and what to do."""
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
-
-
-class UsageError(ValueError):
-    """The arguments of a command are wrong; the message says which, and what was expected."""
 
 
 class CommandParser(argparse.ArgumentParser):

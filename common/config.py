@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, ge
 import msgspec
 import yaml
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.tree import NAMED
 
 T = TypeVar("T")

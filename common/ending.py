@@ -7,15 +7,14 @@ status but 0, and srun reports a killed rank as it does an error.
 from __future__ import annotations
 
 import json
-import os
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from common.files import LOG_NAME, open_regular, whole_file
-from common.tree import RefusedFileError
+from common.files import LOG_NAME, read_end, write_whole_file
+from common.record import read_last_record
 
 NAME: Final = "ended.json"
 How = Literal["target_met", "target_not_met", "diverged", "stopped", "failed"]
@@ -24,8 +23,6 @@ FINAL: Final = (TARGET_MET, TARGET_NOT_MET, DIVERGED)
 """The endings of a run that has its result."""
 EXIT_STATUS: Final[dict[How, int]] = {TARGET_MET: 0, FAILED: 1, DIVERGED: 1, STOPPED: 3, TARGET_NOT_MET: 4}
 """Of the training command. 2 is wrong use, which begins no run."""
-TAIL_BYTES: Final = 1 << 16
-"""The end of a log, in which the last record is."""
 FOLDERS: Final = re.compile(r"(?<![\w.-])/(?:[^\s/:'\"]+/)+")
 
 
@@ -87,8 +84,7 @@ def ending_of(error: BaseException) -> Ending:
 
 def write_ending(folder: Path, ending: Ending) -> None:
     """Record the ending in the folder of the run."""
-    with whole_file(folder / NAME) as part:
-        part.write_text(json.dumps(asdict(ending)) + "\n")
+    write_whole_file(folder / NAME, json.dumps(asdict(ending)) + "\n")
 
 
 def forget_ending(folder: Path) -> None:
@@ -102,7 +98,7 @@ def read_ending(folder: Path) -> Ending | None:
     A job may die between the end of the log and the record in the folder, and the record may be damaged: then the log
     tells.
     """
-    record = _json(_end_of(folder / NAME))
+    record = _json(read_end(folder / NAME))
     if record.get("how") in get_args(How):
         return Ending(record["how"], str(record.get("cause", "")), _number(record.get("epochs")))
     return logged_ending(folder / LOG_NAME)
@@ -110,12 +106,14 @@ def read_ending(folder: Path) -> Ending | None:
 
 def logged_ending(log: Path) -> Ending | None:
     """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
-    return stated_ending(_last_metadata(log, b"run_stop"), logged_epochs(log))
+    stop = read_last_record(log, "run_stop")
+    return stated_ending(stop.metadata, logged_epochs(log)) if stop else None
 
 
 def logged_epochs(log: Path) -> int:
     """Return the last epoch that was evaluated by a log; 0 if it has none, or does not exist."""
-    return _number(_last_metadata(log, b"eval_stop").get("epoch_num"))
+    evaluation = read_last_record(log, "eval_stop")
+    return _number(evaluation.meta("epoch_num")) if evaluation else 0
 
 
 def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
@@ -126,26 +124,6 @@ def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
         return Ending(TARGET_MET, epochs=_number(metadata.get("epoch_num")))
     how: Any = metadata.get("ended")
     return Ending(how, str(metadata.get("cause", "")), evaluated) if how in get_args(How) else None
-
-
-def _last_metadata(log: Path, key: bytes) -> dict[str, Any]:
-    """Return the metadata of the last record of a key; empty without one, or if it is damaged."""
-    for line in reversed(_end_of(log).splitlines()):
-        if b'"key": "' + key + b'"' in line:
-            metadata = _json(b"{" + line.partition(b"{")[2]).get("metadata")
-            return metadata if isinstance(metadata, dict) else {}
-    return {}
-
-
-def _end_of(path: Path) -> bytes:
-    """Return the last bytes of a file; nothing if there is none, or if it is not a regular one."""
-    try:
-        handle = open_regular(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, RefusedFileError):
-        return b""
-    with open(handle, "rb") as file:
-        file.seek(max(0, os.fstat(handle).st_size - TAIL_BYTES))
-        return file.read(TAIL_BYTES)
 
 
 def _json(content: bytes) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from common.training import weights as weights_file
 from common.training.benchmark import Benchmark, Predictor
 from common.training.checkpoint import CheckpointError, best_of
 
+__all__ = ["load_network"]
+
 DESCRIPTION = """\
 Write the weights of a checkpoint as safetensors: tensors by name and no code, readable from many languages.
 

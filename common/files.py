@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
-import fcntl
+import glob
 import os
 import re
+import secrets
+import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from common.tree import expect_regular
+from common.tree import RefusedFileError, expect_regular
 
 LOG_NAME: Final = "result_0.txt"
 """The log of a run, in its folder."""
@@ -21,8 +24,12 @@ POWER: Final = "power"
 """The folder with the power files of a run, in its folder."""
 INSTANCE: Final = re.compile(r"instance_(\d+)")
 """The folder of one of several trainings, in the folder of their job."""
+TAIL_BYTES: Final = 1 << 16
+"""The end of a file: of a log, where the last record of a finished run is."""
 UNFINISHED: Final = "*.tmp"
 """Files that are being written; those of a killed process stay until their folder has another owner."""
+TOKEN_BYTES: Final = 8
+"""Of the random part of their names."""
 NO_INODES: Final = "the file system has no free inodes, so that no more files fit: remove some, or use another disk"
 """What a full disk with free bytes means, and what to do."""
 
@@ -39,20 +46,93 @@ def instance_folders(job: Path) -> dict[int, Path]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, renamed to `path` at the end of the `with` and removed after an error.
+def new_file(path: Path) -> Iterator[tuple[Path, int]]:
+    """Yield a new empty file beside `path` and its descriptor; at the end it is closed, and removed unless renamed.
 
-    Raises OSError if `path` is a device or a pipe, which is not replaced.
+    Its name is random and it is created exclusively, so that no link that others have put there is followed.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, "this is a device or a pipe; expected a file", str(path))
-    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    part = _unused_name(path)
+    with naming(path, part):
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            yield part, handle
+        finally:
+            os.close(handle)
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yield a new file beside `path`, which takes its name at the end of the `with` and is removed after an error.
+
+    For libraries that open files by their names; otherwise see `open_whole_file`. sync: to disk before it is renamed.
+    Raises OSError if `path` is a device or a pipe, which is not replaced, and if the new file was exchanged meanwhile.
+    """
+    with _replacement(path, sync) as (part, _):
+        yield part
+
+
+@contextmanager
+def open_whole_file(path: Path, mode: str = "wb", *, newline: str | None = None, sync: bool = False) -> Iterator[Any]:
+    """Yield a file to write, text in UTF-8, that replaces `path` at the end of the `with`, as `whole_file` does."""
+    with _replacement(path, sync) as (_, handle):
+        encoding = None if "b" in mode else "utf-8"
+        with open(handle, mode, encoding=encoding, newline=newline, closefd=False) as file:
+            yield file
+
+
+def write_whole_file(path: Path, content: bytes | str, *, errors: str = "strict", sync: bool = False) -> None:
+    """Replace a file by one with this content, text in UTF-8, as `whole_file` does. errors: see str.encode."""
+    with open_whole_file(path, sync=sync) as file:
+        file.write(content.encode(errors=errors) if isinstance(content, str) else content)
+
+
+def link_whole_file(source: Path, path: Path) -> None:
+    """Replace `path` by another name of a file; where the file system has no such links, by a copy."""
+    part = _unused_name(path)
     try:
-        with naming(path, part):
-            yield part
-            part.replace(path)
+        os.link(source, part)
+        part.replace(path)
+    except OSError:
+        with whole_file(path) as copy:
+            shutil.copyfile(source, copy)
     finally:
         part.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed processes have left of a file that they were writing."""
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 2 * TOKEN_BYTES}{UNFINISHED[1:]}"):
+        left.unlink(missing_ok=True)
+
+
+def follow_no_link(path: str, flags: int) -> int:
+    """Open a file for `open(…, opener=follow_no_link)`; OSError if it is a link, which others may have put there."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "this is a link, which is not followed; remove it, or choose another folder"
+        raise
+
+
+@contextmanager
+def _replacement(path: Path, sync: bool) -> Iterator[tuple[Path, int]]:
+    """Yield a new file and its descriptor; at the end it replaces `path`."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "this is a device or a pipe; expected a file", str(path))
+    with new_file(path) as (part, handle):
+        yield part, handle
+        status = os.lstat(part)  # perhaps of another file: some libraries, too, write one and rename it
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(handle).st_uid:
+            raise OSError(errno.EEXIST, "another process exchanged the file while it was written", str(path))
+        if sync:
+            os.fsync(handle)
+        part.replace(path)
+
+
+def _unused_name(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{secrets.token_hex(TOKEN_BYTES)}{UNFINISHED[1:]}")
 
 
 @contextmanager
@@ -76,20 +156,6 @@ def _name(error: OSError, path: Path, part: Path | None) -> None:
         error.filename = str(path)
     if error.errno == errno.ENOSPC and out_of_inodes(path.parent):
         error.strerror = f"{error.strerror}: {NO_INODES}"
-
-
-def lock_alone(file: IO[Any]) -> bool:
-    """Lock an open file for this process until it is closed; return False if another has it.
-
-    Where the file system has no locks, nothing is locked, and that is True.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def out_of_inodes(folder: Path) -> bool:
@@ -119,6 +185,17 @@ def open_regular(path: Path) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def read_end(path: Path) -> bytes:
+    """Return the last TAIL_BYTES of a file; nothing if there is none, or if it is not a regular one."""
+    try:
+        handle = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, RefusedFileError):
+        return b""
+    with open(handle, "rb") as file:
+        file.seek(max(0, os.fstat(handle).st_size - TAIL_BYTES))
+        return file.read()
 
 
 def check_regular(path: Path) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from common.ending import STOPPED, Ending, EndingError
-from common.files import CHECKPOINTS, UNFINISHED, naming, open_regular
+from common.files import CHECKPOINTS, UNFINISHED, new_file, open_regular
 
 HEARTBEAT_S: Final = 30.0
 STALE_S: Final = 300.0
@@ -190,13 +190,9 @@ def _make(folder: Path) -> None:
 @contextlib.contextmanager
 def _draft(folder: Path, content: bytes) -> Iterator[Path]:
     """Yield a file with the content, which is removed at the end; its time is the clock of the file system."""
-    draft = folder / f"lease.{secrets.token_hex(8)}.tmp"
-    try:
-        with naming(draft):
-            draft.write_bytes(content)
+    with new_file(folder / "lease") as (draft, handle):
+        os.write(handle, content)
         yield draft
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _link(draft: Path, path: Path) -> None:

@@ -6,13 +6,11 @@ file that starts with the records up to the checkpoint; the old file keeps all i
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +22,12 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from common.config import PLACE, PROBLEM, key
 from common.ending import FAILED, TARGET_MET, Ending, ending_of
-from common.files import whole_file
+from common.files import follow_no_link, write_whole_file
 from common.provenance import ROOT
+from common.record import find_records, read_records
 from common.reference import FULL, ROUNDS
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
-SUCCESSFUL_STOP: Final = re.compile(rb'"key": "run_stop".*"status": "success"')
 FRAMES_TO_CALLER: Final = 3
 """From MLLogger's method through `_write` and the method of ResultLog to its caller."""
 
@@ -112,7 +110,7 @@ class ResultLog:
     @cached_property
     def _file(self) -> BinaryIO:
         # Opened with the first record: a run that fails before it leaves no file that would block the next.
-        return cast(BinaryIO, self.path.open(self._mode))
+        return cast(BinaryIO, open(self.path, self._mode, opener=follow_no_link))
 
     def start(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the start of an interval."""
@@ -137,7 +135,7 @@ class ResultLog:
 
     def holds(self, key: str) -> bool:
         """Tell whether the file has a record of the key."""
-        return self.path.exists() and _has(self.path.read_bytes(), key)
+        return any(read_records(self.path, key))
 
     def position(self) -> int:
         """Flush the log to disk and return its size in bytes, from which `open_log` can continue."""
@@ -300,50 +298,24 @@ def clear_cache(drop: bool) -> bool:
     return drop
 
 
-def logged(path: Path, key: str) -> Any:
-    """Return the value of the first record of a key in a log of this suite; None without one."""
-    wanted = f'"key": "{key}"'.encode()
-    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
-        for line in file:
-            if wanted in line:
-                with suppress(ValueError):
-                    return json.loads(line[line.index(b"{") :])["value"]
-    return None
-
-
-def clock(path: Path) -> tuple[int, int] | None:
-    """Return the times of the first run_start and the last run_stop in a log, in ms; None unless it has both."""
-    found: dict[str, list[int]] = {constants.RUN_START: [], constants.RUN_STOP: []}
-    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
-        for line in file:
-            for key, times in found.items():
-                if _has(line, key):
-                    times.append(int(json.loads(line[line.index(b"{") :])["time_ms"]))
-    starts, stops = found.values()
-    return (starts[0], stops[-1]) if starts and stops else None
-
-
-def _has(content: bytes, key: str) -> bool:
-    # Quotes within a value are escaped.
-    return f'"key": "{key}"'.encode() in content
-
-
 def _restart(path: Path, keep_bytes: int) -> None:
     """Truncate a log to its first bytes and keep all of it under a new name; LogError if it does not match."""
     if not path.is_file():
         raise LogError(f"{path}: no log to continue; resume in the output_dir of the interrupted run")
     old = path.read_bytes()
     kept = old[:keep_bytes]
-    if not 0 < keep_bytes <= len(old) or not kept.endswith(b"\n") or _has(kept, constants.RUN_STOP):
+    is_whole = 0 < keep_bytes <= len(old) and kept.endswith(b"\n")
+    if not is_whole or any(find_records(kept.splitlines(), constants.RUN_STOP)):
         raise LogError(
             f"{path}: not the log of the checkpoint: expected complete records of an unfinished run in its first "
             f"{keep_bytes} bytes; put the log of the interrupted run there"
         )
-    if SUCCESSFUL_STOP.search(old):
+    stops = find_records(old.splitlines(), constants.RUN_STOP)
+    if any(stop.meta(constants.STATUS) == constants.SUCCESS for stop in stops):
         raise LogError(f"{path}: this run is finished and met its target; there is nothing to resume")
     # Copy first, so that no file is ever incomplete and no record is lost.
-    _replace(_unused_name(path), old)
-    _replace(path, kept)
+    write_whole_file(_unused_name(path), old, sync=True)
+    write_whole_file(path, kept, sync=True)
 
 
 def _unused_name(path: Path) -> Path:
@@ -352,11 +324,3 @@ def _unused_name(path: Path) -> Path:
     while (name := path.with_name(f"{path.name}.interrupted-{number}")).exists():
         number += 1
     return name
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write the content to disk; if the machine fails meanwhile, the file keeps its old content."""
-    with whole_file(path) as part, part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

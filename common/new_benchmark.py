@@ -32,7 +32,7 @@ next:
   python -m compliance.check --allow-mini runs/{name}-mini/result_0.txt
   python -m submission.round --config mini --benchmarks {name} -o runs/first-round
   make docs
-  python -m pytest -m "not slow" {tests}
+  python -m pytest {tests}
 then replace its parts by yours: docs/guide/new-benchmark.md
 """
 TESTS: Final = "tests/{name} tests/test_layers.py tests/test_static_lists.py tests/common/training/test_benchmark.py"

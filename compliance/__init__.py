@@ -2,27 +2,38 @@
 
 On the command line it is `python -m compliance.check logs/`; from Python:
 
->>> import compliance
->>> report = compliance.check(["results/"], profile="strict")   # doctest: +SKIP
->>> report.verdict, report.exit_code                            # doctest: +SKIP
+>>> from compliance import check_logs
+>>> report = check_logs(["results/"], profile="strict")   # doctest: +SKIP
+>>> report.verdict, report.exit_code                      # doctest: +SKIP
 ('PASS', 0)
-
-`compliance.check` is both the module behind the command and, called, the function; see its documentation.
 """
 
-from typing import Any
+from __future__ import annotations
 
-from common.extras import explain_missing
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from common.version import VERSION as __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from compliance.model.report import Report
 
-explain_missing(__name__)
+__all__ = ["__version__", "check_logs"]
+
+
+def check_logs(paths: Iterable[str | os.PathLike[str]] | os.PathLike[str] | str, **options: Any) -> Report:
+    """Return the report on logs, folders, packages or repositories; the options are those of `engine.Options`.
+
+    Nothing is written. A path that does not exist gives a finding, like any unreadable log.
+    Raises TypeError for an option that does not exist.
+    """
+    from compliance.engine import Options, check_paths  # whoever imports only a part does without the others
+
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    return check_paths(several, Options(**options))
 
 
 def __getattr__(name: str) -> Any:
-    if name == "check":
-        import importlib
-
-        return importlib.import_module("compliance.check")
-    raise AttributeError(f"module 'compliance' has no attribute {name!r}")
+    hint = "; since version 0.3 the function is compliance.check_logs" if name == "check" else ""
+    raise AttributeError(f"module 'compliance' has no attribute {name!r}{hint}")

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from common.reference import Reference
-from compliance import openfold
+from compliance.facts import openfold
 
 PACKAGES: Final = (
     "cosmoflow",

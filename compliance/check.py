@@ -1,9 +1,4 @@
-"""The command `python -m compliance.check`, and, called as a function, the same from Python.
-
->>> import compliance
->>> report = compliance.check(["results/"], profile="official", round="3.0")    # doctest: +SKIP
->>> [run.path for run in report.runs if run.verdict == "FAIL"]                  # doctest: +SKIP
-"""
+"""The command `python -m compliance.check`; `compliance.check_logs` is the same from Python."""
 
 from __future__ import annotations
 
@@ -11,8 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from types import ModuleType
-from typing import Any, NoReturn
 
 from common.command import CommandParser, UsageError, checked_output
 from common.reference import ROUNDS
@@ -28,9 +21,8 @@ from compliance.cli import (
 )
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
-from compliance.model.report import Report
-from compliance.own_rules import load_rules
-from compliance.rule import RULES
+from compliance.rules.catalog import all_rules
+from compliance.rules.own_rules import load_rules
 
 EXAMPLES = """\
 examples:
@@ -47,19 +39,6 @@ examples:
 
 exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 an error or missing runs, 2 wrong use
 """
-
-
-Paths = Iterable[str | os.PathLike[str]] | os.PathLike[str] | str
-
-
-def check(paths: Paths, **options: Any) -> Report:
-    """Return the report on logs, folders, packages or repositories; the options are those of `Options`.
-
-    Nothing is written. A path that does not exist gives a finding, like any unreadable log.
-    Raises TypeError for an option that does not exist.
-    """
-    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    return check_paths(several, Options(**options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,7 +65,7 @@ def _check(given: argparse.Namespace) -> int:
         raise UsageError(f"no such file or folder: {missing[0]}")
     options = _options(given)
     if given.follow:
-        from compliance.follow import follow  # only this mode pays for it
+        from compliance.engine.follow import follow  # only this mode pays for it
 
         return follow(given.paths, options, given.follow_timeout)
     refuse_to_overwrite(given.output, given.paths)
@@ -162,10 +141,8 @@ def _options(given: argparse.Namespace) -> Options:
 def _known(prefixes: Iterable[str]) -> tuple[str, ...]:
     """Return the ids and prefixes; raise ValueError if no rule has one."""
     wanted = tuple(prefixes)
-    if wanted:
-        import compliance.rules.of_results  # noqa: F401  (only who names rules pays for all of them)
     for prefix in wanted:
-        if not any(id_.startswith(prefix) for id_ in RULES):
+        if not any(id_.startswith(prefix) for id_ in all_rules()):
             raise ValueError(f"no rule {prefix!r}; --list-rules shows all")
     return wanted
 
@@ -194,23 +171,5 @@ def _show_rules(given: argparse.Namespace) -> int:
     return 0
 
 
-# `compliance.check` has two documented meanings: the command `python -m compliance.check`, for which it must be a
-# module, and the function `compliance.check(paths)`. Importing a submodule binds the module to its name in the package,
-# whatever `compliance/__init__.py` says: a function of that name would be lost with the first import of the module.
-# Therefore the module itself can be called.
-class _Callable(ModuleType):
-    """The type of this module: one that can be called."""
-
-    def __call__(self, paths: Paths, **options: Any) -> Report:
-        return check(paths, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
-
-
-def _run() -> NoReturn:
-    sys.exit(main())
-
-
 if __name__ == "__main__":
-    _run()
+    sys.exit(main())

@@ -7,17 +7,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from common.tree import NAMED
-from compliance.engine import apply_rules, check_paths
+from compliance.engine.checker import apply_rules, check_paths
+from compliance.engine.inputs import choose_round
+from compliance.engine.options import Options
 from compliance.logs.run import Run
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.system import SystemDescription, read_description
-from compliance.opening import choose_round
-from compliance.options import Options
-from compliance.rule import PackageRule, SetRule, rules_of
 from compliance.rules.package import Described, DescriptionFields, DescriptionTypes, DescriptionValues, OneMeaning
+from compliance.rules.rule import PackageRule, SetRule, rules_of
 from compliance.rules.system import (
     DescribedSystem,
     FitsSystem,

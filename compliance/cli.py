@@ -11,8 +11,8 @@ from typing import Final
 from common.command import UsageError
 from common.reference import ROUNDS
 from compliance.model.waivers import Waiver, read_waivers
-from compliance.own_rules import RulesError, load_rules
-from compliance.rule import PROFILES
+from compliance.rules.own_rules import RulesError, load_rules
+from compliance.rules.rule import PROFILES
 
 Path = str | os.PathLike[str]
 

@@ -96,7 +96,8 @@ def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
             path = make(Path())
             print(f"\n=== {number}. {title} ===\n{text}\n$ python -m compliance.check {path}\n", flush=True)
             status = check([path])
-            print(f"(exit status {status})", flush=True)
+            as_expected = "as expected" if status == expected else f"but {expected} was expected"
+            print(f"(exit status {status}, {as_expected})", flush=True)
             wrong += status != expected
     if keep:
         print(f"\nThe examples are in {keep}.")

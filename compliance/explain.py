@@ -10,18 +10,18 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
 from common.command import clean
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
-from compliance.families import FAMILIES, prefix
+from compliance.engine.log_checker import LogTask, digest
 from compliance.formats.style import Style
 from compliance.formats.words import place
 from compliance.logs.log import parse_log
 from compliance.model.finding import SKIPPED, Finding
-from compliance.rule import OFFICIAL, PROFILES, RULES, STRICT, LogRule, Rule
+from compliance.rules.catalog import all_rules
+from compliance.rules.families import FAMILIES, prefix
+from compliance.rules.rule import OFFICIAL, PROFILES, STRICT, LogRule, Rule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from compliance.setting_tables import rounds_text
@@ -34,14 +34,14 @@ def explain(rule_id: str) -> str:
 
     Raises ValueError for an unknown id; the message names similar ones.
     """
-    wanted = rule_id.strip().upper()
-    if wanted in RULES:
-        return _explained(RULES[wanted])
-    below = [RULES[id_] for id_ in sorted(RULES) if wanted and id_.startswith(wanted)]
+    wanted, rules = rule_id.strip().upper(), all_rules()
+    if wanted in rules:
+        return _explained(rules[wanted])
+    below = [rules[id_] for id_ in sorted(rules) if wanted and id_.startswith(wanted)]
     if below:
         return _table(below)
-    near = difflib.get_close_matches(wanted, RULES, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"an id looks like {min(RULES)}"
+    near = difflib.get_close_matches(wanted, rules, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"an id looks like {min(rules)}"
     raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
 
 
@@ -52,7 +52,7 @@ def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:
     """
     if profile is not None and profile not in PROFILES:
         raise ValueError(f"no profile {profile!r}: known are {' and '.join(PROFILES)}")
-    listed = [rule for id_, rule in sorted(RULES.items()) if not select or id_.startswith(select)]
+    listed = [rule for id_, rule in sorted(all_rules().items()) if not select or id_.startswith(select)]
     return _table([rule for rule in listed if profile is None or profile in rule.profiles])
 
 

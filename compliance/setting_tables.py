@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, ROUNDS, Reference, Setting
 from compliance.benchmarks import REFERENCES
-from compliance.rule import show
+from compliance.rules.rule import show
 
 PROBES: tuple[Any, ...] = (
     *(1, 1.0, 0, 0.5, 2, 1.5, -1, True, False, float("nan"), float("inf")),

@@ -30,7 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common.training.precision import product_dtype
+from common.precision import product_dtype
 
 FIRST_WEIGHT: Final = (32, 4, 3, 3, 3)
 """Shape of the weight of the convolution that `first_block` can compute."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+    from common.extras import require_training
     from common.stop import STOP
 
     STOP.listen()
+    require_training("deepcam")
 
 import contextlib
 import sys
@@ -22,11 +24,11 @@ from common.config import PLACE, key
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
+from common.precision import Precision
 from common.reference import variant_of
 from common.training import batchnorm, optim, train_command
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.graph import Recorder, say_why_not
-from common.training.precision import Precision
 from common.training.predictions.report import SAMPLES
 from common.training.schedule import StepSchedule
 from common.training.trainer import Trainer

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.training.precision import product_dtype
+from common.precision import product_dtype
 from oc20.graphs import EdgeTable
 
 Kernels = Literal["torch", "triton"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # from here on a signal stops the run in order, also during the imports below
+    from common.extras import require_training
     from common.stop import STOP
 
     STOP.listen()
+    require_training("oc20")
 
 import contextlib
 import math

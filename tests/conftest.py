@@ -3,11 +3,13 @@
 import os
 import signal
 import tarfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 from common.processes import usable_cores
+from compliance.benchmarks import PACKAGES
 
 # Not the width of the terminal from which the tests were started: a test that is about it sets it.
 os.environ.pop("COLUMNS", None)
@@ -19,12 +21,37 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 SIDE_BY_SIDE = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if SIDE_BY_SIDE > 1:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // SIDE_BY_SIDE)))
-BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
+HERE = Path(__file__).resolve().parent
+BESIDE_THE_CHECKOUT = HERE.parents[1] / "shared"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests: then quick ones are left for the processes that are ready first."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that says which tests run beside those of the gate."""
+    choices = ["none", "all", *map(str, range(10))]
+    text = "tests marked exhaustive to run too: none, all, or one tenth of them, 0 to 9 (default: %(default)s)"
+    parser.addoption("--exhaustive", choices=choices, default="none", help=text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the exhaustive tests that were not asked for, and begin with the tests of whole commands.
+
+    These take longest: quick ones are left for the process that is ready first.
+    """
+    share = config.getoption("exhaustive")
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if item.get_closest_marker("one_benchmark") and "case" in parameters and parameters["case"].name != PACKAGES[0]:
+            item.add_marker("exhaustive")
+
+    def is_wanted(item: pytest.Item) -> bool:
+        if share == "all" or not item.get_closest_marker("exhaustive"):
+            return True
+        # By function and not by case, whose fixtures often take longer than the case.
+        return share != "none" and zlib.crc32(item.nodeid.partition("[")[0].encode()) % 10 == int(share)
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = sorted(filter(is_wanted, items), key=lambda item: item.path.parent != HERE)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

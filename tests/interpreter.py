@@ -22,7 +22,7 @@ not_interpreted = pytest.mark.skipif(INTERPRETED, reason="this is the interprete
 
 def run_in_the_interpreter(file):
     """Run the tests of a file in the interpreter; all that need a GPU must run there, and pass."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", file]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--exhaustive", "all", file]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -11,6 +11,8 @@ import pytest
 from cosmoflow.data import tfrecord
 from tests.bench_script import bench_script
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[1]
 FEED = ROOT / "docs" / "performance" / "feed.json"
 
@@ -90,7 +92,6 @@ def test_removing_files_from_the_cache_is_not_counted(monkeypatch, tmp_path):
     assert waits == [2] and 2 << 18 <= epochs.total["read_bytes"] < 3 << 18
 
 
-@pytest.mark.slow
 def test_an_accelerator_is_fed_with_its_part_of_the_files(tmp_path):
     folder = tmp_path / "train"
     folder.mkdir()

@@ -20,6 +20,8 @@ from cosmoflow.model import ModelConfig as CosmoFlowConfig
 from deepcam.model import DeepLab
 from deepcam.model import ModelConfig as DeepCamConfig
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
 COMMAND = [sys.executable, BENCH / "gpu.py"]
@@ -100,7 +102,6 @@ def three_sections(tmp_path):
 LIMITS = {"bad": 60, "slow": 4, "good": 60}
 
 
-@pytest.mark.slow
 def test_sections_that_fail_or_hang_end_alone_and_what_they_found_is_kept(three_sections, tmp_path):
     text = (tmp_path / "bench/gpu/runner.py").read_text()
     (tmp_path / "bench/gpu/runner.py").write_text(text.replace("900.0 if self.dry else ", ""))
@@ -131,7 +132,6 @@ def test_sections_that_fail_or_hang_end_alone_and_what_they_found_is_kept(three_
     assert len(list((tmp_path / "out").iterdir())) <= 8
 
 
-@pytest.mark.slow
 def test_a_part_that_is_ended_keeps_its_rows_and_leaves_no_section_behind(three_sections, tmp_path):
     text = (tmp_path / "bench/gpu/runner.py").read_text()
     (tmp_path / "bench/gpu/runner.py").write_text(text.replace("TICK_S: Final = 10.0", "TICK_S: Final = 0.2"))
@@ -150,7 +150,6 @@ def test_a_part_that_is_ended_keeps_its_rows_and_leaves_no_section_behind(three_
     assert kept["status"] == "under way" and kept["rows"][0]["ms"] == 1.0
 
 
-@pytest.mark.slow
 def test_a_part_without_time_says_what_it_left_out(tmp_path):
     given = ("--part", "first", "-o", tmp_path, "--budget", 1, "--work", tmp_path / "work")
     status, text = run(*given)
@@ -307,7 +306,7 @@ def test_the_floors_are_of_what_the_networks_do(gpu):
     assert count(deepcam, snapshot).training == pytest.approx(networks.DEEPCAM.flop, rel=3e-3)
 
 
-@pytest.mark.parametrize("name", ["cosmoflow", pytest.param("oc20", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["cosmoflow", pytest.param("oc20", marks=pytest.mark.exhaustive)])
 def test_references_accept_the_network_and_refuse_a_wrong_one(gpu, name, monkeypatch):
     references = gpu["references"]
     cpu = torch.device("cpu")
@@ -357,7 +356,6 @@ def test_torch_has_what_only_a_gpu_needs():
     assert [name for name in names.split() if not hasattr(torch.cuda, name)] == []
 
 
-@pytest.mark.slow  # every section of both parts in turn: some minutes
 @pytest.mark.usefixtures("untraced")
 def test_a_dry_run_makes_every_case_of_both_parts(gpu, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -371,7 +369,6 @@ def test_a_dry_run_makes_every_case_of_both_parts(gpu, tmp_path, monkeypatch):
     assert len(list((tmp_path / "out").iterdir())) <= 8
 
 
-@pytest.mark.slow  # the sections that belong to no part: a minute or more
 @pytest.mark.usefixtures("untraced")
 def test_a_dry_run_makes_every_case_of_the_other_sections(gpu, tmp_path):
     names = [one.name for one in gpu["sections"].SECTIONS if not gpu["sections"].name_part(one)]

@@ -11,6 +11,8 @@ import pytest
 
 from compliance.benchmarks import MINIS, PACKAGES
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/performance"
 
@@ -78,7 +80,6 @@ COSMOFLOW = ("train.epochs=5", "train.seed=1", "schedule.decay={}")
 DEEPCAM = ("train.epochs=6", "train.seed=1", "schedule.t_max=352")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     ("ablation", "schedule", "best", "bound"),

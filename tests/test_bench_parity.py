@@ -12,6 +12,8 @@ import torch
 
 from tests.bench_script import BENCH, bench_script
 
+pytestmark = pytest.mark.exhaustive
+
 CLONE = os.environ.get("MLPERF_HPC_CLONE", "")
 ENVIRONMENT = Path(os.environ.get("MLPERF_HPC_PARITY", Path(BENCH).parent / ".parity"))
 rows = bench_script("parity.rows")
@@ -81,7 +83,6 @@ def test_the_stand_in_for_sparse_matrices_lists_all_triplets():
     assert sparse.set_value(None).sum(dim=1).tolist() == [int((centre == source[ji]).sum()) for ji in range(40)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cosmoflow", "deepcam", "oc20"])
 def test_the_official_code_agrees(name, tmp_path):
     """MLPERF_HPC_CLONE: a clone of mlcommons/hpc. MLPERF_HPC_PARITY: what `make parity-env` made, .parity if unset."""

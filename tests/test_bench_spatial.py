@@ -7,6 +7,8 @@ import pytest
 
 from tests.bench_script import bench_script
 
+pytestmark = pytest.mark.exhaustive
+
 RECORD = Path(__file__).resolve().parents[1] / "docs" / "performance" / "spatial.json"
 
 

@@ -15,6 +15,8 @@ from deepcam.model import DeepLab, ModelConfig
 from oc20 import model as dimenet
 from oc20.graphs import collate
 
+pytestmark = pytest.mark.exhaustive
+
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 CASE = {"batch": 1, "dtype": "fp32", "threads": 1, "device": "cpu", "alone": False}
 COSMOFLOW = CASE | {"side": 8, "channels": 2, "layers": 2}

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -242,8 +243,9 @@ SMALL = {
     "deepcam": ["--train", "16", "--validation", "8", "--test", "0"],
     "oc20": ["--train", "16", "--validation", "4"],
 }
+IN_README = {tuple(words) for words in commands(ROOT / "README.md")}
 NEED_A_RUN = [
-    words
+    words if words in IN_README else pytest.param(words, marks=pytest.mark.exhaustive)
     for words in COMMANDS
     if any(re.search(r"(^|=)runs/(cosmoflow|deepcam|oc20)-mini", word) for word in words)
     or words[1:] in (("mini",), ("mini", "--resume"))
@@ -263,27 +265,34 @@ def run(words, folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Return a folder with a finished run of each mini problem, trained for an epoch on a few samples of its data."""
+    """Return a function that gives a folder with a finished run of a benchmark's mini problem.
+
+    It was trained for an epoch on a few samples of its data.
+    """
     folder = tmp_path_factory.mktemp("reader")
-    for name, sizes in SMALL.items():
-        made = run([f"{name}.synthesize", f"data/{name}-mini", *sizes], folder)
+
+    @functools.cache
+    def train(name):
+        made = run([f"{name}.synthesize", f"data/{name}-mini", *SMALL[name]], folder)
         assert made.returncode == 0, made.stderr
         trained = run([f"{name}.train", "mini", "train.epochs=1", "checkpoint.best=true"], folder)
         assert trained.returncode == 4 and "NOT reached" in trained.stdout, trained.stderr
-    return folder
+        return folder
+
+    return train
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
 def test_commands_work_after_a_finished_run(words, finished):
     module = words[0]
+    folder = finished(next(name for name in SMALL if name in " ".join(words)))
     if "--predictions" in words:  # `predict` comes before it on the page
         made = [module.replace("evaluate", "predict"), words[-1], "-o", words[words.index("--predictions") + 1]]
-        (finished / made[-1]).unlink(missing_ok=True)
-        assert run(made, finished).returncode == 0
+        (folder / made[-1]).unlink(missing_ok=True)
+        assert run(made, folder).returncode == 0
     for option in {"-o", "--plot"} & set(words):
-        (finished / words[words.index(option) + 1]).unlink(missing_ok=True)
-    done = run(words, finished)
+        (folder / words[words.index(option) + 1]).unlink(missing_ok=True)
+    done = run(words, folder)
     if module.endswith(".train"):
         # The folder has a run: it is resumed, or refused with what to do.
         assert done.returncode in (0, 1, 4) and done.stdout + done.stderr
@@ -309,7 +318,7 @@ def status_of(line):
     return next(status for name, status in MISSED.items() if re.search(rf"(^|\.){name}\b", line.partition("  #")[0]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("untraced")
 def test_the_page_on_training_works_as_printed(tmp_path):
     """Each line of each block is run by a shell, in the page's order, on a few samples of the mini problem's data."""

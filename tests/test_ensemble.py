@@ -17,6 +17,8 @@ from common.data.bagging import draw
 from common.distributed.dist import alone
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
 
+pytestmark = pytest.mark.one_benchmark
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
@@ -41,6 +43,7 @@ def members(run, data):  # noqa: F811  # fixtures
     return f"data.data_dir={data}"
 
 
+@pytest.mark.exhaustive
 def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two_ranks, capsys):  # noqa: F811
     """The log says how samples were drawn, and the checker that this is not a result."""
     kind = "bootstrap" if case.name == "deepcam" else "poisson"
@@ -51,7 +54,7 @@ def test_two_ranks_with_staged_data_have_the_curve_of_one(case, config, run, two
     assert "NOT reached" in two_ranks("train", config, *bagged, "output_dir=two", *case.shared, *staged)
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
     assert curve("one")[0] != pytest.approx(run("train.epochs=2", "output_dir=all") and curve("all")[0], abs=1e-6)
-    found = {one.rule: one for one in compliance.check(["one/result_0.txt"]).findings if one.severity == "error"}
+    found = {one.rule: one for one in compliance.check_logs(["one/result_0.txt"]).findings if one.severity == "error"}
     assert found.keys() == {"QUA01", "QUA03", "SET15"} and f'bagging "{kind}"' in found["SET15"].message
     assert "bagging" not in Path("all/result_0.txt").read_text().replace('"bagging": "none"', "")
 
@@ -86,6 +89,7 @@ def test_the_table_has_members_and_ensemble(case, members, two_ranks, capsys):  
     assert f"ensemble  {found['ensemble']:.4g}"[:-1] in two
 
 
+@pytest.mark.exhaustive
 def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):  # noqa: F811  # fixtures
     shutil.copytree("job/instance_1", "twin")
     newest, twin = (f"{folder}/checkpoints/epoch-0001-step-0000000.pt" for folder in ("job/instance_1", "twin"))
@@ -101,6 +105,7 @@ def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):  # noq
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{newest}: ")
 
 
+@pytest.mark.exhaustive
 def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, two_ranks, capsys):  # noqa: F811
     assert case.evaluate.main(["job", "--out-of-bag", "-o", "out.json", members]) == 1
     found = json.loads(Path("out.json").read_text())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +31,7 @@ train: {epochs: 1, global_batch_size: 8, target: 0.9}
 precision: {dtype: fp32}
 submission: {org: Example University, platform: test_n1, status: research}
 """
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def pip(*arguments):
@@ -106,6 +107,13 @@ def checker(environment):
 @pytest.fixture(scope="module")
 def everything(environment):
     return environment()
+
+
+def test_the_wheel_has_the_types_of_every_package(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} == {
+        name.removesuffix("/py.typed") for name in names if name.endswith("/py.typed")
+    }
 
 
 def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_path):

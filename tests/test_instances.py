@@ -16,9 +16,9 @@ import torch
 
 import cosmoflow.train
 import submission.round.__main__
-from common import mllog
 from common.config import ConfigError, load
 from common.ending import Ending, read_ending
+from common.record import read_run_times, read_value
 from common.training.benchmark import TrainConfig
 from common.training.instances import InstancesConfig
 from common.training.job import check_ranks, config_of, job_ending, order_text, ranks_of_each, throughput_text
@@ -166,11 +166,11 @@ def test_an_error_ends_one_instance(train, monkeypatch, capsys):
 
 def test_a_drawn_seed_is_kept_by_all(train, capsys):
     assert train(*FOUR, "output_dir=job", "train.seed=null", "train.epochs=1", "train.target=0.9") == 0
-    seeds = [mllog.logged(Path(f"job/instance_{number}/result_0.txt"), "seed") for number in range(4)]
+    seeds = [read_value(Path(f"job/instance_{number}/result_0.txt"), "seed") for number in range(4)]
     assert [seed - seeds[0] for seed in seeds] == [0, 1, 2, 3]
     again = ("train.seed=null", "output_dir=job", "train.epochs=1", "train.target=0.9", "instances.ranks=1")
     assert train(*again, "instances.count=5", "--auto-resume") == 0
-    assert mllog.logged(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
+    assert read_value(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
     assert "1 instance of 1 rank(s) each, 1 at a time; already finished: 4" in capsys.readouterr().out
 
 
@@ -318,7 +318,7 @@ def test_pruning_by_hand():
 # -- by launchers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("launcher", "size"), [(torchrun(2), 1), (torchrun(4), 2), ("mpirun", 2)])
 def test_curves_under_launchers(train, start, data, launcher, size):
     """Four instances, two at a time; staged in shards. Alone, on as many ranks, instance 3 has the same curve."""
@@ -338,7 +338,7 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_rank_ends_the_job(train, start, capsys):
     """Resumed, all four have the curves of an undisturbed job, and those that were finished stay as they were."""
     assert train(*FOUR, "output_dir=whole") == 4
@@ -358,14 +358,14 @@ def test_a_killed_rank_ends_the_job(train, start, capsys):
     assert [curve(f"job/instance_{i}") for i in range(4)] == [curve(f"whole/instance_{i}") for i in range(4)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_throughput_result(config, data, tmp_path, capfd):
     """The score is that by hand; the second call trains nothing."""
     Path(config).write_text("variant: mini\n" + Path(config).read_text() + "\n")
     Path("round.yaml").write_text(f"cosmoflow: {{config: {config}, overrides: [train.target=0.9, train.epochs=3]}}")
     arguments = ["--config", "round.yaml", "--throughput", "4", "--jobs", "2", "-o", "round", "--threads", "1"]
     assert submission.round.__main__.main(arguments) == 1  # the problem of the test is not the mini problem
-    clocks = [mllog.clock(Path(f"round/cosmoflow/throughput/instance_{number}/result_0.txt")) for number in range(4)]
+    clocks = [read_run_times(Path(f"round/cosmoflow/throughput/instance_{number}/result_0.txt")) for number in range(4)]
     weak = Path("round/package/Example_University/results/test_n1/weak/cosmoflow")
     assert sorted(path.name for path in weak.glob("*.txt")) == [f"result_{number}.txt" for number in range(4)]
     minutes = (max(stop for _, stop in clocks) - min(begin for begin, _ in clocks)) / 60_000

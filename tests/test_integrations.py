@@ -79,7 +79,7 @@ def line_of(folder, output):
     return line
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_reframe
 def test_reframe_reports_the_line(tmp_path, data):
     settings = {"interpreter": sys.executable, "data": data, "steps": 3}
@@ -98,7 +98,7 @@ def test_reframe_reports_the_line(tmp_path, data):
     assert sorted(path.name for path in data.iterdir()) == folders
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_reframe
 def test_reframe_fails_without_the_line(tmp_path):
     command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", "benchmark=cosmoflow.*mini", "--prefix", tmp_path]
@@ -107,7 +107,7 @@ def test_reframe_fails_without_the_line(tmp_path):
     assert done.returncode == 1 and "sanity" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_jube
 def test_jube_reports_the_line(tmp_path, data):
     ran([*jube(tmp_path), "--error"], PYTHON=sys.executable, DATA=str(data), STEPS="3")
@@ -120,7 +120,7 @@ def test_jube_reports_the_line(tmp_path, data):
     assert [name for name, *_ in table] == sorted(PACKAGES)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_jube
 @pytest.mark.parametrize("python", ["true", "false"])
 def test_jube_fails_without_the_line(python, tmp_path):
@@ -130,10 +130,12 @@ def test_jube_fails_without_the_line(python, tmp_path):
     assert subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=100, check=False).returncode == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("required", "outcome"), [("jube", "error"), ("dlio", "skipped")])
 def test_a_tool_that_is_required_is_not_silently_missing(required, outcome, tmp_path):
     environment = os.environ | {"MLPERF_HPC_REQUIRE": required, "PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports", __file__]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "jube_reports"]
+    command += ["--exhaustive", "all", __file__]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert f"1 {outcome}" in done.stdout and "needs JUBE: apt install jube" in done.stdout
     assert done.returncode == (1 if outcome == "error" else 0)

@@ -21,7 +21,10 @@ LINE = re.compile(
     r"dtype (?P<dtype>\w+) spread (?P<spread>[\d.]+)(?: joules (?P<joules>[\d.e+]+) samples/J [\d.e+]+)?$",
     re.M,
 )
-BENCHMARKS = ["cosmoflow", *(pytest.param(name, marks=pytest.mark.slow) for name in PACKAGES if name != "cosmoflow")]
+BENCHMARKS = [
+    "cosmoflow",
+    *(pytest.param(name, marks=pytest.mark.exhaustive) for name in PACKAGES if name != "cosmoflow"),
+]
 
 
 def measured(text, path):
@@ -72,7 +75,7 @@ def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):
     assert Path("fom.json").read_text() == "of a training" and len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("benchmark", "words", "network", "batch"),
     [

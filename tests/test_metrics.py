@@ -240,6 +240,7 @@ needs_mlflow = pytest.mark.needs("mlflow", find_spec("mlflow"), "MLflow: pip ins
 
 
 @needs_tensorboard
+@pytest.mark.exhaustive
 def test_tensorboard_shows_each_step_once(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -272,6 +273,7 @@ def offline_records(path):
 
 
 @needs_wandb
+@pytest.mark.exhaustive
 def test_weights_and_biases_continue_a_run(run, monkeypatch, capsys):
     """Offline: a folder for each process, of one run."""
     for name, value in {"MODE": "offline", "CONFIG_DIR": "c", "CACHE_DIR": "c", "DATA_DIR": "c"}.items():
@@ -295,6 +297,7 @@ def test_weights_and_biases_continue_a_run(run, monkeypatch, capsys):
 
 
 @needs_wandb
+@pytest.mark.exhaustive
 def test_weights_and_biases_out_of_reach_do_not_end_a_run(run):
     away = {"BASE_URL": "http://127.0.0.1:9", "INIT_TIMEOUT": "2", "CONFIG_DIR": "c", "CACHE_DIR": "c", "DATA_DIR": "c"}
     with_key = {"WANDB_API_KEY": "0" * 40, **{f"WANDB_{name}": value for name, value in away.items()}}
@@ -307,6 +310,7 @@ def test_weights_and_biases_out_of_reach_do_not_end_a_run(run):
 
 
 @needs_mlflow
+@pytest.mark.exhaustive
 def test_mlflow_continues_a_run(run, tmp_path, monkeypatch, capsys):
     from mlflow import MlflowClient
 

@@ -32,7 +32,7 @@ def run_cells(section):
     return namespace
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_first_cell_trains(folder):
     """On a few samples in the folder of the mini problem, which it would make."""
     synthesize = import_module("cosmoflow.synthesize")
@@ -40,7 +40,7 @@ def test_the_first_cell_trains(folder):
     assert len(run_cells(SECTIONS[0])["run"].history) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("section", SECTIONS[1:], ids=lambda section: section.split(":")[0])
 def test_an_example_runs_from_top_to_bottom(section, folder, capsys):
     namespace = run_cells(section)

@@ -13,9 +13,8 @@ METHODS = ("read_bytes", "read_text")
 COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
     "compliance/docs.py": "the docs of the suite",
-    "compliance/own_rules.py": "the rules, which the user names",
+    "compliance/rules/own_rules.py": "the rules, which the user names",
     "submission/round/make.py": "the configuration that an earlier call wrote",
-    "submission/round/processes.py": "the lock and the output of the round's own processes",
     "submission/round/state.py": "the state that an earlier call wrote",
     "submission/system/__main__.py": "the description that an earlier call wrote",
     "submission/system/machine.py": "the system's own files in /proc and /sys",

@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.mutations import PUBLISHED
 from tests.test_train import ROOT, case, config, data, one_thread, run  # noqa: F401  # some are fixtures
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.one_benchmark, pytest.mark.usefixtures("one_thread")]
 JUDGED = {"oc20": ("forces", "force_targets")}
 """What is judged, and its truth; other benchmarks have the usual names."""
 USUAL = ("predictions", "targets")

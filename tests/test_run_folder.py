@@ -145,7 +145,7 @@ def test_a_run_that_died_before_its_record_goes_on_with_more_epochs(run):
     assert run("output_dir=run", "train.epochs=2", "--auto-resume") == 4 and len(curve("run")) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_stop_as_one(start):
     """Only one rank gets the signal, while both are still starting; both end with the status `to be continued`."""
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
@@ -157,7 +157,7 @@ def test_two_ranks_stop_as_one(start):
     assert (out + err).count("stopped by SIGUSR1") == 1 and "exitcode  : 3" in err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_signal_to_a_rank_that_evaluates_stops_the_run(start):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
     process = start("output_dir=run", "train.epochs=100000", "train.eval_ranks=1", launcher=launcher)
@@ -171,7 +171,7 @@ def test_a_signal_to_a_rank_that_evaluates_stops_the_run(start):
     assert (ending.how, ending.cause) == ("stopped", "SIGTERM") and ending.epochs >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_error_on_several_ranks_is_one_message(start):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
     _, _, err = ended(start("output_dir=run", "data.train_samples=25", launcher=launcher))
@@ -187,7 +187,7 @@ def test_what_diverged_is_a_result_of_the_training(run, capsys):
     assert '"ended": "diverged"' in Path("run/result_0.txt").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("script", ["kills.py --kills 20", "kill_rounds.py --kills 2"])
 def test_what_is_killed_at_random_moments_goes_on(script):

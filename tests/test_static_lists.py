@@ -28,6 +28,11 @@ def test_the_wheel_has_every_folder_with_python_files():
     assert [name for name in NO_PACKAGES if (ROOT / name / "__init__.py").exists()] == []
 
 
+def test_every_package_says_that_it_has_types():
+    assert "py.typed" in SETUP["options.package_data"]["*"].split()
+    assert [name for name in [*FOUND, "templates/benchmark"] if not (ROOT / name / "py.typed").exists()] == []
+
+
 def test_every_benchmark_has_an_extra_and_all_has_all():
     extras = SETUP["options.extras_require"]
     assert set(extras) == OTHER_EXTRAS | set(PACKAGES)

@@ -14,10 +14,10 @@ from torch import nn
 
 from common.config import load
 from common.distributed.dist import Dist, alone
+from common.precision import Precision
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
 from common.training.graph import tensors, with_tensors
-from common.training.precision import Precision
 from common.training.step import Step
 from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
@@ -94,6 +94,7 @@ def test_what_a_number_of_python_decides_is_found_by_the_tape():
     assert weight.tolist() == [2, 2]
 
 
+@pytest.mark.one_benchmark
 def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):  # noqa: F811  # fixtures
     # Ranks that share statistics, or record their messages, do it together: their batches must be of one size.
     run("output_dir=one", *EQUAL)

@@ -24,10 +24,10 @@ import common.export
 import compliance
 import submission.assemble.__main__
 import submission.system.__main__
-from common import mllog
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
+from common.record import read_run_times
 from compliance.benchmarks import MINIS, PACKAGES
 from tests.conformance import official
 from tests.conformance.mutations import PUBLISHED
@@ -111,7 +111,7 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
         rates = [float(row["samples_per_s"]) for row in csv.DictReader(file)]
     assert found["epoch_samples_per_s"] == rates and found["samples_per_s"] == pytest.approx(sum(rates) / 2)
     assert found["quality"] == curve("run")[-1][1] and not found["target_met"] and found["energy_j"] is None
-    start, stop = mllog.clock(Path("run/result_0.txt"))
+    start, stop = read_run_times(Path("run/result_0.txt"))
     assert found["minutes"] == (stop - start) / 60_000 > 0
     assert line["benchmark"] == case.name and float(line["rate"]) == pytest.approx(found["samples_per_s"], rel=1e-5)
     assert float(line["quality"]) == pytest.approx(found["quality"], rel=1e-5)
@@ -126,7 +126,7 @@ def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys
         in Path("met/result_0.txt").read_text()
     )
     assert "reached after 1 epoch" in capsys.readouterr().out
-    report = compliance.check(["met/result_0.txt"])
+    report = compliance.check_logs(["met/result_0.txt"])
     # 24 samples are not the dataset, and this is not the target: nothing else is wrong.
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01"}
     if case.name in PUBLISHED:
@@ -134,7 +134,7 @@ def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys
             assert set(official.check("met/result_0.txt", "3.0").keys) == {case.quality}
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("mpirun", marks=pytest.mark.one_benchmark)])
 def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
     """Stop and resume them on the way."""
     if launcher == "mpirun":
@@ -152,6 +152,7 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
 
 
+@pytest.mark.one_benchmark
 def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     assert run("output_dir=one") == 4
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
@@ -161,10 +162,11 @@ def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     assert flat(curve("four")) == pytest.approx(flat(curve("one")), **SAME)
     started = start("output_dir=x", *case.shared, "train.eval_ranks=2", "staging.mode=memory", launcher=command)
     assert "a node has ranks of both kinds" in started.communicate(timeout=120)[1]
-    report = compliance.check(["four/result_0.txt"])
+    report = compliance.check_logs(["four/result_0.txt"])
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"QUA01", "QUA03"}
 
 
+@pytest.mark.one_benchmark
 def test_a_killed_run_goes_on_with_the_same_curve(run, start):
     assert run("output_dir=whole") == 4
     started = start("output_dir=killed", "train.epochs=4")
@@ -196,12 +198,12 @@ def test_the_last_lines_of_a_run_are_commands_for_it(case, run, capsys):
     assert f"epoch-0002-step-0000000.pt: {quality} on 7 validation samples, after 2 epochs; target " in said
     assert case.predict.main(arguments[f"{case.name}.predict"]) == 0 and list(Path("run").glob("predictions.*"))
     assert common.export.main(arguments["common.export"]) == 0 and Path(f"run/{case.name}.safetensors").exists()
-    compliance.check(arguments["compliance.check"])
+    compliance.check_logs(arguments["compliance.check"])
     assert submission.system.__main__.main(arguments["submission.system"]) == 0
     assert submission.assemble.__main__.main(arguments["submission.assemble"]) == 0
     said = capsys.readouterr()
     assert "INCOMPLETE" in said.out and "warning: submission_platform" not in said.err
-    about_the_package = [one.rule for one in compliance.check(["submission"]).findings if one.severity == "error"]
+    about_the_package = [one.rule for one in compliance.check_logs(["submission"]).findings if one.severity == "error"]
     # The problem of the test is not the benchmark's, and one run is too few.
     assert {rule for rule in about_the_package if rule.startswith(("PKG", "SYS"))} == set()
 
@@ -234,6 +236,7 @@ def test_a_resumed_run_keeps_its_settings(case, run, capsys):
     assert case.evaluate.main(["run", "train.seed=1000"]) == 2
 
 
+@pytest.mark.one_benchmark
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(start, number):
     started = start("output_dir=stopped", "train.epochs=100000")
@@ -262,6 +265,7 @@ def test_staged_data_give_the_same_curve(case, run, round_):
     assert not list(Path("node").rglob(case.files))
 
 
+@pytest.mark.one_benchmark
 def test_nothing_is_overwritten(run, capsys):
     assert run("train.epochs=1") == 4
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
@@ -270,6 +274,7 @@ def test_nothing_is_overwritten(run, capsys):
     assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.one_benchmark
 def test_a_seed_is_drawn_and_logged_once(run):
     seeds = set()
     for number in (1, 2):
@@ -365,6 +370,7 @@ def test_wrong_values_of_a_benchmark_have_a_clear_error(case, run, capsys):
         assert error.startswith("error: ") and message in error
 
 
+@pytest.mark.one_benchmark
 def test_a_full_disk_leaves_the_earlier_checkpoint(run, capsys, monkeypatch):
     save, calls = torch.save, []
 
@@ -420,7 +426,7 @@ GIB: Final = 2**20
 """In the unit of ru_maxrss, 1 KiB."""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkeypatch):
     """One step of the full-size network, in less memory than a laptop has."""
     monkeypatch.chdir(tmp_path)
@@ -437,7 +443,7 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
     )
     assert done.returncode == 4 and "NOT reached after 1 epoch" in done.stdout, done.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8 * GIB  # of the largest child so far
-    report = compliance.check(["run/result_0.txt"], division="closed")
+    report = compliance.check_logs(["run/result_0.txt"], division="closed")
     errors = {(found.rule, found.key) for found in report.findings if found.severity == "error"}
     assert errors == {
         ("QUA01", case.quality),

@@ -67,6 +67,7 @@ def when_trained(folder, action):
     threading.Thread(target=wait, daemon=True).start()
 
 
+@pytest.mark.one_benchmark
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_run_is_that_of_the_command(case, prepared, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(prepared(case.name))

@@ -15,14 +15,16 @@ from safetensors.torch import save_file
 
 import common.export
 import compliance
-from common import mllog
 from common.config import load
 from common.distributed.dist import Dist
 from common.distributed.launch import Place
 from common.export import load_network
+from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
 from compliance.benchmarks import PACKAGES
+
+pytestmark = pytest.mark.one_benchmark
 
 ROOT = Path(__file__).parents[1]
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
@@ -107,9 +109,9 @@ def test_training_goes_on_from_the_weights(case, made, here, source, capsys):
     trained = load_network(case.train.BENCHMARK, "second").model.named_parameters()
     for name, _ in trained:
         torch.testing.assert_close(found.tensors[name], given.tensors[name], rtol=1e-4, atol=1e-7)
-    assert mllog.logged(Path("second/result_0.txt"), "init_weights_sha256") == given.digest
+    assert read_value(Path("second/result_0.txt"), "init_weights_sha256") == given.digest
     assert found.config["train"]["init_from"] == Path(file).name
-    report = compliance.check(["second/result_0.txt"])
+    report = compliance.check_logs(["second/result_0.txt"])
     assert "SET16" in {finding.rule for finding in report.findings if finding.severity == "error"}
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.training.precision import Precision, PrecisionConfig
+from common.precision import Precision, PrecisionConfig
 from cosmoflow import model as cosmoflow
 from cosmoflow.data.dataset import to_input
 from deepcam import model as deepcam

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from common.files import open_regular, whole_file
+from common.files import open_regular, open_whole_file
 from common.spatial.grid import Block
 
 BLOCK_BYTES: Final = 4 * 2**20
@@ -165,7 +165,7 @@ def npy_array(path: Path) -> StoredArray:
 
 def write_npy(path: Path, array: np.ndarray) -> None:
     """Write an array in C order as an npy file, whole or not at all; an old file is replaced."""
-    with whole_file(path) as part, part.open("wb") as file:
+    with open_whole_file(path) as file:
         # Not by numpy.save, whose error on a full disk does not say so.
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import UsageError
 from common.datasets.journal import PARTS, Heading, Journal
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
 from common.distributed.launch import LaunchError
+from common.errors import UsageError
 from common.files import NO_INODES, out_of_inodes
 from common.processes import ProcessKilledError, in_processes
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from common.datasets.manifest import NAME, Manifest, ManifestEntry, ManifestError, read_manifest, write_manifest
-from common.files import lock_alone
+from common.files import follow_no_link
+from common.lock import try_lock
 
 PARTS: Final = "manifest.parts"
 
@@ -91,8 +92,8 @@ class Journal:
         """
         path = self.folder / PARTS / f"task-{task}-of-{tasks}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            if alone and not lock_alone(file):
+        with open(path, "ab", opener=follow_no_link) as file:
+            if alone and not try_lock(file):
                 raise ManifestError(f"{self.folder} is being filled by another process; wait for it, or stop it")
             part = Part(file)
             part.write(_Line(heading))

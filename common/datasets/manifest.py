@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from tqdm import tqdm
 
-from common.files import whole_file
+from common.files import write_whole_file
 from common.tree import ANYWHERE, Tree
 
 NAME: Final = "manifest.json"
@@ -83,8 +83,7 @@ def describe_file(path: Path, tree: Tree = ANYWHERE) -> ManifestEntry:
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest, files sorted by name; an old one is replaced in one step."""
     ordered = msgspec.structs.replace(manifest, files=dict(sorted(manifest.files.items())))
-    with whole_file(path) as part:
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
+    write_whole_file(path, msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -30,7 +30,8 @@ from urllib.parse import urlsplit
 
 from common.command import UsageError
 from common.fetch.connections import Stopped, in_threads
-from common.files import lock_alone, naming
+from common.files import naming
+from common.lock import try_lock
 from common.version import DISTRIBUTION, VERSION
 
 PIECE: Final = 64 << 20
@@ -317,7 +318,7 @@ class Download:
     def _locked(self) -> Iterator[Any]:
         """Open the record for this process alone."""
         with self.record.open("a", encoding="utf-8") as record:
-            if not lock_alone(record):
+            if not try_lock(record):
                 raise DownloadError(f"{self.part} is being downloaded by another process; wait for it")
             if not record.tell():
                 record.write(json.dumps(self.remote._asdict()) + "\n")

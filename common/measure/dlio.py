@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from common.command import UsageError, place, positive
-from common.files import whole_file
+from common.files import write_whole_file
 from common.measure.fom import Measurement, read_measurement
 
 SUMMARY: Final = "write a DLIO workload from a measurement"
@@ -83,8 +83,7 @@ def run(given: argparse.Namespace) -> int:
     measurement = read_measurement(given.fom)
     files = scan(given.data / "train")
     text = yaml.safe_dump(workload(measurement, files, given), sort_keys=False)
-    with whole_file(given.output) as part:
-        part.write_text(f"{_head(measurement, files)}\n{text}", encoding="utf-8")
+    write_whole_file(given.output, f"{_head(measurement, files)}\n{text}")
     size = f"{files.sample_bytes:,.0f} ± {files.sample_bytes_stdev:,.0f} bytes"
     print(f"{given.output}: {files.count:,} files of {files.format.name}, {files.samples_per_file:,} × {size} in each")
     return 0

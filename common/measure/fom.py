@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from common.command import UsageError
 from common.config import ConfigError, rebuild
-from common.files import whole_file
+from common.errors import UsageError
+from common.files import write_whole_file
 from common.measure.power.keys import NODE
 from common.tree import ANYWHERE, RefusedFileError
 
@@ -88,8 +88,7 @@ class FigureOfMerit:
         kind = TRAINING if isinstance(self, TrainedRun) else MEASUREMENT
         content = {"format": FORMAT, "kind": kind, "mlperf_result": False, **asdict(self)}
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_whole_file(path, json.dumps(content, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

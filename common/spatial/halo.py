@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist, Wait
+from common.precision import product_dtype
 from common.spatial.convolution import PaddedConv3d, Pads, convolved, gradients
 from common.spatial.grid import HERE, Grid, Offset, Reach
-from common.training.precision import product_dtype
 
 
 class HaloConv3d(PaddedConv3d):

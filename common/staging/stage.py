@@ -13,7 +13,7 @@ global, but a rank reads samples of other nodes from shared storage (`Staged.pat
 
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
 staging itself has written, by its record `staging.jsonl` in the stage_dir. One job at a time uses a stage_dir
-(`common.staging.lock`).
+(`common.lock`).
 """
 
 from __future__ import annotations

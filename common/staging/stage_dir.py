@@ -6,7 +6,9 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import shutil
+import sys
 import threading
 import uuid
 import zlib
@@ -19,8 +21,8 @@ from typing import Any, Final
 
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import describe_file
-from common.files import NO_INODES, out_of_inodes
-from common.staging.lock import StageLock
+from common.files import NO_INODES, follow_no_link, out_of_inodes
+from common.lock import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
 from common.staging.shared_storage import GZIP_MAGIC
 
@@ -33,6 +35,11 @@ GZIP_WINDOW: Final = 31  # 32 KiB, with gzip's header and trailer
 SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the cache
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 RECORD: Final = "staging.jsonl"
+WORKPLACE: Final = ".mlperf-hpc-staging"
+"""The folder of staging's own in stage_dir: its lock, and all that it has not finished."""
+LOCK: Final = "lock"
+LONGEST: Final = 200
+"""Characters of a command that an error shows."""
 PART: Final = ".part"
 MARKER: Final = ".node"
 """Endings of what jobs leave in the folder of the lock if they are killed."""
@@ -74,7 +81,8 @@ class StageDir:
         self.root, self.source, self.checksum, self.inflate = root, source, checksum, inflate
         self.bytes_written = 0
         self._threads = threading.Lock()
-        self._job = StageLock(root)
+        self.workplace = root / WORKPLACE
+        self._lock = LockFile(self.workplace / LOCK)
         self._unfinished: dict[str, UnfinishedFile] = {}
         self._record: dict[str, StagedFile] = {}
         self._made: set[str] = set()
@@ -98,22 +106,23 @@ class StageDir:
         StagingError if another job is using it. All ranks call `open` next.
         """
         with self._telling():
-            self._job.claim()
+            self._check_workplace()
+            self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
             self._sweep()
             for name in self._made:
                 self._note(MadeFolder(name))
-            self._job.share()
+            self._lock.share()
 
     def open(self) -> None:
         """Read the record; a line that was cut off when a run was killed is skipped."""
         with self._telling():
-            self._job.share()
+            self._check_workplace()
+            self._lock.share()
             self._read_record()
 
-    @property
-    def workplace(self) -> Path:
-        """The folder for what is not finished."""
-        return self._job.folder
+    def _check_workplace(self) -> None:
+        if self.workplace.is_symlink():
+            raise StagingError(f"{self.workplace} is a link; remove it, or choose another staging.stage_dir")
 
     def holds(self, file: SourceFile) -> bool:
         """Tell whether the file exists and is intact.
@@ -176,13 +185,13 @@ class StageDir:
         remove: remove everything that staging has made there, by its record, and nothing else. May be called again.
         """
         last = True
-        if self._job.held:
-            last = self._job.is_last()
+        if self._lock.handle >= 0:
+            last = self._lock.is_last()
             if last:
                 self._read_record()
                 if remove or not self._record:  # without files only folders are left
                     self._clear()
-            self._job.release(last)
+            self._lock.release(remove=last)
         if last:
             for folder in (self.workplace, *([self.root] if "." in self._made else [])):
                 with suppress(OSError):  # not empty
@@ -249,13 +258,18 @@ class StageDir:
 
     def _note(self, entry: StagedFile | MadeFolder) -> None:
         line = json.dumps(asdict(entry))
-        with self._threads, (self.root / RECORD).open("ab", buffering=0) as record:
+        with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
         try:
             yield
+        except LockedError as error:
+            raise StagingError(
+                f"staging.stage_dir {self.root} is in use by process {error.holder}: one job at a time may stage "
+                "there; wait until that has ended, or choose another folder"
+            ) from error
         except OSError as error:
             raise StagingError(f"staging.stage_dir {self.root}: {error.strerror}; choose another") from error
 

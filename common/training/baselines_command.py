@@ -16,7 +16,7 @@ from common.command import CommandParser, check_new, file_place, place, run_comm
 from common.config import section_of
 from common.data.split import DatasetError
 from common.datasets.manifest import NAME, read_manifest
-from common.files import whole_file
+from common.files import write_whole_file
 from common.named_configs import find_config
 from common.reference import FULL, MINI, Reference, Target
 
@@ -95,8 +95,7 @@ def _run(baselines: Baselines, named: Path | None, output: Path | None) -> int:
             "baselines": [asdict(one) for one in reached],
             "best": best(target, reached).name,
         }
-        with whole_file(output) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_whole_file(output, json.dumps(content, indent=1) + "\n")
     return 1 if target.met(best(target, reached).quality) else 0
 
 

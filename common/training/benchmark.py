@@ -30,6 +30,7 @@ from common.data.prefetch import TensorBatch
 from common.data.sampling import Batching, permutation, share
 from common.distributed.dist import Dist, DistConfig
 from common.mllog import SubmissionConfig
+from common.precision import DTYPES, PrecisionConfig, resolved
 from common.reference import FULL, Reference
 from common.staging import stage
 from common.staging.stage import Staged, StagingConfig
@@ -38,7 +39,6 @@ from common.training.graph import WARM_UP, Mode, Recorder, Replay, recorder
 from common.training.instances import InstancesConfig
 from common.training.optim import OptimConfig
 from common.training.power import PowerConfig
-from common.training.precision import DTYPES, PrecisionConfig, resolved
 from common.training.predictions.report import PredictionReport
 from common.training.profile import ProfileConfig
 from common.training.schedule import Schedule

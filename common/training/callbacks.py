@@ -18,6 +18,8 @@ from common.ending import Ending
 from common.reference import Target
 from common.training.checkpoint import START, Position
 
+__all__ = ["Callback", "Epoch", "RunStart", "StepRecord"]
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:

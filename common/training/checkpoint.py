@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import re
-import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ import torch
 
 from common.config import PLACE, key
 from common.distributed.dist import Dist
-from common.files import CHECKPOINTS, naming, whole_file
+from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
@@ -196,8 +194,7 @@ class Checkpoints:
         if self.config.best and self.dist.is_main and path.exists():
             self._guard()
             try:
-                with whole_file(best) as part:
-                    _link(path, part)
+                link_whole_file(path, best)
             except OSError as error:
                 raise CheckpointError(f"{best}: the best checkpoint cannot be kept ({error})") from error
 
@@ -353,21 +350,11 @@ def _write(path: Path, content: dict[str, Any]) -> str | None:
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part, part.open("wb") as file:
+        with open_whole_file(path, sync=True) as file:
             torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return f"{path}: the checkpoint cannot be written ({error})"
     return None
-
-
-def _link(path: Path, other: Path) -> None:
-    """Give a file another name; where the file system has no such links, copy it."""
-    try:
-        os.link(path, other)
-    except OSError:
-        shutil.copyfile(path, other)
 
 
 def _generators(device: torch.device) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from common.command import CommandParser, UsageError, place, run_command
 from common.config import load, rebuild, to_dict
-from common.files import check_regular, naming, whole_file
+from common.files import check_regular, open_whole_file
 from common.named_configs import CLOSED, find_config
 from common.provenance import shown_path
 from common.training import weights
@@ -115,8 +115,8 @@ def _first_line(error: Exception) -> str:
 def write_torch(path: Path, content: Mapping[str, Any]) -> None:
     """Write a new file by torch, whole or not at all."""
     try:
-        with whole_file(path) as part, naming(path, part):
-            torch.save(dict(content), part)
+        with open_whole_file(path) as file:
+            torch.save(dict(content), file)
     except RuntimeError as error:  # which torch raises for a full disk
         weights.cannot_be_written(path, error)
 

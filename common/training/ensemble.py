@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from common.command import UsageError
 from common.config import leaves, to_dict
 from common.data.bagging import out_of_bag
+from common.errors import UsageError
+from common.precision import Precision
 from common.reference import Target
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
-from common.training.precision import Precision
 
 SHARED: Final = ("variant", "data.data_dir")
 SHARED_SECTIONS: Final = ("data.", "model.")

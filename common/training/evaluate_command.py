@@ -17,13 +17,13 @@ from common.config import rebuild
 from common.distributed.dist import Dist, connect
 from common.files import instance_folders, whole_file
 from common.named_configs import SUFFIXES, find_config, named_configs
+from common.precision import Precision
 from common.reference import Target
 from common.training import ensemble
 from common.training.benchmark import Benchmark, RunConfig, SampleProblem
 from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.memory import memory_told
-from common.training.precision import Precision
 from common.training.predictions.file import NAMES, Column, Predictions, Rows, read_predictions
 from common.training.predictions.report import PredictionReport, arrays
 from common.training.run import TRAINING_ERRORS, check_seed

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from common.distributed.dist import Dist, Link
+from common.precision import Precision
 from common.stop import STOP
 from common.training.benchmark import Problem
-from common.training.precision import Precision
 
 ALIGNMENT: Final = 16
 """Of a tensor in the message of the weights, in bytes: a multiple of the size of any number."""

@@ -36,6 +36,7 @@ from common.ending import (
 )
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
+from common.record import read_run_times, read_value
 from common.reference import FULL
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark, RunConfig
@@ -167,9 +168,9 @@ def make_plan(benchmark: Benchmark, config: RunConfig, given: Start) -> Plan:
         )
     if not mine and given.resume is not None:
         raise NoCheckpointError(f"{folder}: nothing to resume: no instance has a log; start without --resume")
-    base = _base(config, {number: (log, mllog.logged(log, "seed")) for number, log in logs.items()})
+    base = _base(config, {number: (log, read_value(log, "seed")) for number, log in logs.items()})
     for number, log in mine.items():
-        before = (mllog.logged(log, "provenance") or {}).get("config")
+        before = (read_value(log, "provenance") or {}).get("config")
         if isinstance(before, dict):
             now = json.loads(json.dumps(to_dict(config_of(config, number, base), shown_path)))
             check_unchanged(benchmark.config, before, now, str(log))
@@ -299,7 +300,7 @@ class InstancesJob:
         """Yield the table of the instances, what they amount to, and the next step."""
         folder = self.config.output_dir
         yield "instance        seed  epochs  minutes  ended"
-        clocks = {number: mllog.clock(instance_folder(folder, number) / LOG_NAME) for number in endings}
+        clocks = {number: read_run_times(instance_folder(folder, number) / LOG_NAME) for number in endings}
         for number, ending in sorted(endings.items()):
             clock = clocks[number]
             minutes = f"{(clock[1] - clock[0]) / 60_000:.2f}" if clock else "-"

@@ -15,6 +15,7 @@ import torch
 from common.distributed.dist import Dist
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
+from common.precision import Precision
 from common.reference import Target
 from common.stop import STOP, signal_name
 from common.training.batchnorm import average_statistics
@@ -23,7 +24,6 @@ from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
 from common.training.polls import Answer, Made, Polls
-from common.training.precision import Precision
 from common.training.profile import Profiler
 from common.training.progress import Progress
 from common.training.step import Step

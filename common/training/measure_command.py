@@ -29,13 +29,13 @@ from common.measure.memory import bytes_touched
 from common.measure.meter import Meter, Use, median_ms
 from common.measure.power.energy import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
+from common.precision import Precision, resolved
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.flops import StepFlops
 from common.training.memory import memory_told
 from common.training.power import recorded
-from common.training.precision import Precision, resolved
 from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
 from common.training.step import Step

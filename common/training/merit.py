@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from common import mllog
 from common.distributed.dist import Dist
 from common.files import LOG_NAME, POWER
 from common.measure.fom import TrainedRun
 from common.measure.power.energy import energy_j
+from common.record import read_run_times
 from common.training.loop import Fit
 
 
@@ -21,7 +21,7 @@ def figure_of(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun
 
     ranks: all of the run, also those that only evaluate. folder: that of the run, with its log.
     """
-    history, clock = run.history, mllog.clock(folder / LOG_NAME)
+    history, clock = run.history, read_run_times(folder / LOG_NAME)
     if not history or clock is None:
         return None
     rates = [epoch.samples_per_s for epoch in history]

@@ -18,7 +18,7 @@ from common.config import PLACE, key
 from common.distributed.dist import Dist
 from common.files import POWER
 from common.measure.power.keys import PARTS, READING
-from common.measure.power.recorder import check_settings, records
+from common.measure.power.recorder import check_settings, read_readings
 from common.measure.power.sources import Clock, check_name, open_source
 from common.stop import STOP
 
@@ -144,8 +144,9 @@ class NodeRecorder:
         try:
             with self.path.open("rb") as file:
                 file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
-                found = [one["time_ms"] for one in records(file.read().partition(b"\n")[2]) if one["key"] == READING]
-                return any(self._begin_ms <= time_ms <= 1000 * time.time() + NEAR_MS for time_ms in found)
+                records = read_readings(file.read().partition(b"\n")[2])
+                times = [record.time_ms for record in records if record.key == READING]
+                return any(self._begin_ms <= time_ms <= 1000 * time.time() + NEAR_MS for time_ms in times)
         except (OSError, ValueError):  # not written yet, or a damaged file: the process says so
             return False
 

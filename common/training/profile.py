@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from common.config import PLACE, key
 from common.distributed.dist import Dist
-from common.files import naming, whole_file
+from common.files import naming, open_whole_file, write_whole_file
 from common.training.profile_summary import WAITING, summary
 
 FOLDER: Final = "profile"
@@ -106,17 +106,16 @@ class Profiler:
 
     def _write(self, trace: Any, traced: int) -> None:
         path = self.folder / TRACE
-        with whole_file(path) as part, tempfile.TemporaryDirectory() as scratch:
+        with open_whole_file(path) as output, tempfile.TemporaryDirectory() as scratch:
             plain = Path(scratch, "trace.json")
             trace.export_chrome_trace(str(plain))
-            with naming(path), plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as packed:
+            with naming(path), plain.open("rb") as source, gzip.open(output, "wb", compresslevel=6) as packed:
                 shutil.copyfileobj(source, packed)
         asked = self.config.steps
         fewer = f", fewer than profile.steps={asked}: there were no more" if traced < asked else ""
         head = f"{traced} step(s) of rank 0 of {self._dist.world_size}, after {self.config.skip} others{fewer}"
         page = self.folder / SUMMARY
-        with whole_file(page) as part:
-            part.write_text(summary(trace.events(), traced, self._dist.device, head), encoding="utf-8")
+        write_whole_file(page, summary(trace.events(), traced, self._dist.device, head))
         self._say(f"profile: {traced} step(s) traced{fewer}; read {page}, and open {path} in ui.perfetto.dev")
 
 

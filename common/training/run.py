@@ -28,6 +28,7 @@ from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.power.energy import UNKNOWN
 from common.mllog import ResultLog, RunRecord
+from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.reference import FULL, Reference, Target
 from common.spatial.shards import whole_size
@@ -45,7 +46,6 @@ from common.training.loop import Fit, Outcome, fit
 from common.training.memory import memory_told
 from common.training.merit import figure_of
 from common.training.power import recorded
-from common.training.precision import Precision
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
 from common.training.tracking.choice import callbacks_of

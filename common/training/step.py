@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.distributed.dist import Dist
+from common.precision import Precision
 from common.spatial.shards import gradient_norm, share_weights
 from common.training.benchmark import Problem
 from common.training.gradients import FlatGradients
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
-from common.training.precision import Precision
 
 
 class Step:

@@ -17,13 +17,13 @@ from typing import Any, Final
 import torch
 import yaml
 
-from common import mllog
-from common.command import UsageError
 from common.config import ConfigError, Loader, Override
 from common.distributed.launch import find_place
 from common.ending import Ending, ending_of, read_ending
-from common.files import LOG_NAME, whole_file
+from common.errors import UsageError
+from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
+from common.record import read_run_times
 from common.stop import STOP
 from common.training.benchmark import Benchmark, RunConfig
 from common.training.job import SHOWN, free_memory, job_ending
@@ -113,7 +113,7 @@ class Sweep:
         """Yield the record of each training so far."""
         for point in self.points:
             ending, history = self._ending(point), read_history(point.folder)
-            clock = mllog.clock(point.folder / LOG_NAME)
+            clock = read_run_times(point.folder / LOG_NAME)
             qualities = [epoch.quality for epoch in history]
             yield {
                 "folder": point.folder.name,
@@ -130,7 +130,7 @@ class Sweep:
         """Write the table as a file."""
         rows = list(self._rows())
         self.folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(self.folder / TABLE) as part, part.open("w", newline="") as file:
+        with open_whole_file(self.folder / TABLE, "w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)

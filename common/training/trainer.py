@@ -24,22 +24,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import mllog
 from common.config import ConfigError, Override, rebuild
 from common.distributed.dist import connect
 from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
 from common.lease import InUseError
+from common.precision import Precision
+from common.record import read_value
 from common.reference import Target
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
 from common.training.benchmark import Benchmark, Problem, RunConfig, SampleProblem
 from common.training.callbacks import Callback, Epoch
-from common.training.precision import Precision
 from common.training.run import TRAINING_ERRORS, Start
 from common.training.start import configured, train
 from common.training.sweep import Sweep
 from common.training.tracking.files import HISTORY, read_history
+
+__all__ = ["BusyError", "Run"]
 
 _ACTIVE: Final = threading.Lock()
 """Held while this process trains: two trainings would share torch's random numbers and the stop signals."""
@@ -128,7 +130,7 @@ class Run:
         """Return the problem with a new network."""
         config = replace(self.config, dist=replace(self.config.dist, spatial=1))
         with connect(config.dist, TRAINING_ERRORS) as dist:
-            return self.benchmark.problem(config, dist, mllog.logged(self.log, "seed") or 0)
+            return self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
 
 
 class Trainer:

@@ -19,9 +19,9 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from common.distributed.dist import Dist
+from common.precision import Precision
 from common.training.benchmark import Problem, TrainConfig
 from common.training.graph import WARM_UP
-from common.training.precision import Precision
 from common.training.step import Step
 
 

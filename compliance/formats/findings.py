@@ -10,7 +10,7 @@ from common.command import clean, counted
 from compliance.formats.style import Style
 from compliance.formats.words import place
 from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
-from compliance.rule import RULES
+from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.logs.run import Run

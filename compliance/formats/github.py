@@ -14,7 +14,7 @@ from compliance.formats.findings import Group, Shown, all_shown, grouped, summar
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
-from compliance.rule import RULES
+from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.model.report import Report

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
-import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
-from compliance.families import prefix
 from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
 from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
 from compliance.model.finding import ERROR, SKIPPED, Finding
-from compliance.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule
+from compliance.rules.catalog import all_rules
+from compliance.rules.families import prefix
+from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule
 
 if TYPE_CHECKING:
     from compliance.logs.run import Run
@@ -69,7 +69,7 @@ def _groups(kind: type[Rule], round_: str, division: str | None, profile: str) -
     """Return the prefixes (such as `RUN`) of the rules of a kind that were applied; round "" means any."""
     return {
         prefix(id_)
-        for id_, rule in RULES.items()
+        for id_, rule in all_rules().items()
         if issubclass(rule, kind)
         and profile in rule.profiles
         and (not round_ or (round_ in rule.rounds and division in rule.divisions))

@@ -11,14 +11,13 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import compliance.rules.of_results  # noqa: F401  (registers all rules, also those that did not apply)
 from common.command import clean
 from common.version import VERSION
 from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.style import Style
 from compliance.formats.words import relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
-from compliance.rule import RULES
+from compliance.rules.catalog import all_rules
 
 if TYPE_CHECKING:
     from compliance.model.report import Report
@@ -32,7 +31,7 @@ def render(report: Report, style: Style) -> str:
     """Return the report as a SARIF log with one run."""
     found = [shown for group in grouped(all_shown(report)) for shown in group.shown]
     ignored = [(lowered([finding], False)[0], reason) for finding, reason in report.ignored]
-    known = {id_ for id_, rule in RULES.items() if report.profile in rule.profiles}
+    known = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
     ids = sorted(known.union(shown.finding.rule for shown in (*found, *(shown for shown, _ in ignored))))
     results = [_result(shown, ids, style) for shown in found if shown.severity != SKIPPED]
     for shown, reason in ignored:
@@ -61,7 +60,7 @@ def render(report: Report, style: Style) -> str:
 
 
 def _rule(id_: str) -> dict[str, Any]:
-    rule = RULES.get(id_)
+    rule = all_rules().get(id_)
     if rule is None:
         return {"id": id_}
     return {

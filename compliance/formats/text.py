@@ -25,7 +25,7 @@ from compliance.formats.style import Style
 from compliance.formats.tables import ScoreTable, score_tables
 from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
-from compliance.rule import RULES
+from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.model.report import Report

@@ -1,8 +1,7 @@
-"""Read result logs: the only place that knows the line format of mlperf-logging.
+"""Read result logs of anyone, in the line format of common.record.
 
-A record is the JSON object after the token `:::MLLOG ` on a line; everything before the (last) token of the
-line is a launcher's prefix. Nothing in a log can stop the reader: every fault becomes a `Problem` with its
-line, and reading goes on. Memory stays bounded: only the records that a rule may need are kept.
+Nothing in a log can stop the reader: every fault becomes a `Problem` with its line, and reading goes on. Memory stays
+bounded: only the records that a rule may need are kept.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from common.record import TOKEN, decode, parse_json
 from common.reference import COMMON_SETTINGS
 from common.tree import NAMED, Tree
 from common.values import LARGEST, is_number
@@ -30,16 +30,13 @@ from compliance.logs.record import (
     LONG_RECORD_BYTES,
     MAX_DEPTH,
     Record,
-    decode,
     decode_long,
     depth,
     memory_bytes,
-    parse_json,
     repeated_field,
     shown,
 )
 
-TOKEN: Final = b":::MLLOG "
 BLOCK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 16 << 20
 MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; valid logs have at most 3,000, not 40,000

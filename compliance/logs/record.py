@@ -9,31 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
+from common.record import Record as Record  # also for rules
+
 LONG_RECORD_BYTES: Final = 512 << 10  # of longer records, only what rules need is decoded
 MOST_FIELDS: Final = 200_000  # and strings, in one record; more are not compared
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
-
-
-class Record(msgspec.Struct, gc=False):
-    """One record: what the log says, its line in the file (from 1) and its place among the records (from 0).
-
-    In damaged logs any field may have another type than stated here; `time_ms` is always a number.
-    event_type: UNSET in records of unusual form, which are decoded differently.
-    """
-
-    time_ms: int | float
-    key: str
-    value: Any
-    metadata: dict[str, Any]
-    namespace: Any
-    event_type: Any
-    line: int = msgspec.field(default=0, name="(line)")
-    order: int = msgspec.field(default=0, name="(order)")
-
-    def meta(self, name: str) -> Any:
-        """Return a field of the metadata, or None if it is missing or the metadata is not an object."""
-        return self.metadata.get(name) if isinstance(self.metadata, dict) else None
 
 
 class _LongRecord(msgspec.Struct):
@@ -65,7 +45,6 @@ STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 NAME_OR_BRACE: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]', re.DOTALL)
 ROUND_BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-decode = msgspec.json.Decoder(Record).decode
 _decode_raw = msgspec.json.Decoder(_LongRecord).decode
 _decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
 
@@ -145,16 +124,3 @@ def memory_bytes(text: bytes) -> int:
     items = text.count(b",") + text.count(b"[")
     characters = len(text) if text.isascii() else 4 * len(text)
     return 232 * text.count(b"{") + 40 * text.count(b":") + 72 * items + characters
-
-
-def parse_json(text: bytes) -> Any:
-    """Parse as Python's json does (NaN allowed); read text that is not UTF-8 as Latin-1.
-
-    The official parser reads all text as Latin-1 and strips Latin-1 white space at the end of the line.
-    """
-    text = text.rstrip(LATIN_1_SPACE)
-    try:
-        decoded = text.decode("utf-8")
-    except UnicodeDecodeError:
-        decoded = text.decode("latin-1")
-    return json.loads(decoded)

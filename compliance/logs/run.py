@@ -173,7 +173,7 @@ class Run:
         """What reports and packages need; ValueError if the log was read without it."""
         if self.detailed is None:
             raise ValueError(
-                f"{self.path} was read without details; read it with compliance.check(paths, details=True)"
+                f"{self.path} was read without details; read it with compliance.check_logs(paths, details=True)"
             )
         return self.detailed
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
 from common.values import is_number
@@ -261,12 +261,4 @@ def render(table: RcpTable) -> str:
 def write_table(path: Path, table: RcpTable) -> None:
     """Write the table to `path` in one step: readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(scratch, "w", encoding="utf-8") as file:
-            file.write(render(table))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_whole_file(path, render(table), sync=True)

@@ -1,1 +1,1 @@
-"""The rules. Importing `of_logs` registers those about one log, importing `of_results` all others as well."""
+"""The rules, and what a rule is; `catalog` lists the modules."""

@@ -10,8 +10,8 @@ from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import BAGGING, PROVENANCE, variant_of
 from compliance.model.finding import ERROR, NOTE, Finding
-from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.closed import configuration, configured
+from compliance.rules.rule import STRICT, Case, LogRule, show
 
 NONE = (None, "none")
 

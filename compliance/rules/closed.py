@@ -16,7 +16,7 @@ from compliance.logs.record import Record
 from compliance.logs.run import PROVENANCE, names_suite, variant_of
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
-from compliance.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import STRICT, Case, LogRule, show
 
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
 OURS = "docs/reference/profiles.md (logs of this suite)"

@@ -10,7 +10,7 @@ from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
-from compliance.rule import STRICT, SetRule, SubmissionsRule, show
+from compliance.rules.rule import STRICT, SetRule, SubmissionsRule, show
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict

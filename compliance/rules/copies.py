@@ -13,7 +13,7 @@ from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.likeness import EXACT_MS, alike, equal_values, same_times
 from compliance.model.package import Submissions
 from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet, names_of
-from compliance.rule import STRICT, SetRule, SubmissionsRule
+from compliance.rules.rule import STRICT, SetRule, SubmissionsRule
 from compliance.rules.runs import RESULTS
 from compliance.rules.seeds import SEEDS, SeedsUnique
 from compliance.rules.settings import seed_of

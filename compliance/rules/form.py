@@ -9,7 +9,7 @@ from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
 from compliance.model.finding import Finding
-from compliance.rule import STRICT, Case, LogRule
+from compliance.rules.rule import STRICT, Case, LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10

@@ -16,7 +16,7 @@ from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SC
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, PackageEntry
 from compliance.model.system import read_description
-from compliance.rule import STRICT, PackageRule, show
+from compliance.rules.rule import STRICT, PackageRule, show
 
 CONTENT = "submission_rules.adoc#submission-content, #directory-structure"
 NEVER_LOOKS = "the official tool never looks into benchmarks/"

@@ -9,9 +9,9 @@ from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, SetRule
 from compliance.rules.form import Parses
 from compliance.rules.power import RULES_OF_POWER, UNREAD
+from compliance.rules.rule import STRICT, SetRule
 
 EDGE_MS = 2000
 """How far inside the run a measurement may begin or end: one reading, plus rounding to whole seconds."""

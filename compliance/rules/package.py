@@ -12,7 +12,7 @@ from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
 from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
-from compliance.rule import STRICT, PackageRule, show
+from compliance.rules.rule import STRICT, PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"

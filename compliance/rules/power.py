@@ -15,7 +15,7 @@ from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, resul
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, SetRule, SubmissionsRule, show
+from compliance.rules.rule import STRICT, SetRule, SubmissionsRule, show
 
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"

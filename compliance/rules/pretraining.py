@@ -9,8 +9,8 @@ from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import INIT_WEIGHTS, PROVENANCE, variant_of
 from compliance.model.finding import ERROR, NOTE, Finding
-from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.closed import configuration, configured
+from compliance.rules.rule import STRICT, Case, LogRule, show
 
 
 class NoPretraining(LogRule):

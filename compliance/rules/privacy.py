@@ -15,7 +15,7 @@ from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
 from compliance.model.layout import RESULTS, is_log
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, PackageEntry
-from compliance.rule import STRICT, Case, LogRule, PackageRule
+from compliance.rules.rule import STRICT, Case, LogRule, PackageRule
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"

@@ -10,9 +10,9 @@ from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.model.finding import NOTE, Finding
-from compliance.rule import STRICT, Case, LogRule, show
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
+from compliance.rules.rule import STRICT, Case, LogRule, show
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"

@@ -11,7 +11,7 @@ from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rule import STRICT, SetRule, show
+from compliance.rules.rule import STRICT, SetRule, show
 
 SIZE = "number of accelerators"
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"

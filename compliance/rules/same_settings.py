@@ -11,7 +11,7 @@ from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES, Run
 from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rule import STRICT, SetRule, show
+from compliance.rules.rule import STRICT, SetRule, show
 from compliance.rules.runs import RESULTS
 
 BATCH_SIZE: Final = "global_batch_size"

@@ -12,7 +12,7 @@ from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.layout import WEAK
 from compliance.model.parameters import SEED_BYPASS
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rule import SetRule, show
+from compliance.rules.rule import SetRule, show
 from compliance.rules.settings import seed_of, seed_problem
 
 SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"

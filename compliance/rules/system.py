@@ -16,8 +16,8 @@ from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
-from compliance.rule import STRICT, PackageRule, SetRule, show
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
+from compliance.rules.rule import STRICT, PackageRule, SetRule, show
 
 SYSTEM_TYPE = "system_type"
 NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")

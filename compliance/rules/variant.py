@@ -10,7 +10,7 @@ from compliance.logs.log import Log
 from compliance.logs.run import variant_of
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.model.result_set import ResultSet
-from compliance.rule import STRICT, Case, LogRule, SetRule, show
+from compliance.rules.rule import STRICT, Case, LogRule, SetRule, show
 
 MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"
 UNKNOWN = "the official tool does not know the mini round"

@@ -29,7 +29,7 @@ import numpy as np
 from crc32c import crc32c
 
 from common.datasets.build import BadItemError
-from common.files import open_regular, whole_file
+from common.files import open_regular, write_whole_file
 from common.spatial.grid import Block
 from cosmoflow.data.tfrecord import AGAIN, LABELS, RecordError, Sample
 
@@ -185,8 +185,7 @@ def write_sample(path: Path, x: np.ndarray, y: np.ndarray) -> None:
         data = encode_sample(x, y)
     except BadItemError as error:
         raise BadItemError(f"{path}: {error}") from None
-    with whole_file(path) as part:
-        part.write_bytes(data)
+    write_whole_file(path, data)
 
 
 def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from common.command import UsageError
 from common.data.arrays import write_npy
+from common.errors import UsageError
 from cosmoflow.data import narrow, npy, tfrecord
 from cosmoflow.simulation.universe import REDSHIFTS
 

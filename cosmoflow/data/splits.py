@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.command import UsageError
 from common.config import load
+from common.errors import UsageError
 from cosmoflow.data.sample_files import SPLITS
 
 

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from common.files import open_regular, whole_file
+from common.files import open_regular, write_whole_file
 from common.spatial.grid import Block
 
 try:
@@ -297,8 +297,7 @@ def write_sample(path: Path, x: np.ndarray, y: np.ndarray, compress: bool = True
     data = encode_sample(x, y)
     if compress:
         data = (isal_zlib if level == 1 else zlib).compress(data, level, AS_GZIP)
-    with whole_file(path) as part:
-        part.write_bytes(data)
+    write_whole_file(path, data)
 
 
 def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:

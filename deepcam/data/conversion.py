@@ -19,7 +19,7 @@ from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
 from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
-from common.files import whole_file
+from common.files import write_whole_file
 from deepcam.data import npy, single_file, snapshot
 from deepcam.data.snapshot import SnapshotError
 
@@ -119,8 +119,7 @@ class SingleFileFormat:
                 lines.append(f"{_digest(data_HWC, labels_HW)}  {source.name}\n")
         if errors:
             raise BadItemError("; ".join(errors))
-        with whole_file(folder / item.files[0]) as part:
-            part.write_text("".join(lines))
+        write_whole_file(folder / item.files[0], "".join(lines))
 
     def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
         split, first, paths = item.source

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from common.data.arrays import ALIGNMENT, StoredArray
+from common.files import new_file
 from deepcam.data import snapshot
 from deepcam.data.snapshot import SnapshotError
 
@@ -71,8 +71,7 @@ def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None
     """
     if path.exists():
         return
-    new = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
-    try:
+    with new_file(path) as (new, _):
         with h5py.File(new, "w", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT) as file:
             file[NAMES] = np.array(names, "S")
             plan = h5p.create(h5p.DATASET_CREATE)
@@ -85,8 +84,6 @@ def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None
                 h5d.create(file.id, key.encode(), h5t.py_create(np.dtype(kind)), space, plan)
         with contextlib.suppress(FileExistsError):
             os.link(new, path)  # unlike a rename, it replaces nothing
-    finally:
-        new.unlink(missing_ok=True)
 
 
 @contextmanager

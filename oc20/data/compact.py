@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from common.files import open_regular, whole_file
+from common.files import open_regular, open_whole_file
 from oc20.data.records import FrameError, check
 from oc20.graphs import Frame
 
@@ -82,7 +82,7 @@ class CompactShard:
 
 def write(path: Path, frames: Iterable[Frame]) -> int:
     """Write the frames to a file, whole or not at all; return their number. FrameError for an invalid frame."""
-    with whole_file(path) as part, part.open("wb") as file:
+    with open_whole_file(path) as file:
         places = [file.write(bytes(HEAD.size))]
         for frame in frames:
             try:

@@ -24,7 +24,7 @@ import lmdb
 import numpy as np
 
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
-from common.files import whole_file
+from common.files import write_whole_file
 from oc20.data import compact, extxyz, metadata, records, reference_edges
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
@@ -187,8 +187,7 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
         needed = sum(BYTES_PER_ATOM * atoms + BYTES_PER_EDGE * edges for atoms, edges, *_ in sizes)
         full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(folder).free < 2 * needed
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(shard)) from error
-    with whole_file(log) as part:
-        part.write_text("".join(who))
+    write_whole_file(log, "".join(who))
     metadata.write(part_sizes, Metadata.of(sizes))
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from common.data.split import DatasetError
-from common.files import open_regular, whole_file
+from common.files import open_regular, open_whole_file
 from oc20.graphs import Frame, count_triplets
 
 NAME: Final = "metadata.npz"
@@ -49,7 +49,7 @@ def size(frame: Frame) -> tuple[int, ...]:
 
 def write(path: Path, metadata: Metadata) -> None:
     """Write metadata to a file; an old one is replaced."""
-    with whole_file(path) as part, part.open("wb") as file:
+    with open_whole_file(path) as file:
         np.savez(file, **metadata._asdict())
 
 

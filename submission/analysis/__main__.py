@@ -12,7 +12,7 @@ from typing import Final
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
-from compliance.options import Options
+from compliance.engine.options import Options
 from submission.analysis.analysis import Analysis, Settings, analyse_trees
 from submission.analysis.cost.model import error_table
 from submission.analysis.fits.projection import projection_table

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from compliance.engine.options import Options
 from compliance.model.waivers import meant
-from compliance.options import Options
 from submission.analysis.cost.model import (
     CostedStep,
     CostModel,

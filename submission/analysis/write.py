@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from common.files import whole_file
+from common.files import write_whole_file
 from common.tree import ANYWHERE
 from compliance.formats.json import finite
 from submission.analysis.analysis import Analysis
@@ -31,8 +31,7 @@ def write(found: Analysis, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     former, files = _listed(folder), dict(_files(found))
     for name, text in files.items():
-        with whole_file(folder / name) as part:
-            part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_whole_file(folder / name, text, errors="backslashreplace")
     for name in former - files.keys():
         (folder / name).unlink(missing_ok=True)
     return list(files)

@@ -7,12 +7,11 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from glob import escape
 from pathlib import Path
 
 from tqdm import tqdm
 
-from common.files import whole_file
+from common.files import remove_leftovers, whole_file
 from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.secrets import secrets
 from compliance.model.finding import listed
@@ -88,8 +87,7 @@ def _text(data: bytes) -> bytes:
 
 def _write(target: Path, data: bytes, executable: bool = False) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f"{escape(target.name)}.[0-9]*.tmp"):  # left by a call that was killed
-        left.unlink()
+    remove_leftovers(target)
     with whole_file(target) as part:
         part.write_bytes(data)
         part.chmod(part.stat().st_mode | (0o111 if executable else 0))

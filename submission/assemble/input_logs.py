@@ -12,7 +12,7 @@ from typing import Final
 
 from tqdm import tqdm
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.inflate import GZIP
@@ -20,7 +20,7 @@ from compliance.logs.personal_data import personal
 from compliance.logs.run import Run, parse_run
 from compliance.model.finding import listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, natural
-from compliance.rule import show
+from compliance.rules.rule import show
 
 UNICODE_ESCAPE_BYTES: Final = 5
 """Length of `u00e9`, without the backslash."""

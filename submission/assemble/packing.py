@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from common.command import UsageError
 from common.config import to_yaml
+from common.errors import UsageError
 from common.files import LOG_NAME
 from common.measure.power.keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree
@@ -22,7 +22,7 @@ from compliance.model.finding import listed
 from compliance.model.layout import MAX_FILE_BYTES, POWER, PRUNED, RESULTS, SYSTEMS, WEAK, power_files, result_name
 from compliance.model.suite_code import letters_and_digits
 from compliance.model.system import read_description
-from compliance.rule import show
+from compliance.rules.rule import show
 from submission.assemble import provenance
 from submission.assemble.implementation import (
     Implementation,

@@ -10,7 +10,7 @@ from typing import Final
 from common.command import NOTHING_WRITTEN, CommandParser, run_command
 from common.reference import ROUNDS
 from compliance.cli import round_name, write_text
-from compliance.options import Options
+from compliance.engine.options import Options
 from submission.analysis.cost.model import read_workloads
 from submission.cost.formats import csv_costs, json_costs, plain_costs
 from submission.cost.operations import operations

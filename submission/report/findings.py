@@ -14,7 +14,7 @@ from common.tree import ANYWHERE
 from compliance.formats.findings import Group, Shown, extent, grouped
 from compliance.logs.inflate import InflateError, Text
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
-from compliance.rule import RULES
+from compliance.rules.rule import RULES
 from submission.web.html import Html, disclosure, element, escaped, file_link, joined
 
 MAX_SHOWN_PLACES: Final = 3

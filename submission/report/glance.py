@@ -13,7 +13,7 @@ from compliance.formats.words import aligned, plain
 from compliance.model.finding import ERROR, INCOMPLETE
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
-from compliance.rule import RULES
+from compliance.rules.rule import RULES
 from submission.report.findings import badge
 from submission.report.results_table import ResultLine, model, staging, system
 from submission.summary.rows import ALL_ORGANISATIONS, Difference, Row, best, differences

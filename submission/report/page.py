@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import counted
-from common.files import whole_file
+from common.files import write_whole_file
 from common.provenance import source_hash
 from common.tree import ANYWHERE
 from common.version import VERSION
@@ -203,5 +203,4 @@ def write_report(report: Report, output: Path, title: str = "", previous: Report
         raise NotAReportError(f"{output} exists and is not a page of this command; choose another name")
     text = render(report, str(output.absolute().parent), title, rows(previous) if previous else ())
     output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as part:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_whole_file(output, text, errors="backslashreplace")

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from common.datasets import manifest
-from common.files import whole_file
+from common.files import write_whole_file
 from common.reference import FULL
 from submission.round.finish import PackageInputs, RoundPackage
 from submission.round.plan import Series, Setup, quoted, resolve
@@ -65,15 +65,15 @@ def check_same(path: Path, text: str) -> None:
 def write_config(path: Path, text: str) -> None:
     """Write the configuration that all runs of a benchmark share."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part:
-        part.write_text(text)
+    write_whole_file(path, text)
 
 
 def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
     if setup.variant != FULL and not (folder / manifest.NAME).exists():
-        print(f"{setup.series.benchmark}: no data in {folder}; generating the {setup.variant} dataset", flush=True)
+        what = f"{setup.series.benchmark}: no data in {folder}; generating the {setup.variant} dataset"
+        print(what, flush=True)
         command = [f"{setup.series.benchmark}.synthesize", str(folder), "--preset", setup.variant]
-        if runner.run([sys.executable, "-m", *command]):
+        if runner.run([sys.executable, "-m", *command], instead=what):
             raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,7 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from common.ending import read_ending
+from common.files import read_end
+from common.lock import LockFile
 from common.processes import usable_cores
+from common.training.progress import duration
 from compliance.model.layout import RESULT_NAME
 from submission.round.plan import WRONG_USE
 
@@ -27,13 +29,11 @@ ATTEMPTS: Final = 3
 SET_ASIDE: Final = "attempts"
 """The folder of crashed attempts, beside the runs; its logs are renamed so that no checker picks them up."""
 POLL_S: Final = 0.1
+BEAT_S: Final = 60.0
+"""The longest time without a line that says what is being done."""
 GRACE_S: Final = 20.0
 """Time for a process to end after SIGTERM."""
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
-
-
-class LockedError(OSError):
-    """Another process uses the folder; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,19 @@ class JobRunner:
         finally:
             _stop([one.process for one in active])
 
-    def run(self, command: Sequence[str], threads: int = 0) -> int:
-        """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core."""
-        process = self._open(command, threads=threads or usable_cores())
+    def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
+        """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.
+
+        instead: in place of its standard output, show this and the time every BEAT_S.
+        """
+        output = subprocess.DEVNULL if instead else None
+        process, begin = self._open(command, threads or usable_cores(), output, errors=None), time.monotonic()
         try:
-            return process.wait()
+            while True:
+                try:
+                    return process.wait(BEAT_S if instead else None)
+                except subprocess.TimeoutExpired:
+                    print(f"{instead}: {duration(time.monotonic() - begin)} so far", flush=True)
         finally:
             _stop([process])
 
@@ -152,13 +160,15 @@ class JobRunner:
             process = self._open(job.command, threads, output.fileno())
         return _Active(job, attempt, process, time.monotonic())
 
-    def _open(self, command: Sequence[str], threads: int, output: int | None = None) -> subprocess.Popen[bytes]:
+    def _open(
+        self, command: Sequence[str], threads: int, output: int | None, errors: int | None = subprocess.STDOUT
+    ) -> subprocess.Popen[bytes]:
         # In a new session: Ctrl-C reaches only this process, which then ends the others.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=None if output is None else subprocess.STDOUT,
+            stderr=errors,
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
             start_new_session=True,
             pass_fds=() if self.lock < 0 else (self.lock,),
@@ -179,22 +189,12 @@ def exclusive_lock(folder: Path) -> Iterator[int]:
     The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
     reason. Raises LockedError if another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = LockFile(folder / "lock")
+    lock.take(str(os.getpid()))
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(lock, 20).decode("ascii", "replace").strip()
-            raise LockedError(
-                f"{folder} is in use by process {holder}, or a run that it started; wait for it, or choose another "
-                "folder with -o"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-        yield lock
+        yield lock.handle
     finally:
-        os.close(lock)
+        lock.release()
 
 
 def set_aside(folder: Path) -> Path:
@@ -211,9 +211,7 @@ def set_aside(folder: Path) -> Path:
 
 def last_lines(path: Path, count: int = 5) -> list[str]:
     """Return the last `count` lines that a process printed; of a progress bar, its last state."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - (64 << 10)))
-        lines = file.read().decode("utf-8", "replace").split("\n")
+    lines = read_end(path).decode("utf-8", "replace").split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
     return [line for line in lines if line.strip()][-count:]
 

@@ -16,7 +16,7 @@ from common.command import clean
 from common.files import LOG_NAME
 from common.training.progress import duration
 from compliance.logs.run import Run
-from submission.round.processes import OUTPUT, Ended, Job, JobRunner, last_lines
+from submission.round.processes import BEAT_S, OUTPUT, Ended, Job, JobRunner, last_lines
 from submission.round.state import State, finished_run, met_target
 
 CONFIG: Final = "config.yaml"
@@ -66,7 +66,7 @@ class Runs:
         """Train all missing runs, except those of a benchmark with a run that crashed too often."""
         self.state.save(self.folder)
         jobs = {self._job(*run): run for run in self.all if run not in self.finished}
-        display = _Display(self, runner.size)
+        display = _Display(self, list(jobs), runner.size)
         attempts = runner.run_all(list(jobs), lambda job: self._has_finished(jobs[job]), display.tick)
         try:
             with closing(attempts):
@@ -108,10 +108,10 @@ class Runs:
 
 
 class _Display:
-    """The progress of a round: one line for each run that has ended; on a terminal also a bar."""
+    """The progress of a round: a line for each run that has ended, and every BEAT_S; on a terminal also a bar."""
 
-    def __init__(self, runs: Runs, size: int) -> None:
-        self.runs, self.size = runs, size
+    def __init__(self, runs: Runs, jobs: Sequence[Job], size: int) -> None:
+        self.runs, self.jobs, self.size = runs, jobs, size
         self.total = len(runs.all)
         self.bar: Any = tqdm(
             total=self.total,
@@ -121,10 +121,16 @@ class _Display:
             leave=False,
         )
         self.left, self.since, self.shown = runs.seconds_left(size), time.monotonic(), 0.0
+        self.said, self.done = self.since, set[str]()
 
     def tick(self) -> None:
-        """Refresh the bar, at most once a second."""
+        """Refresh the bar, at most once a second; say what the active runs print, after BEAT_S without a line."""
         now = time.monotonic()
+        if now - self.said >= BEAT_S:
+            for job in self.jobs:
+                if job.name not in self.done and (job.folder / OUTPUT).exists():
+                    line = "".join(last_lines(job.folder / OUTPUT, 1)).strip() or "no output so far"
+                    self._say(f"{job.name}: {clean(line)}")
         if now - self.shown >= 1:
             self.shown = now
             if self.left is not None:
@@ -133,6 +139,8 @@ class _Display:
 
     def ended(self, ended: Ended, run: tuple[str, int]) -> None:
         """Print how an attempt ended; after a crash also the last lines of its output."""
+        if ended.last:
+            self.done.add(ended.job.name)
         if not ended.finished:
             again = f"given up after {ended.attempt} attempts" if ended.last else "restarting"
             how = "was refused (wrong use), not restarted" if ended.refused else f"crashed ({ended.cause}), {again}"
@@ -156,7 +164,7 @@ class _Display:
     def _left(seconds: float) -> str:
         return f"ETA {duration(max(0.0, seconds))}"
 
-    @staticmethod
-    def _say(text: str) -> None:
+    def _say(self, text: str) -> None:
         tqdm.write(text, file=sys.stdout)
         sys.stdout.flush()
+        self.said = time.monotonic()

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from common.ending import read_ending
-from common.files import LOG_NAME, whole_file
+from common.files import LOG_NAME, write_whole_file
 from compliance.logs.run import Run, read_run
 
 NAME: Final = "round.json"
@@ -55,8 +55,7 @@ class State(msgspec.Struct, forbid_unknown_fields=True):
 
     def save(self, folder: Path) -> None:
         """Write the state into the folder of the round, for the next call."""
-        with whole_file(folder / NAME) as part:
-            part.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        write_whole_file(folder / NAME, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
 
 
 def load_state(folder: Path) -> State:

@@ -18,8 +18,8 @@ from compliance.cli import (
     round_name,
     write_text,
 )
+from compliance.engine.options import Options
 from compliance.model.waivers import unused
-from compliance.options import Options
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary
 from submission.summary.rows import NoResultsError, differences, read_report, rows
 from submission.text_table import output_width

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.values import as_count, is_number
 from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, clean, positive, run_command
 from common.distributed.launch import LaunchError, Place, find_place
-from common.files import whole_file
+from common.files import write_whole_file
 from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text
@@ -199,8 +199,7 @@ def _write(text: str, output: Path, force: bool) -> str:
         if not (force and output.is_file()):
             raise UsageError(f"-o {output} exists and differs; --force replaces it")
     output.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(output) as part:
-        part.write_text(text, encoding="utf-8", newline="\n")
+    write_whole_file(output, text)
     return "written"
 
 

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from common.distributed.launch import LaunchError, Place
-from common.files import whole_file
+from common.files import write_whole_file
 from common.measure.power.sources import is_watts
 from common.tree import Tree
 from submission.system.hardware import Fields
@@ -98,8 +98,7 @@ def open_call(folder: Path) -> Iterator[Path]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         answers = Path(tempfile.mkdtemp(dir=folder, prefix="call_"))
-        with whole_file(folder / CALL) as part:
-            part.write_text(answers.name, encoding="ascii")
+        write_whole_file(folder / CALL, answers.name)
         yield answers
     finally:
         (folder / CALL).unlink(missing_ok=True)
@@ -182,8 +181,8 @@ def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
             continue
         if not call:
             break
-        with suppress(FileNotFoundError), whole_file(folder / call / f"rank_{mine.rank}.json") as part:
-            part.write_bytes(msgspec.json.encode(mine))
+        with suppress(FileNotFoundError):
+            write_whole_file(folder / call / f"rank_{mine.rank}.json", msgspec.json.encode(mine).decode())
         answered = call
     return bool(answered)
 

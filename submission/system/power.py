@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.measure.power.keys import OF_PARTS
 from common.measure.power.recorder import TimedReader
 from common.measure.power.sources import Clock, ReadingError, check_name, is_watts, open_source

@@ -16,6 +16,7 @@ def round_(cluster, problem, tmp_path):
     return Round(cluster, problem, tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_is_not_a_result(cluster, round_):
     round_.emit("--emit", "plain", epochs=4)
     round_.output.mkdir()
@@ -58,6 +59,7 @@ def stop_torchrun(run):
     os.kill(pid, signal.SIGTERM)
 
 
+@pytest.mark.exhaustive
 def test_a_success_counts_whoever_saw_it_end(cluster, round_):
     """The job dies after the last line of the log, and before anything else is noted."""
     round_.emit("--emit", "plain", epochs=4, settings=("train.target=0.9",))
@@ -71,6 +73,7 @@ def test_a_success_counts_whoever_saw_it_end(cluster, round_):
     assert (round_.run / "result_0.txt").read_bytes() == before
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_skipped(cluster, problem, tmp_path):
     settings = ("train.epochs=3", "checkpoint.keep=3")
     cluster.run("python", *problem.words(tmp_path, *settings))

@@ -12,6 +12,7 @@ LAUNCHERS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_all_ranks_end_when_one_is_killed(cluster, problem, built, tmp_path, name):
     """The others wait for it in a collective, or for the halo of a sample that they share."""

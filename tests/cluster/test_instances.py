@@ -13,6 +13,7 @@ JOBS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", JOBS)
 def test_instances_of_a_job(cluster, problem, tmp_path, name):
     """Each has its own seed and the curve that it has alone; the job has read each byte of the data once."""

@@ -44,6 +44,7 @@ def test_slurm_accepts_the_jobs_as_printed(cluster, tmp_path, config, site):
         assert "staging.stage_dir=/mnt" in jobs[0]
 
 
+@pytest.mark.exhaustive
 def test_a_job_survives_every_interruption(cluster, round_):
     """Interrupted by a signal, an operator, the end of its time and the loss of a node, a job finishes by itself."""
     round_.emit("--emit", "slurm", "--nodes", "2", "--ranks-per-node", "2", epochs=1000, package=True)
@@ -97,6 +98,7 @@ def by_lost_node(cluster, job):
 INTERRUPTIONS = (by_signal, by_operator, by_time_limit, by_lost_node)
 
 
+@pytest.mark.exhaustive
 def test_a_script_given_twice_trains_once(cluster, round_):
     round_.emit("--emit", "slurm", "--nodes", "1", epochs=50)
     first = round_.submit()

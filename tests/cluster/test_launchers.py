@@ -32,7 +32,13 @@ def curves(cluster, problem, tmp_path_factory):
     return {(1,): curve(folder)}
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
+SMOKE = {"torchrun", "openmpi-4", "mpich-4", "srun-3-nodes", "srun-torchrun"}
+"""One command of each launcher; the others are exhaustive."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name not in SMOKE)) for name in LAUNCHERS]
+)
 def test_the_curve_is_that_of_one_process(cluster, problem, built, curves, tmp_path, name):
     launcher, ranks, command, *settings = LAUNCHERS[name]
     mpi = built / name.partition("-")[0]

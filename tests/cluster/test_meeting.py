@@ -1,5 +1,7 @@
 """Ranks meet where a node's host name means its loopback address, and where the port of the job is taken."""
 
+import pytest
+
 from tests.cluster.problem import curve
 from tests.cluster.scripts import until_ended
 
@@ -24,6 +26,7 @@ exit $status
 """
 
 
+@pytest.mark.exhaustive
 def test_ranks_meet_where_debian_gives_a_host_name_a_loopback_address(cluster, problem, tmp_path):
     for node in cluster.nodes:
         cluster.hosts(node, f"127.0.1.1 {node}")
@@ -36,6 +39,7 @@ def test_ranks_meet_where_debian_gives_a_host_name_a_loopback_address(cluster, p
     assert len(curve(tmp_path)) == 2
 
 
+@pytest.mark.exhaustive
 def test_ranks_meet_though_the_port_of_the_job_is_taken(cluster, problem, tmp_path):
     script = tmp_path / "job.sh"
     script.write_text(TAKEN)

@@ -50,6 +50,7 @@ def staged(cluster, node):
     return list(cluster.local(node).rglob("*.tfrecord*"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize("moment", [imports, stages, cleans_up], ids=lambda moment: moment.__name__)
 def test_a_signal_stops_in_order(cluster, problem, many, tmp_path, moment, number):
@@ -73,6 +74,7 @@ def test_a_signal_stops_in_order(cluster, problem, many, tmp_path, moment, numbe
     assert unfinished(folder) == []
 
 
+@pytest.mark.exhaustive
 def test_a_signal_while_nodes_stage_leaves_nothing_there(cluster, problem, many, tmp_path):
     folder = tmp_path / "run"
     settings = ("train.epochs=1", f"data.data_dir={many}", ALL, *STAGED)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.slurm import ROOT, Cluster, processes, until
 
 PROGRAM = """\
@@ -21,6 +23,7 @@ def of(folder):
     return list(processes(lambda words: any(str(folder) in word for word in words)))
 
 
+@pytest.mark.exhaustive
 def test_a_second_cluster_beside_the_first_ends_with_a_killed_run_of_the_tests(cluster: Cluster, tmp_path):
     run = subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path / "c"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert run.stdout.readline() == "up\n"

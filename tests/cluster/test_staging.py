@@ -4,8 +4,10 @@ import pytest
 
 from tests.cluster.problem import curve
 
+OTHERS = [pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("none", "replicate", "memory")]
 
-@pytest.mark.parametrize("mode", ["none", "replicate", "shard", "memory"])
+
+@pytest.mark.parametrize("mode", ["shard", *OTHERS])
 def test_every_mode_leaves_nothing_on_three_nodes(cluster, problem, tmp_path, mode):
     staging = ("train.epochs=1", f"staging.mode={mode}", "staging.stage_dir=/mnt/staged")
     done = cluster.run("srun", "-N", "3", "-n", "3", "python", *problem.words(tmp_path, *staging))
@@ -14,6 +16,7 @@ def test_every_mode_leaves_nothing_on_three_nodes(cluster, problem, tmp_path, mo
     assert cluster.left_on_nodes() == []
 
 
+@pytest.mark.exhaustive
 def test_too_small_a_disk_on_one_node_is_found_before_anything_is_copied(cluster, problem, tmp_path):
     assert cluster.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt", node="nid002").status == 0
     try:

@@ -15,6 +15,7 @@ LAUNCHERS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_the_system_of_a_job_has_its_nodes(cluster, tmp_path, name):
     nodes, command = LAUNCHERS[name]
@@ -26,6 +27,7 @@ def test_the_system_of_a_job_has_its_nodes(cluster, tmp_path, name):
     assert "nid0" not in str(fields) and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_folder_that_the_nodes_do_not_share_is_told(cluster):
     done = cluster.run(*"srun -N 2 python -m submission.system -o /mnt/system.json --timeout 3".split())
     assert done.status == 1 and "no description of node 1 of 2" in done.text, str(done)

@@ -24,7 +24,8 @@ def test_each_ending_has_an_exit_status_and_comes_back_from_its_file(tmp_path, h
 
 
 def record(key, **metadata):
-    return f':::MLLOG {{"key": "{key}", "value": null, "metadata": {json.dumps(metadata)}}}\n'
+    fields = {"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": key, "value": None}
+    return f":::MLLOG {json.dumps(fields | {'metadata': metadata})}\n"
 
 
 def stop(**metadata):

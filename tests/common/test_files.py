@@ -6,7 +6,14 @@ import stat
 
 import pytest
 
-from common.files import whole_file
+from common.files import (
+    follow_no_link,
+    link_whole_file,
+    open_whole_file,
+    remove_leftovers,
+    whole_file,
+    write_whole_file,
+)
 
 
 def test_an_error_of_the_disk_names_the_file_and_leaves_nothing(tmp_path):
@@ -38,3 +45,51 @@ def test_a_pipe_or_device_is_not_replaced(tmp_path):
         with pytest.raises(OSError, match=f"this is a device or a pipe.*{path.name}"), whole_file(path):
             pytest.fail("it began")
     assert stat.S_ISFIFO(pipe.stat().st_mode) and link.is_symlink()
+
+
+def test_nobody_can_have_a_file_written_through_a_link(tmp_path):
+    path, secret = tmp_path / "history.csv", tmp_path / "secret"
+    secret.write_text("key")
+    path.symlink_to(secret)
+    write_whole_file(path, "a new line\n")
+    assert (path.is_symlink(), path.read_text(), secret.read_text()) == (False, "a new line\n", "key")
+    with pytest.raises(OSError, match="exchanged"), whole_file(path) as part:
+        part.unlink()
+        part.symlink_to(secret)
+    assert path.read_text() == "a new line\n" and not path.is_symlink()
+    path.unlink()
+    path.symlink_to(secret)
+    with pytest.raises(OSError, match="link, which is not followed"), open(path, "ab", opener=follow_no_link):
+        pytest.fail("it was opened")
+    assert secret.read_text() == "key"
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+    path = tmp_path / "a[1]"
+    with open_whole_file(path) as file:
+        file.write(b"half of it")
+        file.flush()
+        (left,) = tmp_path.iterdir()
+        others = [tmp_path / "a[1].notes.tmp", tmp_path / "a1.0123456789abcdef.tmp"]
+        for other in others:
+            other.touch()
+        os.link(left, tmp_path / "a[1].0123456789abcdef.tmp")
+    assert left.suffix == ".tmp" and not left.exists()
+    remove_leftovers(path)
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+
+
+def test_a_file_becomes_another_name_of_one_or_a_copy_of_it(tmp_path, monkeypatch):
+    source, path = tmp_path / "epoch-1.pt", tmp_path / "best.pt"
+    for content in ("first", "second"):
+        write_whole_file(source, content)
+        link_whole_file(source, path)
+        assert path.samefile(source)
+
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write_whole_file(source, "third")
+    link_whole_file(source, path)
+    assert path.read_text() == "third" and not path.samefile(source)

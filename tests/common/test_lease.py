@@ -180,10 +180,10 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path, monkeypatch):
         with pytest.raises(OSError, match=rf"^{tmp_path}/{name} cannot be .*{reason}\); set output_dir to a folder"):
             Lease(tmp_path / name).take(wait=False)
 
-    def refuse(path, _):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr("common.lease.os.write", refuse)
     with pytest.raises(OSError, match=rf"^{tmp_path} cannot be used for a run \(.*: Read-only file system\); set"):
         Lease(tmp_path).take(wait=False)
 

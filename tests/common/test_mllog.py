@@ -79,7 +79,7 @@ def stops(path):
 
 
 def assert_passes(path, epochs):
-    report = compliance.check([path])
+    report = compliance.check_logs([path])
     assert report.verdict == "PASS", report.findings
     assert {found.rule for found in report.findings} <= {"SET14"}, "only that epochs of a few seconds are implausible"
     with official.official_tool():
@@ -185,7 +185,7 @@ def test_resuming_keeps_the_records_up_to_the_checkpoint(log, tmp_path):
     assert stops(tmp_path / "result_0.txt.interrupted-2") == ["aborted"] and stops(log.path) == ["success"]
     assert [record["key"] for record in records(log.path)].count("run_resumed") == 1
     assert_passes(log.path, 2)
-    assert len(list(tmp_path.iterdir())) == 3 and len(compliance.check([tmp_path]).runs) == 1
+    assert len(list(tmp_path.iterdir())) == 3 and len(compliance.check_logs([tmp_path]).runs) == 1
     with pytest.raises(LogError, match="this run is finished and met its target; there is nothing to resume"):
         open_log(log.path, True, kept)
 

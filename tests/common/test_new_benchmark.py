@@ -171,7 +171,7 @@ def run(folder, command):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("untraced")
 def test_a_new_benchmark_goes_through_the_whole_flow(copy):
     """By the guide's commands, as printed: made, trained, checked, packed; and every guard holds."""
@@ -183,8 +183,8 @@ def test_a_new_benchmark_goes_through_the_whole_flow(copy):
     for command in ("compliance.docs", "common.training.config_docs", "mypy"):  # make docs, make lint
         run(copy, command)
     run(copy, test)
-    run(copy, f'pytest -m "not slow" {" ".join(OTHER_GUARDS)}')
-    run(copy, 'pytest -m "not slow" tests/test_train.py tests/test_steps.py -k ocean_eddies')
+    run(copy, f"pytest {' '.join(OTHER_GUARDS)}")
+    run(copy, "pytest tests/test_train.py tests/test_steps.py -k ocean_eddies")
     changed = {line[3:] for line in git(copy, "status", "--porcelain").splitlines()}
     pages = {f"docs/reference/{name}.md" for name in ("config", "profiles", "rules", "settings")}
     assert changed - pages == {"ocean_eddies/", "tests/ocean_eddies/", *LINES}

@@ -85,6 +85,7 @@ def catches(process, number):
     return int(caught, 16) >> (number - 1) & 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.2])
 def test_a_signal_during_the_imports_stops_the_run_in_order(tmp_path, after_s):
     command = [

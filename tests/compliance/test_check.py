@@ -155,7 +155,7 @@ def test_without_any_output_there_is_still_a_status(logs):
 def test_an_interrupt_ends_all_processes_without_tracebacks(logs):
     """Ctrl-C reaches the whole process group, the workers too."""
     code = (
-        "import os, signal, sys; from compliance import check, parallel\n"
+        "import os, signal, sys; from compliance import check; from compliance.engine import parallel\n"
         "parallel.PARALLEL_BYTES = 0\n"
         "examine = parallel.examine\n"
         "def slow(task):\n"

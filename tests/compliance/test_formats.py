@@ -10,11 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-import compliance.rules.of_results  # noqa: F401  (registers all rules)
 from common.command import clean
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
@@ -28,7 +27,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.scaling import Scaling
 from compliance.rcp.judge import judge, load_points
-from compliance.rule import RULES
+from compliance.rules.catalog import all_rules
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -131,7 +130,7 @@ def test_importing_the_formats_imports_none_of_them():
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
     assert "compliance.formats" in modules
-    assert modules.isdisjoint({"xml", "json", "textwrap", "compliance.formats.text", "compliance.rule"})
+    assert modules.isdisjoint({"xml", "json", "textwrap", "compliance.formats.text", "compliance.rules.rule"})
 
 
 # -- words -------------------------------------------------------------------------------------------------
@@ -176,13 +175,13 @@ def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated)
     line = "WARN acme/s1/strong/cosmoflow 10/10 runs, 1 failing TTT 86.66 min, normalised 108.33 min"
     assert lines[2].split() == line.split()
     assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs; explain")
-    assert lines[-1].split()[-1] in RULES
+    assert lines[-1].split()[-1] in all_rules()
 
 
 def test_text_shows_a_rule_once_with_why_and_how_to_fix_it():
     logs = [missed(f"{BASE}/log{i}.txt") for i in range(2)]
     text = FORMATS["text"](report_of(logs=logs), STYLE)
-    assert text.count(RULES["QUA01"].why) == text.count("error QUA01") == 1
+    assert text.count(all_rules()["QUA01"].why) == text.count("error QUA01") == 1
     assert "  log0.txt:148: target not reached" in text and "  log1.txt:148: target not reached" in text
     assert "FAIL  log0.txt  cosmoflow closed, round 3.0, " in text and "not converged in 25 epochs" in text
 
@@ -436,7 +435,7 @@ def test_sarif_has_a_rule_for_each_result(nasty):
         (location,) = result_["locations"]
         uri = location["physicalLocation"]["artifactLocation"]["uri"]
         assert re.fullmatch(r"[A-Za-z0-9_.~/%-]+", uri)
-    assert {rule["id"] for rule in rules} >= set(RULES)
+    assert {rule["id"] for rule in rules} >= set(all_rules())
 
 
 def test_sarif_says_what_was_ignored_and_what_not_checked(nasty):
@@ -492,8 +491,8 @@ def test_github_commands_say_where_and_what(nasty):
     assert names == sorted(names, key=("error", "warning", "notice").index)
     _, place, message = next(command for command in found if command[1]["title"].startswith("QUA01"))
     assert place["file"] == clean(f"::error::{NASTY}{HALF_SURROGATE}/a.txt") and place["line"] == "7"
-    assert place["title"] == f"QUA01 {RULES['QUA01'].title()}"
-    assert message.startswith(clean(NASTY)) and message.endswith(f"\nFix: {RULES['QUA01'].fix}")
+    assert place["title"] == f"QUA01 {all_rules()['QUA01'].title()}"
+    assert message.startswith(clean(NASTY)) and message.endswith(f"\nFix: {all_rules()['QUA01'].fix}")
     assert [message for name, _, message in found if name == "notice"][-1].startswith("not checked: ")
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import LogReader, parse_log, read_log
-from compliance.rule import PROFILES
+from compliance.rules.rule import PROFILES
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -195,7 +195,7 @@ HEAVY = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", HEAVY)
 def test_memory_stays_bounded(name):
     block = HEAVY[name]

@@ -17,7 +17,7 @@ import pytest
 
 from common.reference import Closed, equals
 from compliance.benchmarks import REFERENCES
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
 

@@ -13,6 +13,8 @@ from submission.analysis.fits.published import published
 from submission.analysis.sets import analyse
 from tests.bench_script import bench_script
 
+pytestmark = pytest.mark.exhaustive
+
 published_points = bench_script("published_points")
 ROOT = Path(__file__).resolve().parents[2]
 FITS = {

@@ -16,7 +16,7 @@ from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.rule import OFFICIAL
+from compliance.rules.rule import OFFICIAL
 
 STRICT_REJECTS: dict[str, str] = {}
 """Unpruned published logs that strict rejects and the official tool accepts, with the reason: there is none."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-import compliance.rules.of_results  # noqa: F401  (registers all rules)
-from compliance.rule import RULES
+from compliance.rules.catalog import all_rules
 from tests.conformance.forgeries.families import AGAINST, FAMILIES, OF_RUNS, UNSEEN_NAMES, forge, forge_copy, stock
 from tests.conformance.forgeries.trees import of_another_tree
 
@@ -174,18 +173,19 @@ def told(wrong):
 
 def test_every_family_has_its_rules():
     assert CAUGHT_BY.keys() == set(FAMILIES) - set(UNSEEN_NAMES)
-    assert all(rules <= RULES.keys() and rules for rules in CAUGHT_BY.values())
+    assert all(rules <= all_rules().keys() and rules for rules in CAUGHT_BY.values())
 
 
 def test_forgeries_of_built_logs_are_named(built):
     assert not told(unnamed(range(FEW), built))
 
 
+@pytest.mark.exhaustive
 def test_forgeries_of_published_logs_are_named(all_logs):
     assert not told(unnamed(range(FEW), all_logs))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_thousand_forgeries_are_named(all_logs, built):
     assert not told(unnamed(range(MANY), all_logs))
     assert not told(unnamed(range(FEW), built))

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from compliance.examine import LogTask, digest, examine
+from compliance.engine.log_checker import LogTask, digest, examine
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR
-from compliance.rule import OFFICIAL
 from compliance.rules import order
+from compliance.rules.rule import OFFICIAL
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +99,7 @@ def test_sampled_logs_get_the_official_verdict(group, sample):
     assert not report(sample[group])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group", GROUPS)
 def test_all_logs_get_the_official_verdict(group, tmp_path):
     found = [comparison for base in GROUPS[group] for comparison in compared(cases(base), tmp_path)]
@@ -112,6 +112,7 @@ def test_valid_logs_are_valid(sample):
     assert all(found.theirs == found.ours == (True, frozenset()) for found in valid)
 
 
+@pytest.mark.exhaustive
 def test_there_are_thousands_of_cases_with_names_of_their_own():
     names = [case.id for base in bases() for case in cases(base)]
     assert len(names) == len(set(names)) > 10_000

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.model.finding import ERROR
-from compliance.rule import OFFICIAL
+from compliance.rules.rule import OFFICIAL
 from compliance.samples.log import SampleLog
 
 COSMOFLOW, DEEPCAM = ("cosmoflow", "closed"), ("deepcam", "closed")

@@ -12,8 +12,8 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.model.finding import PASSING
-from compliance.rule import OFFICIAL, STRICT
 from compliance.rules import seeds
+from compliance.rules.rule import OFFICIAL, STRICT
 from tests.conformance.package_mutations import PLAIN, Case, cases, mutations
 
 official = pytest.importorskip("tests.conformance.official", reason="mlperf-logging is not installed")
@@ -105,7 +105,7 @@ def test_strict_is_not_weaker_on_sampled_packages(sample):
     assert not [c.case.name for c in sample if c.strict and not c.theirs and not excused(c.case)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_packages_get_the_official_verdict_and_strict_is_not_weaker(tmp_path, corpus):
     found = list(compared(cases(published=True), tmp_path, corpus))
     assert not differences(c for c in found if c.official is not c.theirs)

@@ -92,11 +92,12 @@ def test_variants_of_built_logs_are_judged_alike(built):
     assert not told(worse(range(FEW), built))
 
 
+@pytest.mark.exhaustive
 def test_variants_of_published_logs_are_judged_alike(all_logs):
     assert not told(worse(range(FEW), all_logs))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_five_hundred_variants_are_judged_alike(all_logs):
     wrong = worse(range(FEW, FEW + MANY), all_logs)
     assert not told(wrong)

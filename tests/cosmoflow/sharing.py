@@ -11,9 +11,9 @@ import torch
 
 from common.config import load
 from common.distributed.dist import connect
+from common.precision import Precision
 from common.spatial.shards import whole
 from common.training import optim
-from common.training.precision import Precision
 from common.training.step import Step
 from cosmoflow.train import Config, CosmoFlow
 
@@ -33,6 +33,8 @@ class Case:
         return (f"data.data_dir=data-{self.side}", f"data.sample_shape={shape}", *self.words)
 
 
+GATE = {"16": Case(16, torch.float64, ("model.conv_layers=3",))}
+"""What `make test` trains: the smallest sample of which four ranks have a part."""
 DOUBLE = {
     "32": Case(32, torch.float64),
     "64": Case(64, torch.float64),
@@ -49,7 +51,7 @@ FEW = ("train.global_batch_size=1", "data.train_samples=3")
 SEEDS = (3, 4, 5)
 SINGLE = {f"32-single-{seed}": Case(32, torch.float32, seed=seed) for seed in SEEDS}
 SINGLE |= {f"64-single-{seed}": Case(64, torch.float32, FEW, seed) for seed in SEEDS}
-CASES = DOUBLE | DROPOUT | HALF | SINGLE
+CASES = GATE | DOUBLE | DROPOUT | HALF | SINGLE
 
 
 class Problem(CosmoFlow):

@@ -19,6 +19,7 @@ WITHIN = {torch.float16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 @not_interpreted
+@pytest.mark.exhaustive
 def test_all_others_pass_in_the_interpreter():
     run_in_the_interpreter(__file__)
 
@@ -158,7 +159,7 @@ def memory(dtype):
 
 
 @not_interpreted
-@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.slow) for i in range(1, 5))])
+@pytest.mark.parametrize("channels", [32, *(pytest.param(32 << i, marks=pytest.mark.exhaustive) for i in range(1, 5))])
 def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
     from cosmoflow import kernels
 

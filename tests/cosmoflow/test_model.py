@@ -161,7 +161,7 @@ def test_impossible_networks_are_refused():
         ModelConfig(conv_size=0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel_size", [3, 2])
 def test_loss_and_gradients_equal_those_of_keras(kernel_size):
     """Needs tensorflow (2.21 was tried), in an environment of its own: it pins an older h5py.

@@ -149,6 +149,7 @@ def command(raw, out, *options):
     return [*base, "--validation", "2", *options]
 
 
+@pytest.mark.exhaustive
 def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
     raw, out, whole = (tmp_path / name for name in ("raw", "out", "whole"))
     for i in range(24):

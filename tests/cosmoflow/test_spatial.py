@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from common.config import ConfigError, rebuild
-from compliance.check import check
+from compliance import check_logs
 from cosmoflow import evaluate, predict, train
 from cosmoflow.synthesize import main as synthesize
 from cosmoflow.train import Config
 from tests.cosmoflow.case import CASE
-from tests.cosmoflow.sharing import DOUBLE, DROPOUT, HALF, SINGLE
+from tests.cosmoflow.sharing import DOUBLE, DROPOUT, GATE, HALF, SINGLE
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("sharing.py")
@@ -57,20 +57,22 @@ def ran(folder, ranks, *words, status=0):
 # -- equivalence ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return a folder with data and configuration, and in `one` what one process finds."""
-    folder = tmp_path_factory.mktemp("shared")
+def with_one_process(folder, sides, names):
+    """Fill a folder with data and configuration, and `one` in it with what one process finds; return the folder."""
     (folder / "case.yaml").write_text(CONFIG)
-    for side in (32, 64):
+    for side in sides:
         made = f"--grid {side} --particles {side} --train 7 --validation 5 --compress none"
         assert synthesize([str(folder / f"data-{side}"), *made.split()]) == 0
-    names = (*DOUBLE, *DROPOUT, *HALF, *SINGLE)
     ran(folder, 1, WORKER, folder, 1, *names)
     (folder / "one").mkdir()
     for name in names:
         (folder / f"{name}.0.pt").rename(folder / "one" / f"{name}.pt")
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return with_one_process(tmp_path_factory.mktemp("shared"), [32, 64], [*DOUBLE, *DROPOUT, *HALF, *SINGLE])
 
 
 def apart(folder, name, ranks):
@@ -87,7 +89,14 @@ def apart(folder, name, ranks):
     return found
 
 
-@pytest.mark.slow
+def test_ranks_that_share_small_samples_train_as_one_process(tmp_path):
+    small = with_one_process(tmp_path, [16], GATE)
+    ran(small, 4, WORKER, small, "[2,2]", *GATE)
+    for name in GATE:
+        assert max(apart(small, name, 4).values()) < 1e-12, name
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("ranks", "spatial"), GRIDS, ids=str)
 def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
     """Losses, gradients, weights, the optimizer's state, the gradient's norm and the evaluation.
@@ -113,7 +122,7 @@ def test_ranks_that_share_samples_train_as_one_process(folder, ranks, spatial):
             assert min(one[key] for one in found) < 1e-4, key
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bytes_of_halos_and_activations_at_the_published_size(tmp_path):
     """Each rank sends one plane of the inputs, and of the gradients of the outputs, over each inner face."""
     forward = {2: 262_144, 3: 131_072, 4: 65_536, 5: 32_768}
@@ -179,7 +188,7 @@ def content(folder):
     return shapes, len(found["generators"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     """Saved by two ranks, resumed by one process, by a grid of 2 × 2, and by two groups: the curve is the same."""
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=shared")
@@ -199,7 +208,7 @@ def test_a_run_goes_on_with_other_ranks(problem, monkeypatch, capfd):
     stated, one = logged(log), logged(problem / "one" / "result_0.txt")
     assert stated["spatial_extents"] == [2, 1] and stated["global_batch_size"] == 5
     assert stated["number_of_parameters"] == one["number_of_parameters"] and "spatial_extents" not in one
-    findings = [finding for run in check([log], allow_mini=True).runs for finding in run.findings]
+    findings = [finding for run in check_logs([log], allow_mini=True).runs for finding in run.findings]
     assert not [finding for finding in findings if "spatial" in str(finding)]
     # The network is that of one device, wherever it was trained.
     capfd.readouterr()
@@ -265,7 +274,7 @@ def test_too_few_ranks_are_told(tmp_path, monkeypatch, capfd):
     assert "Traceback" not in said and not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_other_numbers_of_ranks_are_told(problem):
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=wrong")
     output = ran(problem, 3, *words, "dist.spatial=2", status=1)
@@ -274,7 +283,7 @@ def test_other_numbers_of_ranks_are_told(problem):
     assert "an instance has 1 rank(s); set instances.ranks to a multiple of 2" in output
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_instances_share_samples_among_their_ranks(problem):
     """Two networks at a time, each on two ranks that share its samples: each trains as it does alone."""
     words = ("-m", "cosmoflow.train", "case.yaml", "output_dir=two", "instances.count=2", "train.epochs=2")

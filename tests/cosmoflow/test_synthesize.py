@@ -130,6 +130,7 @@ def test_other_data_are_refused(tmp_path, capsys):
     assert contents(tmp_path / "mine") == {"train/x.tfrecord": b"precious"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number, code", [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_stopped_call_goes_on_where_it_stopped(tmp_path, number, code):
     out, whole = tmp_path / "out", tmp_path / "whole"

@@ -10,7 +10,7 @@ import torch
 
 from common.data.prefetch import TensorBatch
 from common.distributed.dist import alone
-from common.training.precision import Precision, PrecisionConfig
+from common.precision import Precision, PrecisionConfig
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build
 from cosmoflow.train import CosmoFlow, main

@@ -96,6 +96,7 @@ def test_samples_of_a_big_file_lie_at_pages(source, tmp_path):
     assert file.data_NHWC.offset % 4096 == 0 and file.labels_NHW.offset % 4096 == 0
 
 
+@pytest.mark.exhaustive
 def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
     source, out, whole = write_source(tmp_path / "source", 400), tmp_path / "out", tmp_path / "whole"
     command = [sys.executable, "-m", "deepcam.prepare", "convert", str(source), str(out), "--format", "hdf5-single"]

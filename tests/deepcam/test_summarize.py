@@ -74,6 +74,7 @@ def mpirun():
     return [command, "-n", "2", sys.executable]
 
 
+@pytest.mark.exhaustive
 def test_any_number_of_ranks_gives_the_same_file(data):
     folder, _ = data
     assert call(folder) == 0

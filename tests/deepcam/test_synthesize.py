@@ -85,6 +85,7 @@ def test_statistics_are_those_of_the_training_snapshots(made):
     np.testing.assert_array_equal(found.maxval, fields.max((0, 1, 2)))
 
 
+@pytest.mark.exhaustive
 def test_workers_do_not_change_the_data(made, tmp_path):
     assert synthesize_to(tmp_path / "two", "--seed", "5", workers="2") == 0
     assert contents(tmp_path / "two") == contents(made)

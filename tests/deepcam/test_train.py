@@ -17,8 +17,8 @@ from common.config import ConfigError, load
 from common.data.prefetch import TensorBatch
 from common.distributed.dist import Dist, alone
 from common.distributed.launch import Place
+from common.precision import Precision, PrecisionConfig
 from common.training import benchmark
-from common.training.precision import Precision, PrecisionConfig
 from deepcam import synthesize
 from deepcam.compiled import compile_network
 from deepcam.losses import cross_entropy
@@ -130,7 +130,7 @@ class Small(nn.Module):
         return torch.relu(self.normalisation(self.convolution(x_BHWC.permute(0, 3, 1, 2))))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not which("g++"), reason="needs g++")
 def test_the_whole_compiler_makes_the_same_of_a_small_network():
     torch.manual_seed(1)

@@ -21,6 +21,7 @@ WITHIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}
 
 @needs_triton
 @not_interpreted
+@pytest.mark.exhaustive
 def test_all_others_pass_in_the_interpreter():
     run_in_the_interpreter(__file__)
 
@@ -158,9 +159,9 @@ def variant(kernel, arguments):
     ("detached", "dtype"),
     [
         (True, torch.bfloat16),
-        pytest.param(True, torch.float32, marks=pytest.mark.slow),
-        pytest.param(False, torch.float32, marks=pytest.mark.slow),
-        pytest.param(False, torch.float64, marks=pytest.mark.slow),
+        pytest.param(True, torch.float32, marks=pytest.mark.exhaustive),
+        pytest.param(False, torch.float32, marks=pytest.mark.exhaustive),
+        pytest.param(False, torch.float64, marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_the_published_network_launches_compiles_for_an_h100_and_spills_nothing(slabs, launches, detached, dtype):

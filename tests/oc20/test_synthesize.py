@@ -193,7 +193,7 @@ def test_other_data_are_refused(raw, capsys):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_call_goes_on_where_it_stopped(tmp_path):
     out, whole = tmp_path / "out", tmp_path / "whole"
     options = [*SMALL, "--train", "96", "--workers", "1"]

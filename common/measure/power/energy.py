@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from common.measure.power.keys import EFFICIENCY, NODE, NODE_FILE, PARTS, PARTS_FILE, READING, START
-from common.measure.power.recorder import GAP_S, records
+from common.measure.power.recorder import GAP_S, read_readings
 from common.measure.power.sources import is_watts
 from common.values import is_number
 
@@ -43,10 +43,10 @@ def _read(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float
     scope = NODE if NODE_FILE.fullmatch(path.name) else PARTS
     joules, covered_ms, efficiency = 0.0, 0.0, 1.0
     until_ms: float | None = None
-    for record in records(path.read_bytes()):
-        key, value, time_ms = record["key"], record["value"], record["time_ms"]
+    for record in read_readings(path.read_bytes()):
+        key, value, time_ms = record.key, record.value, record.time_ms
         if key == START:
-            scope = PARTS if record["metadata"].get("scope") == PARTS else scope
+            scope = PARTS if record.meta("scope") == PARTS else scope
             until_ms = time_ms
         elif key == EFFICIENCY:
             if not is_number(value) or not 0 < value <= 1:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.measure.power.sources import MOST_WATTS, READ_TIMEOUT_S, Clock, ReadingError, Source, is_watts
+from common.record import Record, format_record, parse_line
 from common.values import is_number
 
-MARK: Final = b":::MLLOG "
 SLOWEST_S, FASTEST_S = 1.0, 0.05
 GAP_S: Final = 2.0
 """A longer time without a reading is a gap, as for the checker."""
@@ -163,19 +162,14 @@ class Recorder:
             "value": value,
             "metadata": metadata,
         }
-        self._file.write(MARK + json.dumps(record).encode() + b"\n")
+        self._file.write(format_record(record))
 
 
-def records(data: bytes) -> Iterator[dict[str, Any]]:
+def read_readings(data: bytes) -> Iterator[Record]:
     """Yield the records of a power file, without an incomplete last line; raise ValueError for a damaged one."""
     for line in data[: data.rfind(b"\n") + 1].splitlines():
-        try:
-            record = json.loads(line.removeprefix(MARK))
-        except RecursionError:
-            record = None
-        if not isinstance(record, dict) or not {"key", "value", "time_ms", "metadata"} <= record.keys():
-            raise ValueError(f"expected a record, not {line[:80]!r}")
-        if not is_number(record["time_ms"]) or not isinstance(record["metadata"], dict):
+        record = parse_line(line)
+        if record is None or not is_number(record.time_ms):
             raise ValueError(f"expected a record with a time and metadata, not {line[:80]!r}")
         yield record
 
@@ -230,17 +224,17 @@ def _continue(file: BinaryIO, measurement: Measurement) -> int:
         return 0
     data = data[: data.rfind(b"\n") + 1]
     try:
-        found = list(records(data))
+        found = list(read_readings(data))
         start, efficiency = found[:2]
-        latest_ms = max(int(record["time_ms"]) for record in found)
-        before = (start["metadata"]["scope"], efficiency["value"], efficiency["metadata"]["measurement_type"])
+        latest_ms = max(int(record.time_ms) for record in found)
+        before = (start.metadata["scope"], efficiency.value, efficiency.metadata["measurement_type"])
     except (ValueError, LookupError) as error:
         raise UsageError(f"{file.name}: not a whole power file of this recorder; move it elsewhere") from error
     now = (measurement.source.scope, measurement.efficiency, measurement.current)
     if before != now:
         there, here = (f"{scope}, efficiency {part}, {current}" for scope, part, current in (before, now))
         raise UsageError(f"{file.name} has readings of: {there}; now: {here}; keep these, or move the file elsewhere")
-    if found[-1]["key"] == STOP:
+    if found[-1].key == STOP:
         data = data[: data.rindex(b"\n", 0, -1) + 1]
     file.truncate(len(data))
     file.seek(len(data))

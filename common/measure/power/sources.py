@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.request import Request, urlopen
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.measure.power.keys import NODE, PARTS
 from common.values import is_number
 

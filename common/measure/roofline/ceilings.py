@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 from tqdm import tqdm
 
-from common.command import UsageError
 from common.distributed.dist import Dist
+from common.errors import UsageError
 from common.files import open_regular
 from common.measure.fom import Measurement
 from common.measure.meter import process_reads
+from common.precision import DTYPES, Format, Precision, PrecisionConfig
 from common.provenance import host
-from common.training.precision import DTYPES, Format, Precision, PrecisionConfig
 
 SECONDS: Final = 1.0
 """How long each ceiling is measured, but at least FEWEST times."""

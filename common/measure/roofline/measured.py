@@ -7,15 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from common.command import UsageError
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, DistConfig, connect
-from common.files import whole_file
+from common.errors import UsageError
+from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure
 from common.measure.roofline.picture import picture
 from common.measure.roofline.report import Report, report
-from common.training.precision import DTYPES
+from common.precision import DTYPES
 
 
 def measured(given: argparse.Namespace) -> int:
@@ -57,8 +57,7 @@ def _write(found: Report, folder: Path) -> None:
     if found.ceilings.unit_network:
         contents["ceilings.yaml"] = ceilings_file(found.ceilings)
     for name, text in contents.items():
-        with whole_file(folder / name) as part:
-            part.write_text(text, encoding="utf-8")
+        write_whole_file(folder / name, text)
     print("\n".join(found.lines()))
     print(f"written: {folder}/{', '.join(contents)}")
     if "ceilings.yaml" not in contents:

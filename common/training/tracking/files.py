@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.ending import Ending
-from common.files import naming, whole_file
+from common.files import follow_no_link, naming, open_whole_file
 from common.mllog import set_aside
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.checkpoint import Position
@@ -37,7 +37,7 @@ class History(Callback):
     def epoch(self, epoch: Epoch) -> None:
         self._epochs.append(epoch)
         self._guard()
-        with whole_file(self._path) as part, part.open("w", newline="") as file:
+        with open_whole_file(self._path, "w", newline="") as file:
             table = csv.DictWriter(file, [field.name for field in fields(Epoch)])
             table.writeheader()
             table.writerows(map(asdict, self._epochs))
@@ -81,7 +81,7 @@ class Metrics(Callback):
 
     def _write(self) -> None:
         self._guard()
-        with naming(self._path), self._path.open("a") as file:
+        with naming(self._path), open(self._path, "a", opener=follow_no_link) as file:
             file.writelines(self._lines)
         self._lines.clear()
         self._wrote_at = time.monotonic()
@@ -94,7 +94,7 @@ def _line(kind: str, record: StepRecord | Epoch) -> str:
 
 def _cut(path: Path, position: Position, epochs: int) -> None:
     """Keep the lines of steps up to a position and of the first epochs; damaged lines, as of a killed run, go too."""
-    with whole_file(path) as part, path.open() as old, part.open("w") as new:
+    with open_whole_file(path, "w") as new, path.open() as old:
         new.writelines(line for line in old if _is_before(line, position, epochs))
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from common.files import INSTANCE, whole_file
+from common.files import INSTANCE, write_whole_file
 from common.training.callbacks import Epoch, RunStart, StepRecord
 
 IDS: Final = "tracked.json"
@@ -30,8 +30,7 @@ def known_id(run: RunStart, tracker: str) -> str | None:
 
 def keep_id(run: RunStart, tracker: str, id_: str) -> None:
     """Keep the id of the tracked run, for a training that continues it."""
-    with whole_file(run.folder / IDS) as part:
-        part.write_text(json.dumps({**_ids(run.folder), tracker: id_}) + "\n")
+    write_whole_file(run.folder / IDS, json.dumps({**_ids(run.folder), tracker: id_}) + "\n")
 
 
 def _ids(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
-from common.command import UsageError
+from common.errors import UsageError
 from submission.round.emit.site import QUEUE, TORCHRUN, PackageJob, Site, seconds
 
 GRACE_S: Final = 300

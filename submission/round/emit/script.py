@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import UsageError
 from common.ending import FINAL
 from common.ending import NAME as RECORD
+from common.errors import UsageError
 from common.lease import JOB_VARIABLES
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK

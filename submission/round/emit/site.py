@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from common.command import UsageError
 from common.config import PLACE, ConfigError, key, load, shown
+from common.errors import UsageError
 from common.named_configs import is_name
 
 EXAMPLES: Final = Path(__file__).parent / "sites"

@@ -101,6 +101,7 @@ def test_the_end_of_a_group_and_ways_of_averaging_gradients(environment, tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive
 def test_parts_work_at_their_own_pace(environment, tmp_path):
     """An error in a piece of work, for which the other rank of the part waits, ends that piece alone."""
     done = launch(torchrun(4), environment, tmp_path, "parts")
@@ -117,7 +118,7 @@ def test_mpirun(environment, tmp_path):
     assert [(tmp_path / f"place{rank}").read_text() for rank in range(2)] == ["(0, 2, 0, 1)", "(1, 2, 0, 1)"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_failure_under_mpirun(environment, tmp_path):
     """All ranks unwind, although mpirun kills them as soon as one ends with an error."""
     done = launch(mpirun(3), environment, tmp_path, "fail_early")
@@ -133,6 +134,7 @@ def test_sigterm_stops_all(environment, tmp_path):
     assert unwound(tmp_path) == ["unwound0", "unwound1"]
 
 
+@pytest.mark.exhaustive
 def test_a_lost_connection_is_not_the_cause(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "inattentive", "fail")
     assert codes == [1, 1], errors
@@ -140,7 +142,7 @@ def test_a_lost_connection_is_not_the_cause(environment, tmp_path):
     assert causes == ["rank 1: broken on purpose", "broken on purpose"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_rank_stops_the_others(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "die")
     assert codes == [1, -signal.SIGKILL], errors
@@ -148,7 +150,7 @@ def test_killed_rank_stops_the_others(environment, tmp_path):
     assert "Traceback" not in errors[0] and unwound(tmp_path) == ["unwound0"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stuck_rank_is_ended(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "stick")
     assert codes == [1, 1], errors

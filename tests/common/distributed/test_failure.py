@@ -38,6 +38,7 @@ with failure.Alarm(store, 0, 1, lambda: None):
 """
 
 
+@pytest.mark.exhaustive
 def test_a_process_can_end_while_its_alarm_asks_the_store():
     command = [sys.executable, "-c", ENDS_DURING_A_CALL]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -109,7 +109,7 @@ def test_an_existing_file_stays(export, capsys):
     assert export("--au", "70", kind=None)[0] == 2 and "expected a share" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.needs("dlio", DLIO, "DLIO: MLPERF_HPC_DLIO is the folder of integrations/dlio/install.sh")
 @pytest.mark.parametrize("kind", ["tfrecord", "h5", "lmdb"])
 def test_dlio_runs_it(kind, export, tmp_path):

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from common import lock
 from common.distributed.dist import DistConfig, connect
-from common.staging import lock, plan
+from common.staging import plan, stage_dir
 from common.staging import stage as staging
 from common.staging.shared_storage import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
@@ -153,7 +154,7 @@ def test_an_interrupted_staging_copies_only_the_rest(run, files, source, config,
     assert 0 < len(kept) <= 8 and all(data == (source / name).read_bytes() for name, data in kept.items())
     assert not list(config.stage_dir.rglob("*.part"))
     # What only kill -9 leaves: half a file and half a line of the record.
-    unfinished = config.stage_dir / lock.FOLDER
+    unfinished = config.stage_dir / stage_dir.WORKPLACE
     unfinished.mkdir()
     for name in ("lock", "0.part", "1.node", "2.txt"):
         (unfinished / name).write_bytes(b"4711 (a job that was killed)")
@@ -168,7 +169,7 @@ def test_an_interrupted_staging_copies_only_the_rest(run, files, source, config,
     assert [path.name for path in unfinished.iterdir() if path.suffix] == ["2.txt"]
     staged.close()
     left = {path.relative_to(config.stage_dir).as_posix() for path in config.stage_dir.rglob("*")}
-    assert left == {"notes.part", lock.FOLDER, f"{lock.FOLDER}/2.txt"}
+    assert left == {"notes.part", stage_dir.WORKPLACE, f"{stage_dir.WORKPLACE}/2.txt"}
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -196,7 +197,7 @@ def test_a_signal_ends_staging_soon_and_removes_what_is_there(run, files, config
         signal.signal(signal.SIGUSR2, before)
     assert len(started) == 8
     assert bool(contents(config.stage_dir)) == keep == config.stage_dir.exists()
-    assert not (config.stage_dir / lock.FOLDER).exists()
+    assert not (config.stage_dir / stage_dir.WORKPLACE).exists()
 
 
 def test_one_job_at_a_time_uses_a_folder(run, files, config, monkeypatch):
@@ -222,7 +223,7 @@ def test_only_a_file_system_without_locks_needs_none(run, files, config, number,
     if number == errno.ENOLCK:
         run(files, config).close()
     else:
-        with pytest.raises(StagingError, match=rf"{config.stage_dir} cannot be locked: Input/output error; choose"):
+        with pytest.raises(StagingError, match=rf"{config.stage_dir}: cannot be locked: Input/output error; choose"):
             run(files, config)
         assert not contents(config.stage_dir)
 

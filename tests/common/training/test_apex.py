@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from common.distributed.dist import alone
+from common.precision import Precision, PrecisionConfig
 from common.training.optim import OptimConfig, apex, build
-from common.training.precision import Precision, PrecisionConfig
 from common.training.step import Step
 from tests import amp_c
 from tests.tape import Tapes

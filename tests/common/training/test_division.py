@@ -16,7 +16,7 @@ from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.samples.log import SampleLog
 
@@ -232,7 +232,7 @@ def test_a_small_network_is_found_however_its_log_is_edited(tmp_path):
     small = {"model.conv_size": 4, "model.fc1": 32, "data.augment": "symmetries", "train.target": 0.6}
     log = SampleLog().by_suite(small | {"submission.division": "open"}).set("number_of_parameters", 207_472)
     (tmp_path / "result_0.txt").write_bytes(log.bytes())
-    report = compliance.check([tmp_path / "result_0.txt"])
+    report = compliance.check_logs([tmp_path / "result_0.txt"])
     keys = {finding.key for finding in report.findings if finding.rule == "SET11"}
     assert report.verdict == "FAIL" and keys == small.keys() | {"submission.division"}
     assert "SET13" in {finding.rule for finding in report.findings}

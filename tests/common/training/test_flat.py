@@ -29,6 +29,7 @@ each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 @needs_triton
 @not_interpreted
+@pytest.mark.exhaustive
 def test_all_others_pass_in_the_interpreter():
     run_in_the_interpreter(__file__)
 
@@ -226,6 +227,7 @@ def test_flat_is_refused_where_it_cannot_run(monkeypatch):
 
 @needs_triton
 @not_interpreted
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "left_out"),
     [

@@ -13,6 +13,7 @@ from common.data.sampling import Batching, permutation
 from common.distributed.dist import Dist
 from common.distributed.launch import Place
 from common.mllog import open_log
+from common.precision import Precision, PrecisionConfig
 from common.reference import Target
 from common.training import checkpoint, loop
 from common.training.benchmark import TrainConfig
@@ -21,7 +22,6 @@ from common.training.evaluators import Evaluator
 from common.training.loop import Fit, fit
 from common.training.optim import OptimConfig, build
 from common.training.polls import Polls
-from common.training.precision import Precision, PrecisionConfig
 from common.training.profile import ProfileConfig, Profiler
 from common.training.progress import Progress
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from common.distributed.dist import alone
+from common.precision import Precision, PrecisionConfig
 from common.training import optim
 from common.training.benchmark import TrainConfig
 from common.training.optim import OptimConfig
-from common.training.precision import Precision, PrecisionConfig
 from common.training.step import Step
 from common.training.warm_up import warm_up, warms_up
 from tests.tape import Tapes

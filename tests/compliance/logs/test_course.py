@@ -4,7 +4,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.model.finding import ERROR
 from compliance.samples.log import SampleLog

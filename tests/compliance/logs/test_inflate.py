@@ -6,8 +6,7 @@ import zlib
 
 import pytest
 
-from compliance import parallel
-from compliance.engine import Options, check_paths
+from compliance.engine import Options, check_paths, parallel
 from compliance.logs import inflate
 from compliance.logs.inflate import InflateError, Text, pieces
 from compliance.logs.log import parse_log

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import LogReader, parse_log
 from compliance.logs.personal_data import HOME, MAIL, masked, personal
 from compliance.samples.log import SampleLog

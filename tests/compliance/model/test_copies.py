@@ -128,6 +128,7 @@ def test_evaluations_left_out_hide_no_copy():
     assert alike(of(SampleLog()), of(log))
 
 
+@pytest.mark.exhaustive
 def test_two_thousand_runs_of_few_epochs_are_no_copies():
     found = []
     for at in range(40):

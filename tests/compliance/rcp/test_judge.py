@@ -146,7 +146,7 @@ def test_verdicts_agree_with_the_official_tool(benchmark: str, round_: str) -> N
         assert ours.normalization == pytest.approx(factor, rel=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_published_results_get_the_official_verdict(shared: Path, corpus: Path) -> None:
     packages = json.loads((shared / "corpus" / "official_packages.json").read_text())
     compared = 0

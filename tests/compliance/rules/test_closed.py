@@ -12,7 +12,7 @@ from common.reference import FREE, Closed, equals
 from common.version import DISTRIBUTION, VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

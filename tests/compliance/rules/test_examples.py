@@ -1,5 +1,6 @@
 """Every rule proves itself on its own examples."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,17 +8,18 @@ import pytest
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.model.finding import SEVERITIES
-from compliance.rule import PROFILES, RULES, LogRule, Rule
-from compliance.rules import of_logs, of_results
+from compliance.rules import catalog
+from compliance.rules.catalog import all_rules
+from compliance.rules.rule import PROFILES, LogRule, Rule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
 EXAMPLES = [
     pytest.param(rule, kind, number, id=f"{id_}-{kind}-{number}")
-    for id_, rule in sorted(RULES.items())
+    for id_, rule in sorted(all_rules().items())
     for kind in ("good", "bad")
     for number in range(len(getattr(rule, kind)))
 ]
@@ -59,7 +61,7 @@ def test_examples(rule, kind, number, tmp_path):
         assert [f for f in found if f.severity in ("error", rule.severity)] == []
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rule", all_rules().values(), ids=all_rules())
 def test_rule_is_documented(rule):
     assert rule.title().endswith(".") and len(rule.title()) < 130
     assert rule.cite and rule.why and rule.fix
@@ -69,7 +71,7 @@ def test_rule_is_documented(rule):
 
 
 def test_ids_are_a_prefix_and_two_digits():
-    assert all(id_[:3].isalpha() and id_[:3].isupper() and id_[3:].isdecimal() for id_ in RULES)
+    assert all(id_[:3].isalpha() and id_[:3].isupper() and id_[3:].isdecimal() for id_ in all_rules())
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -96,9 +98,9 @@ def test_a_valid_package_passes(variant, profile, tmp_path):
     assert report.verdict == "PASS" and report.sets[0].score.minutes > 10
 
 
-def test_every_module_of_rules_is_imported_by_those_that_register_them():
-    folder = Path(of_logs.__file__).parent
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "of_logs", "of_results"}
-    assert {*of_logs.__all__, *of_results.__all__} - {"of_logs"} == modules
-    about_logs = {rule.__module__ for rule in RULES.values() if issubclass(rule, LogRule)}
-    assert about_logs == {f"compliance.rules.{name}" for name in of_logs.__all__}
+def test_the_catalog_lists_every_module_with_rules():
+    texts = {path.stem: path.read_text() for path in Path(catalog.__file__).parent.glob("*.py")}
+    modules = {name for name, text in texts.items() if re.search("^    id = ", text, re.MULTILINE)}
+    assert {*catalog.LOG_MODULES, *catalog.RESULT_MODULES} == modules
+    about_logs = {rule.__module__ for rule in all_rules().values() if issubclass(rule, LogRule)}
+    assert about_logs == {f"compliance.rules.{name}" for name in catalog.LOG_MODULES}

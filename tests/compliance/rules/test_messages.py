@@ -2,7 +2,7 @@
 
 import pytest
 
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.samples.log import SampleLog
 

@@ -10,7 +10,7 @@ import pytest
 
 from compliance.benchmarks import MINIS, REFERENCES, reference_of
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run

@@ -3,7 +3,7 @@
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

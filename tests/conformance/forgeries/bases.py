@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compliance.benchmarks import REFERENCES, benchmarks_of
-from compliance.examine import LogTask, digest
+from compliance.engine.log_checker import LogTask, digest
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, WARNING, Finding

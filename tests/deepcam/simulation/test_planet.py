@@ -208,7 +208,7 @@ def test_every_snapshot_has_both_classes_and_the_usual_share(snapshots):
     assert not (labels == RIVER)[:, abs(PLANET.lat[:, 0]) < 15].any()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_classes_are_as_frequent_as_published():
     planet = Planet(192, 288)  # the Earth; the shares do not depend on the grid
     labels = np.stack([simulate(planet, 1 + 79 * i % 365, np.random.default_rng([6, i]))[1] for i in range(60)])

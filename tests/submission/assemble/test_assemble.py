@@ -374,7 +374,7 @@ def test_the_next_call_repairs_what_a_killed_one_left(place, monkeypatch):
     place.make()
     expected = contents(place.root)
     folder = place.root / "results" / SYSTEM / "strong/cosmoflow"
-    (folder / "result_1.txt").rename(folder / "result_1.txt.4711.tmp")
+    (folder / "result_1.txt").rename(folder / "result_1.txt.0123456789abcdef.tmp")
     (place.root / "provenance.json").unlink()
     place.make()
     assert contents(place.root) == expected

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from common.ending import NAME as ENDED
+from common.lock import LockedError
 from compliance.model.layout import discover
-from submission.round.processes import JobRunner, LockedError, exclusive_lock
+from submission.round.processes import JobRunner, exclusive_lock
 from submission.round.runs import Runs
 from submission.round.state import NAME, State, StateError, load_state
 
@@ -130,6 +131,17 @@ def test_concurrent_runs_share_the_cores(folder):
     assert (folder / "cosmoflow/run_1/output").read_text() == "threads 3\n"
 
 
+def test_what_takes_long_says_so_and_gives_no_advice(folder, capfd, monkeypatch):
+    monkeypatch.setattr("submission.round.runs.BEAT_S", 0.0)
+    make(folder, {"cosmoflow": 1})
+    assert "cosmoflow/run_0: no output so far\n" in capfd.readouterr().out
+    monkeypatch.setattr("submission.round.processes.BEAT_S", 0.1)
+    inner = "import sys, time; print('next: train', flush=True); time.sleep(0.5); sys.exit('error: no space')"
+    assert JobRunner().run([sys.executable, "-c", inner], instead="generating data") == 1
+    out, error = capfd.readouterr()
+    assert "generating data: 0.1 s so far" in out and "next" not in out and "no space" in error
+
+
 @contextlib.contextmanager
 def in_the_middle(folder):
     """Yield a process that trains three runs, and the process id of its second run, which does not end."""
@@ -173,7 +185,7 @@ def has_ended(pid):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_round_resumes(folder, number):
     with in_the_middle(folder) as (process, pid):
-        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or a run"), exclusive_lock(folder):
+        with pytest.raises(LockedError, match=f"in use by process {process.pid}, or one"), exclusive_lock(folder):
             pass
         seeds = [run.seed for run in load_state(folder).runs["cosmoflow"]]
         before = (folder / "cosmoflow/run_0/result_0.txt").stat()

@@ -179,7 +179,6 @@ def test_incomplete_code_is_reported_before_any_run(tmp_path, capsys):
     assert main([*call, "--sources", "nowhere"]) == 2
 
 
-@pytest.mark.slow
 def test_two_runs_of_a_tiny_problem(tmp_path):
     """The real training; it has too few data and too easy a target, and the check says so."""
     data = tmp_path / "data/tiny"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from compliance.check import check
+from compliance import check_logs
 from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary, table_text
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def row_of(package, folder, **options):
-    (row,) = rows(check(package.write(folder), **options))
+    (row,) = rows(check_logs(package.write(folder), **options))
     return row
 
 
@@ -68,7 +68,7 @@ def test_too_fast_and_open_results_are_not_normalised(folder, tmp_path):
 
 def test_row_of_a_throughput(folder):
     package = SamplePackage("openfold", scaling="weak", runs=12).together().with_time_to_train()
-    strong, weak = rows(check(package.system(number_of_nodes="192").write(folder)))
+    strong, weak = rows(check_logs(package.system(number_of_nodes="192").write(folder)))
     assert (weak.scaling, weak.models, weak.instance_scale, weak.runs) == ("weak", 12, 64, 12)
     assert weak.models_per_minute == pytest.approx(12 / weak.minutes) and weak.score == weak.normalised
     assert weak.convergence_unit == strong.convergence_unit == "samples" and weak.convergence > 1000
@@ -122,10 +122,10 @@ def test_mini_results_are_marked(folder):
 
 def test_a_folder_without_package_gets_its_facts_from_the_logs(tmp_path):
     SamplePackage().write(tmp_path / "whole")
-    (row,) = rows(check(tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow"))
+    (row,) = rows(check_logs(tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow"))
     assert row.organisation == "whole"
     (tmp_path / "whole" / "results" / "example_n64" / "strong" / "cosmoflow").rename(tmp_path / "loose")
-    (row,) = rows(check(tmp_path / "loose"))
+    (row,) = rows(check_logs(tmp_path / "loose"))
     assert (row.organisation, row.system, row.availability) == ("Example University", "example_n64", "onprem")
     assert (row.nodes, row.accelerators, row.processors, row.framework) == (16, 64, None, "")
 
@@ -142,7 +142,7 @@ def test_a_system_without_accelerators_and_with_an_odd_description(folder):
 
 
 def test_all_lines_fit_the_width(folder):
-    report = check(SamplePackage("openfold", scaling="weak", runs=12).with_time_to_train().write(folder))
+    report = check_logs(SamplePackage("openfold", scaling="weak", runs=12).with_time_to_train().write(folder))
     long = [
         replace(
             row,
@@ -218,7 +218,7 @@ def test_hostile_text_is_harmless(folder):
 
 
 def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
-    report = check(SamplePackage(scaling="weak").with_time_to_train().write(folder))
+    report = check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder))
     texts = csv_summary(rows(report))
     assert list(texts) == ["time_to_train.csv", "throughput.csv"]
     strong, weak = (list(csv.DictReader(io.StringIO(text))) for text in texts.values())
@@ -229,9 +229,9 @@ def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
 
 
 def test_text_is_the_same_each_time(folder):
-    report = check(SamplePackage().write(folder))
-    assert table_text(report) == table_text(check(folder))
-    assert json_summary(rows(report)) == json_summary(rows(check(folder)))
+    report = check_logs(SamplePackage().write(folder))
+    assert table_text(report) == table_text(check_logs(folder))
+    assert json_summary(rows(report)) == json_summary(rows(check_logs(folder)))
 
 
 # -- waivers -----------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_the_summary_by_the_official_profile(folder, capsys):
 
 
 def test_difference_between_rounds(folder):
-    strong, weak = rows(check(SamplePackage(scaling="weak").with_time_to_train().write(folder)))
+    strong, weak = rows(check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder)))
     strong, weak = (replace(row, verdict="PASS") for row in (strong, weak))
     before = [replace(strong, normalised=strong.minutes * 3, organisation="EXAMPLE"), replace(weak, normalised=1.0)]
     now = [

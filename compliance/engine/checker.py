@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
-from compliance.apply import apply_each
 from compliance.benchmarks import reference_of
+from compliance.engine.inputs import Opened, open_paths
+from compliance.engine.options import Options
+from compliance.engine.parallel import examine_all
+from compliance.engine.rule_runner import apply_each
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.layout import SCALING_FILE, WEAK
@@ -19,11 +22,9 @@ from compliance.model.parameters import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
-from compliance.opening import Opened, open_paths
-from compliance.options import Options
-from compliance.own_rules import load_rules, own_rules
-from compliance.parallel import examine_all
-from compliance.rule import RULES, STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rules.catalog import import_all_rules
+from compliance.rules.own_rules import load_rules, own_rules
+from compliance.rules.rule import RULES, STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
@@ -51,7 +52,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report.sets = [results for results, _ in opened.sets if not results.loose or _is_one_result(results, report)]
     report.packages = opened.packages
     if report.sets or report.packages or len(report.runs) != 1 or options.waivers or options.against:
-        import compliance.rules.of_results  # noqa: F401  (a single log does not pay for these rules)
+        import_all_rules()  # a single log does without those about results
     _judge(report, _copies(report, opened, options), opened, options)
     return report
 
@@ -78,7 +79,7 @@ def _copies(report: Report, opened: Opened, options: Options) -> list[Copies]:
     """Return what the runs have in common, inside a result, between results and with those of other trees."""
     if options.profile != STRICT or (len(report.runs) < 2 and not options.against):
         return []
-    from compliance.against import alone_in_its_result, read_others  # only several logs pay for it
+    from compliance.engine.other_submissions import alone_in_its_result, read_others  # only several logs pay for it
     from compliance.model.copies import find_copies  # as against
 
     others = []

@@ -8,12 +8,12 @@ import time
 from dataclasses import dataclass, field
 
 from common.tree import NAMED
-from compliance.examine import LogTask, case_of, digest
+from compliance.engine.inputs import choose_round, log_task
+from compliance.engine.log_checker import LogTask, case_of, digest
+from compliance.engine.options import Options
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
 from compliance.logs.run import Run
 from compliance.model.finding import ERROR, Finding
-from compliance.opening import choose_round, log_task
-from compliance.options import Options
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from common.reference import ROUNDS
 from common.tree import Tree
 from compliance.benchmarks import benchmarks_of
-from compliance.examine import LogTask
+from compliance.engine.log_checker import LogTask
+from compliance.engine.options import Options
 from compliance.model.layout import FLAT, NAMED, PackagePlace, SetPlace, discover, result_name, round_of_path
 from compliance.model.official_package import crashes, unreadable
 from compliance.model.package import Package
@@ -20,8 +21,7 @@ from compliance.model.scaling import read_scaling
 from compliance.model.suite_code import SuiteCode
 from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, checked, waiver_name
-from compliance.options import Options
-from compliance.rule import STRICT
+from compliance.rules.rule import STRICT
 
 OpenedSet = tuple[ResultSet, SetPlace]
 

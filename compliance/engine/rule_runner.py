@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import redirect_stdout
-from typing import Any, Final
+from typing import Any
 
 from compliance.model.finding import Finding
-from compliance.rule import Rule
-
-SUITE: Final = "compliance.rules."
-"""Prefix of the modules with the rules of the suite."""
+from compliance.rules.rule import Rule
 
 
 def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Finding]]:
@@ -34,13 +31,8 @@ def _apply(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
         raise
     except BaseException as error:  # whatever the rule raises, SystemExit too
         reason = f"{_line(rule, error)}{error!r}"
-    advice = "; please report it" if is_the_suites(rule) else ""
+    advice = "; please report it" if rule.is_suite_rule() else ""
     return [rule.found(path, 0, f"the rule itself failed: {reason}{advice}")]
-
-
-def is_the_suites(rule: Rule | type[Rule]) -> bool:
-    """Tell whether the rule comes with the suite."""
-    return rule.__module__.startswith(SUITE)
 
 
 def _line(rule: Rule, error: BaseException) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from compliance.model.finding import Finding
 from compliance.model.waivers import Waiver
-from compliance.rule import STRICT
+from compliance.rules.rule import STRICT
 
 
 @dataclass(frozen=True, slots=True)

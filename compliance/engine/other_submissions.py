@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from common.command import UsageError
-from compliance.examine import LogTask
+from compliance.engine.inputs import open_paths
+from compliance.engine.log_checker import LogTask
+from compliance.engine.options import Options
+from compliance.engine.parallel import examine_all
 from compliance.logs.run import Run
 from compliance.model.result_set import ResultSet
-from compliance.opening import open_paths
-from compliance.options import Options
-from compliance.parallel import examine_all
 
 
 def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list[ResultSet]:

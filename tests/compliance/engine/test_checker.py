@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 import compliance
-import compliance.rules.of_results
 from common import processes
-from compliance import parallel
-from compliance.engine import Options, check_paths
-from compliance.rule import RULES, Case
+from compliance.engine import Options, check_paths, parallel
+from compliance.rules.catalog import all_rules
+from compliance.rules.rule import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def snapshot(folder):
@@ -36,9 +35,9 @@ def in_two_processes(path, change="pass"):
     """Return what a process that has no other thread prints of a check in two more. change: what these run first."""
     script = f"""
 import multiprocessing, os, signal
-from compliance import parallel
+from compliance.engine import parallel
 from compliance.engine import check_paths
-from compliance.options import Options
+from compliance.engine.options import Options
 
 plain, parent = parallel.examine, os.getpid()
 
@@ -83,11 +82,11 @@ def test_beside_other_threads_no_process_is_forked(tmp_path, monkeypatch):
 def test_the_package_is_callable(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(SampleLog().set("opt_name", "adam").bytes())
-    report = compliance.check(path)
+    report = compliance.check_logs(path)
     assert report.verdict == "FAIL" and report.exit_code == 1
-    assert compliance.check([str(path)], division="open").exit_code == 0
+    assert compliance.check_logs([str(path)], division="open").exit_code == 0
     with pytest.raises(TypeError):
-        compliance.check(path, colour="red")
+        compliance.check_logs(path, colour="red")
     with pytest.raises(AttributeError):
         compliance.nothing  # noqa: B018  (the access is the test)
 
@@ -121,7 +120,7 @@ def test_a_broken_rule_is_an_error_not_silence(rule, tmp_path, monkeypatch):
     def broken(self, *subjects):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(RULES[rule], "check", broken)
+    monkeypatch.setattr(all_rules()[rule], "check", broken)
     report = check_paths([SamplePackage().write(tmp_path / "Example")], Options())
     assert report.verdict == "FAIL"
     assert {f.rule for f in report.findings if "the rule itself failed" in f.message} == {rule}

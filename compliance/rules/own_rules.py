@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from common.command import UsageError
-from compliance.apply import is_the_suites
-from compliance.rule import RULES, Rule, forget
+from compliance.rules.rule import RULES, Rule, forget
 
 GROUP = "mlperf_hpc.rules"
 
@@ -44,7 +43,7 @@ def own_rules() -> dict[str, list[str]]:
     """Return the ids of the rules that are not the suite's, by the file or module that they come from."""
     found: dict[str, list[str]] = {}
     for id_, rule in sorted(RULES.items()):
-        if not is_the_suites(rule):
+        if not rule.is_suite_rule():
             found.setdefault(_source(rule), []).append(id_)
     return found
 
@@ -76,10 +75,10 @@ def _load(source: str, shown: str) -> None:
     except BaseException as error:  # whatever the user's code raises, SystemExit too
         _restore(before)
         raise RulesError(f"{shown}: {_why(error, source)}") from None
-    if not any(_belongs(rule, module) for rule in RULES.values() if not is_the_suites(rule)):
+    if not any(_belongs(rule, module) for rule in RULES.values() if not rule.is_suite_rule()):
         raise RulesError(
             f"{shown}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
-            "SubmissionsRule of compliance.rule, with an id"
+            "SubmissionsRule of compliance.rules.rule, with an id"
         )
 
 

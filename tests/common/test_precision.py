@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from common.training.precision import Precision, PrecisionConfig
+from common.precision import Precision, PrecisionConfig
 
 CPU = torch.device("cpu")
 

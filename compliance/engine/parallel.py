@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from common.tree import Tree
-from compliance.examine import LogTask, examine
+from compliance.engine.log_checker import LogTask, examine
+from compliance.engine.options import Options
 from compliance.logs.inflate import MAX_PACKAGE_BYTES, PlainFiles
 from compliance.logs.run import Run
-from compliance.options import Options
-from compliance.own_rules import load_rules, sources
+from compliance.rules.own_rules import load_rules, sources
 
 PARALLEL_BYTES = 24 << 20
 """Below this, starting processes costs more than it saves."""

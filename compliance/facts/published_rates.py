@@ -1,6 +1,6 @@
 """The fastest training among published results: what plausibility notes compare with.
 
-Written by `python bench/published_rates.py -o compliance/published_rates.py`; do not edit.
+Written by `python bench/published_rates.py -o compliance/facts/published_rates.py`; do not edit.
 """
 
 from typing import Final, NamedTuple

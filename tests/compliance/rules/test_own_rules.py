@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 
 import compliance
-from compliance import own_rules
 from compliance.check import main
 from compliance.explain import explain, list_rules
-from compliance.families import FAMILIES, RETIRED, prefix
-from compliance.own_rules import RulesError, load_rules
-from compliance.rule import RULES, LogRule, RuleError, forget
+from compliance.rules import own_rules
+from compliance.rules.catalog import all_rules
+from compliance.rules.families import FAMILIES, RETIRED, prefix
+from compliance.rules.own_rules import RulesError, load_rules
+from compliance.rules.rule import LogRule, RuleError, forget
 from compliance.samples.log import SampleLog
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "new-rule.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "new-rule.md"
 BODY = '''
-from compliance.rule import LogRule
+from compliance.rules.rule import LogRule
 class Never(LogRule):
     """Nothing is logged."""
     id = "{id}"
@@ -32,10 +33,10 @@ class Never(LogRule):
 @pytest.fixture(autouse=True)
 def registry():
     """Forget what a test registers."""
-    rules, modules = dict(RULES), set(sys.modules)
+    rules, modules = dict(all_rules()), set(sys.modules)
     yield
-    RULES.clear()
-    RULES.update(rules)
+    all_rules().clear()
+    all_rules().update(rules)
     forget()
     for name in set(sys.modules) - modules:
         if name.startswith(("rules of ", "own_")):
@@ -79,7 +80,7 @@ def test_the_guides_example_shows_up_like_a_rule_of_the_suite(own, log, capsys):
 
 
 def test_a_rule_that_is_defined_late_is_applied(log):
-    assert compliance.check(log, select=("OWN",)).findings == []
+    assert compliance.check_logs(log, select=("OWN",)).findings == []
 
     class Late(LogRule):
         """A rule may come late."""
@@ -89,13 +90,13 @@ def test_a_rule_that_is_defined_late_is_applied(log):
         def check(self, log, case):
             yield self.found(log.path, 0, "late")
 
-    assert [found.message for found in compliance.check(log, select=("OWN",)).findings] == ["late"]
+    assert [found.message for found in compliance.check_logs(log, select=("OWN",)).findings] == ["late"]
 
 
 def test_rules_of_a_module(tmp_path, log, monkeypatch):
     (tmp_path / "own_module.py").write_text(BODY.format(id="OWN03"))
     monkeypatch.syspath_prepend(tmp_path)
-    assert "OWN03" in {found.rule for found in compliance.check(log, rules=("own_module",)).findings}
+    assert "OWN03" in {found.rule for found in compliance.check_logs(log, rules=("own_module",)).findings}
 
 
 def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeypatch):
@@ -106,17 +107,17 @@ def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeyp
     (info / "entry_points.txt").write_text(f"[{own_rules.GROUP}]\nown = own_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(own_rules, "_installed_loaded", [])
-    assert "OWN04" in {found.rule for found in compliance.check(log).findings}
+    assert "OWN04" in {found.rule for found in compliance.check_logs(log).findings}
 
 
 def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
     script = tmp_path / "check_spawned.py"
     script.write_text(
         "import multiprocessing, sys\n"
-        "from compliance.options import Options\n"
-        "from compliance.parallel import Examine\n"
-        "from compliance.examine import LogTask\n"
-        "from compliance.own_rules import load_rules\n"
+        "from compliance.engine.options import Options\n"
+        "from compliance.engine.parallel import Examine\n"
+        "from compliance.engine.log_checker import LogTask\n"
+        "from compliance.rules.own_rules import load_rules\n"
         "if __name__ == '__main__':\n"
         "    load_rules([sys.argv[1]])\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
@@ -145,7 +146,7 @@ def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
     ],
 )
 def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
-    path, before = tmp_path / "own.py", dict(RULES)
+    path, before = tmp_path / "own.py", dict(all_rules())
     if text is not None:
         path.write_text(text)
     with pytest.raises(SystemExit) as ended:
@@ -154,7 +155,7 @@ def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
     assert ended.value.code == 2 and "Traceback" not in error
     assert error.splitlines()[-1].startswith(f"error: argument --rules: {path}: ")
     assert message in error
-    assert before == RULES
+    assert before == all_rules()
 
 
 def test_a_module_that_does_not_exist_is_one_message():
@@ -215,12 +216,12 @@ def test_what_a_rule_prints_goes_to_standard_error(tmp_path, log, capsys):
 
 
 def test_every_rule_has_a_family_and_no_retired_id_is_used_again():
-    assert {prefix(id_) for id_ in RULES} == set(FAMILIES)
-    assert not RETIRED & set(RULES)
+    assert {prefix(id_) for id_ in all_rules()} == set(FAMILIES)
+    assert not RETIRED & set(all_rules())
     with pytest.raises(RuleError, match="PKG12 is retired"):
         type("Again", (LogRule,), {"id": "PKG12", "__doc__": "Again.", "__module__": "compliance.rules.package"})
     for family in FAMILIES:
-        numbers = {int(id_[3:]) for id_ in (*RULES, *RETIRED) if prefix(id_) == family}
+        numbers = {int(id_[3:]) for id_ in (*all_rules(), *RETIRED) if prefix(id_) == family}
         assert numbers == set(range(1, max(numbers) + 1)), "an id was left out: assign it or list it as retired"
 
 

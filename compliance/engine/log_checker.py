@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import compliance.rules.of_logs  # noqa: F401  (registers the rules)
 from common.reference import COMMON_SETTINGS, FULL, OPEN_SETTINGS, Setting
 from common.tree import NAMED, Tree
-from compliance.apply import apply_each
 from compliance.benchmarks import benchmarks_of, reference_of
+from compliance.engine.rule_runner import apply_each
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, run_of, variant_of
 from compliance.model.finding import ERROR, SKIPPED, Finding, listed
 from compliance.model.layout import PowerPlace
-from compliance.rule import STRICT, Case, LogRule, rules_of
+from compliance.rules.catalog import import_log_rules
+from compliance.rules.rule import STRICT, Case, LogRule, rules_of
 
 HEADER = ("init_start", "submission_benchmark")
 """Records at the start of a log: after a run_start they start another run."""
@@ -72,6 +72,7 @@ def digest(log: Log, task: LogTask) -> Run:
     case = case_of(log, task)
     findings: list[Finding] = []
     prefixes, reason = _readable_part(log) if case.strict else (("",), "")
+    import_log_rules()
     rules = rules_of(LogRule, case.round, case.division, case.profile)
     if reason:
         rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))

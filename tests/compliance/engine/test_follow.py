@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from compliance import follow as following
 from compliance.check import main
+from compliance.engine import follow as following
 from compliance.samples.log import SampleLog
 
 

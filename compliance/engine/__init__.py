@@ -1,0 +1,6 @@
+"""The check: finds the logs below the paths, judges each, then results and packages; or follows a log as it grows."""
+
+from compliance.engine.checker import check_paths
+from compliance.engine.options import Options
+
+__all__ = ["Options", "check_paths"]

@@ -1,0 +1,218 @@
+"""What a rule is, and the registry of all rules.
+
+A rule is a small class: the docstring's first line is its title, `check` yields findings. Defining the class
+registers it. Ids are never reused; docs/guide/new-rule.md is the recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from common.command import UsageError
+from common.reference import ROUNDS, Reference, Setting
+from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
+from compliance.rules.families import FAMILIES, RETIRED, prefix
+
+if TYPE_CHECKING:
+    from compliance.logs.log import Log
+    from compliance.model.package import Package, Submissions
+    from compliance.model.result_set import ResultSet
+
+STRICT: Final = "strict"
+OFFICIAL: Final = "official"
+PROFILES: Final = (STRICT, OFFICIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a log is checked against.
+
+    division and benchmark are None if neither the log nor its surroundings state them. suite_code: the package says
+    that this suite made the log. round_why: how its round was chosen, see `compliance.model.layout`.
+    """
+
+    round: str
+    division: str | None
+    benchmark: str | None
+    reference: Reference | None
+    settings: tuple[Setting, ...]
+    profile: str = STRICT
+    allow_mini: bool = False
+    suite_code: bool = False
+    round_why: str = ""
+
+    @property
+    def strict(self) -> bool:
+        """Whether the written rules apply; otherwise only what the official tool checks."""
+        return self.profile == STRICT
+
+
+class RuleError(UsageError):
+    """A rule is not defined as a rule must be; the message says which and what is wrong with it."""
+
+
+class Rule:
+    """The base of all rules.
+
+    cite: where the rules say so. why: why it matters. fix: how to fix it.
+    once: of a log rule; warnings and notes that several logs of a result share are reported once, for the first log.
+    profiles: in which profiles the rule runs; differs: how its findings differ between them.
+    good, bad: examples, made by `compliance.samples`; a test checks that the rule reports the bad ones and not the
+    good ones.
+    """
+
+    id: ClassVar[str] = ""
+    severity: ClassVar[str] = ERROR
+    cite: ClassVar[str] = ""
+    why: ClassVar[str] = ""
+    fix: ClassVar[str] = ""
+    once: ClassVar[bool] = False
+    profiles: ClassVar[tuple[str, ...]] = PROFILES
+    differs: ClassVar[str] = ""
+    rounds: ClassVar[tuple[str, ...]] = ROUNDS
+    divisions: ClassVar[tuple[str | None, ...]] = ("closed", "open", None)
+    good: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
+    bad: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if "id" in cls.__dict__:
+            if problem := _problem(cls):
+                raise RuleError(f"{cls.__name__}: {problem}")
+            RULES[cls.id] = cls
+            forget()
+
+    @classmethod
+    def title(cls) -> str:
+        """Return the rule in one sentence: the first line of the docstring."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
+
+    @classmethod
+    def applies(cls, round_: str, division: str | None, profile: str) -> bool:
+        """Tell whether the rule exists in this round, division and profile."""
+        return profile in cls.profiles and round_ in cls.rounds and division in cls.divisions
+
+    @classmethod
+    def is_suite_rule(cls) -> bool:
+        """Tell whether the rule comes with the suite."""
+        return cls.__module__.startswith(f"{__package__}.")
+
+    def found(  # noqa: PLR0913  (a finding has these parts)
+        self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = ""
+    ) -> Finding:
+        """Return a finding of this rule; the severity is the rule's own unless another is given."""
+        return Finding(self.id, severity or self.severity, path, line, message, expected, key)
+
+    def skipped(self, path: str, reason: str) -> Finding:
+        """Return a finding that the rule could not be applied, and why."""
+        return Finding(self.id, SKIPPED, path, 0, reason)
+
+
+RULES: Final[dict[str, type[Rule]]] = {}
+_instances: Final[dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]]] = {}
+
+
+def _problem(rule: type[Rule]) -> str:
+    """Return what is wrong with the definition of a rule, "" if nothing is."""
+    id_, known = rule.id, RULES.get(rule.id)
+    if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_):
+        return f"id {id_!r}: expected three capital letters and two digits, such as OWN01"
+    if known is not None and (known.__module__, known.__qualname__) != (rule.__module__, rule.__qualname__):
+        return f"id {id_} is taken by {known.__qualname__} ({known.__module__}); choose another"
+    if id_ in RETIRED:
+        return f"id {id_} is retired; choose another"
+    if prefix(id_) in FAMILIES and not rule.is_suite_rule():
+        return f"the ids {prefix(id_)}… are the suite's; choose another prefix, such as OWN"
+    if rule.severity not in SEVERITIES:
+        return f"severity {rule.severity!r} is not one of {', '.join(SEVERITIES)}"
+    if not (rule.__doc__ or "").strip():
+        return "lacks a docstring; its first line states the rule"
+    return ""
+
+
+def forget() -> None:
+    """Clear the cache of applicable rules: some were defined or removed."""
+    _instances.clear()
+
+
+class LogRule(Rule):
+    """A rule about one log."""
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        """Yield what is wrong with the log."""
+        raise NotImplementedError
+
+    def exactly_once(self, log: Log, key: str, repeats: str = WARNING) -> Iterator[Finding]:
+        """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
+        records = log.records.get(key)
+        if records is None:
+            near = _near(key, log.other_keys)
+            hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
+            yield self.found(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
+        elif len(records) > 1:
+            values = [record.value for record in records]
+            same = values.count(values[0]) == len(values)  # as the official tool: strict must not be weaker
+            what = "with the same value" if same else f"with different values: {_listed(values)}"
+            yield self.found(
+                log.path,
+                records[1].line,
+                f"{key} is logged {len(records)} times {what}; first in line {records[0].line}",
+                "exactly one record",
+                key,
+                repeats if same else ERROR,
+            )
+
+
+def _near(key: str, others: set[str]) -> list[str]:
+    import difflib  # only a log that lacks a key pays for it
+
+    return difflib.get_close_matches(key, sorted(others), 1)
+
+
+def _listed(values: list[Any]) -> str:
+    return ", ".join(dict.fromkeys(show(value) for value in values[:20]))
+
+
+def show(value: Any) -> str:
+    """Return a logged value as a short text for a message."""
+    text = json.dumps(value) if isinstance(value, (str, bool, list, dict, type(None))) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+class SetRule(Rule):
+    """A rule about the runs of one result: the logs of one system and benchmark."""
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        """Yield what is wrong with the set of runs."""
+        raise NotImplementedError
+
+
+class PackageRule(Rule):
+    """A rule about one organisation's submission folder."""
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        """Yield what is wrong with the folder."""
+        raise NotImplementedError
+
+
+class SubmissionsRule(Rule):
+    """A rule about everything that is checked together: several packages, several rounds."""
+
+    def check(self, submissions: Submissions) -> Iterator[Finding]:
+        """Yield what is wrong between the packages."""
+        raise NotImplementedError
+
+
+def rules_of(kind: type[Rule], round_: str, division: str | None, profile: str) -> tuple[Rule, ...]:
+    """Return an instance of each rule of a kind that applies, ordered by id."""
+    key = (kind, round_, division, profile)
+    if key not in _instances:
+        _instances[key] = tuple(
+            RULES[id_]()
+            for id_ in sorted(RULES)
+            if issubclass(RULES[id_], kind) and RULES[id_].applies(round_, division, profile)
+        )
+    return _instances[key]

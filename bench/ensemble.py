@@ -64,11 +64,11 @@ class Size:
 
 
 SIZES: Final = {
-    "cosmoflow": Size("mini-lcdm", 1_024, 128, 8),
+    "cosmoflow": Size("mini", 1_024, 128, 8),
     "oc20": Size("mini", 400, 80, 6, 10, ("schedule.warmup_steps=30", "schedule.boundaries=[120, 180, 240]")),
 }
 QUICK: Final = {
-    "cosmoflow": Size("mini-lcdm", 32, 16, 1),
+    "cosmoflow": Size("mini", 32, 16, 1),
     "oc20": Size("mini", 30, 10, 1, 10, ("schedule.warmup_steps=2",)),
 }
 
@@ -83,7 +83,7 @@ class Bench:
         """Return the folder of generated data, which are made if they are not there."""
         folder, size = self.out / benchmark / f"data-{seed}", self.sizes[benchmark]
         train, validation = (str(samples // size.per_name) for samples in (size.train, size.validation))
-        words = [str(folder), "--preset", "mini", "--seed", str(seed), "--train", train, "--validation", validation]
+        words = [str(folder), "--seed", str(seed), "--train", train, "--validation", validation]
         log = folder.with_suffix(".log")
         if self.run(f"{benchmark}.synthesize", words, log):
             raise SystemExit(f"{folder}: the data were not made; see {log}")
@@ -260,7 +260,7 @@ def main() -> int:
     results: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "what": "The mini problems, CosmoFlow's of the first generation, made smaller, with generated data.",
+        "what": "The mini problems made smaller, with generated data.",
         "draws": bench.draws(2_048),
         "benchmarks": {},
     }

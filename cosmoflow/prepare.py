@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, count, folder_place, positive, run_command
-from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item, build_dataset, report
-from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
+from common.command import CommandParser, count, positive, run_command
+from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.datasets.prepare_command import (
+    DatasetLayout,
+    add_output,
+    add_worker_options,
+    build_and_report,
+    variant_and_digest,
+)
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.splits import HashSplit, SplitFile
@@ -191,18 +197,6 @@ def repacking(args: argparse.Namespace) -> DatasetPlan:
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
 
 
-def repack(args: argparse.Namespace) -> int:
-    """Write all samples of this task in another format; return the exit code."""
-    workers, plan = workers_of(args), repacking(args)
-    return report(build_dataset(plan, args.output_dir, workers), plan, args.output_dir)
-
-
-def convert(args: argparse.Namespace) -> int:
-    """Convert all universes of this task to samples; return the exit code."""
-    workers, plan = workers_of(args), conversion(args)
-    return report(build_dataset(plan, args.output_dir, workers), plan, args.output_dir)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m cosmoflow.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
@@ -210,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
 
     made = commands.add_parser("convert", help="raw universes to samples")
     made.description = CONVERT_HELP
-    made.set_defaults(run=convert)
+    made.set_defaults(run=lambda args: build_and_report(conversion(args), args))
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
     _add_output(made, "tfrecord")
     split = made.add_argument_group("split by universes")
@@ -227,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
 
     other = commands.add_parser("repack", help="samples to another format")
     other.description = REPACK_HELP
-    other.set_defaults(run=repack)
+    other.set_defaults(run=lambda args: build_and_report(repacking(args), args))
     other.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="samples: train/*.tfrecord and so on")
     _add_output(other, "narrow")
     add_worker_options(other)
@@ -237,12 +231,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_output(command: argparse.ArgumentParser, format: str) -> None:
     """Add the options about the samples to be written."""
-    command.add_argument(
-        "output_dir",
-        type=folder_place,
-        metavar="OUTPUT_DIR",
-        help="where to write: new, or interrupted before",
-    )
+    add_output(command)
     command.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
     command.add_argument("--format", choices=FORMATS, default=format, help=f"of the new files (default {format})")
     command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")

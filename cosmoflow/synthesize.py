@@ -14,7 +14,7 @@ import numpy as np
 from common.command import UsageError, count, positive
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given
-from common.reference import MINI, MINI_2
+from common.reference import MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.simulation import drift, universe
@@ -35,15 +35,12 @@ examples:
   python -m cosmoflow.synthesize data/cosmoflow-mini            the mini problem, half a minute on two cores
   python -m cosmoflow.synthesize data/cosmoflow-mini --verify   again: reuse everything, compare checksums
   python -m cosmoflow.synthesize data/seed7 --seed 7            the mini problem with other universes
-  python -m cosmoflow.synthesize data/lcdm --preset mini        the mini problem of the first generation (flat LCDM)
   python -m cosmoflow.synthesize data/full --preset full-size   12 samples of 128^3, as large as the published ones
   python -m cosmoflow.synthesize data/raw --preset full-size --grid 64 --subvolumes 2 --format hdf5
                                                                 raw universes, input of cosmoflow.prepare convert
   python -m cosmoflow.synthesize --plot                         no data, only slices and spectra in universes.png
 """
 RAW: Final = "hdf5"
-TRAINED_BY: Final = {MINI_2: "mini", MINI: "mini-lcdm"}
-"""The configurations that train the mini problems."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Synthesize(Synthesis):
             "--prior",
             choices=PRIORS,
             help="the labels: drift: those of the mini problem; original: as published, +-10 %% around the mean; wide: "
-            "the same with wider ranges, as in the mini problem of the first generation",
+            "the same with wider ranges",
         )
         made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
         made.add_argument(
@@ -153,8 +150,8 @@ class Synthesize(Synthesis):
         shape = plan.facts["sample_shape"]
         if plan.facts["format"] == RAW:
             return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"
-        if plan.variant in TRAINED_BY:
-            return f"python -m cosmoflow.train {TRAINED_BY[plan.variant]} data.data_dir={folder}"
+        if plan.variant == MINI_2:
+            return f"python -m cosmoflow.train mini data.data_dir={folder}"
         counts = "data.train_samples=null data.eval_samples=null submission.division=open"
         return (
             f"python -m cosmoflow.train config data.data_dir={folder} {counts} "

@@ -13,13 +13,17 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any, Final
 
-from tqdm import tqdm
-
-from common.command import CommandParser, folder_place, run_command
-from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item, Workers, build_dataset, report
-from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
+from common.command import CommandParser, run_command
+from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item
+from common.datasets.prepare_command import (
+    DatasetLayout,
+    add_output,
+    add_worker_options,
+    build_and_report,
+    compare_items,
+    variant_and_digest,
+)
 from common.files import whole_file
-from common.processes import in_processes
 from deepcam.data import snapshot, stats
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare, verify_singles
 from deepcam.data.snapshot import SnapshotError
@@ -134,24 +138,12 @@ def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
 
 def convert(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
-    workers, plan, folder = workers_of(args), conversion(args.input_dir, args.format), args.output_dir
-    code = report(build_dataset(plan, folder, workers), plan, folder)
-    return code or (_compared(plan, folder, workers) if args.verify else 0)
-
-
-def _compared(plan: DatasetPlan, folder: Path, workers: Workers) -> int:
-    """Read the samples of this task again and compare them with their snapshots; return the exit code."""
+    plan = conversion(args.input_dir, args.format)
+    code = build_and_report(plan, args)
+    if code or not args.verify:
+        return code
     assert isinstance(plan.make, Converter)
-    mine = [item for item in plan.items[workers.task :: workers.tasks] if item.name != stats.NAME]
-    comparing = partial(compare, plan.make.format, folder)
-    quiet = None if workers.task == 0 else True
-    done = in_processes(comparing, mine, workers.processes) if mine else iter(())
-    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {folder}", disable=quiet)
-    problems = sorted(line for _, lines in bar for line in lines)
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    print(f"compared {len(mine):,} {plan.noun} with their snapshots: {len(problems):,} samples differ")
-    return 1 if problems else 0
+    return compare_items(partial(compare, plan.make.format, args.output_dir), plan, args, skip=stats.NAME)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -162,12 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train, validation, stats.h5")
-    made.add_argument(
-        "output_dir",
-        type=folder_place,
-        metavar="OUTPUT_DIR",
-        help="where to write: new, or interrupted before",
-    )
+    add_output(made)
     made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     made.add_argument(
         "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"

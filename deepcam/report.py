@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.training.predictions.columns import Column, Rows
-from common.training.predictions.picture import SAMPLES
-from common.training.predictions.report import PredictionReport
+from common.training.predictions.file import Column, Rows
+from common.training.predictions.report import SAMPLES, PredictionReport
 from deepcam.metrics import iou, scored
 from deepcam.reference import CLASSES
 
@@ -26,8 +25,8 @@ class Report(PredictionReport):
     """IoU of each class, confusion, and maps of the first snapshots."""
 
     columns = (
-        Column("predictions", "u1", (None, None), f"predicted class of each pixel: {NUMBERED}", classes=len(CLASSES)),
-        Column("targets", "u1", (None, None), "the same, from the data", truth=True, classes=len(CLASSES)),
+        Column("predictions", "u1", (None, None), f"predicted class of each pixel: {NUMBERED}"),
+        Column("targets", "u1", (None, None), "the same, from the data", truth=True),
     )
 
     ending = ".h5"

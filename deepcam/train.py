@@ -31,7 +31,7 @@ from common.reference import variant_of
 from common.training import batchnorm, train_command
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import Recorder, say_why_not
-from common.training.predictions.picture import SAMPLES
+from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network

@@ -12,18 +12,16 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import CommandParser, folder_place, positive, run_command
-from common.datasets.build import (
-    DATASET_ERRORS,
-    BadItemError,
-    BuildError,
-    DatasetPlan,
-    Item,
-    Workers,
-    build_dataset,
-    report,
+from common.command import CommandParser, positive, run_command
+from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.datasets.prepare_command import (
+    DatasetLayout,
+    add_output,
+    add_worker_options,
+    build_and_report,
+    compare_items,
+    variant_and_digest,
 )
-from common.datasets.prepare_command import DatasetLayout, add_worker_options, variant_and_digest, workers_of
 from common.processes import in_processes, usable_cores
 from oc20.data import metadata
 from oc20.data.conversion import (
@@ -113,24 +111,10 @@ def conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan
 
 def convert(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
-    workers, folder = workers_of(args), args.output_dir
     plan = conversion(args.input_dir, args.format, args.edges)
-    code = report(build_dataset(plan, folder, workers), plan, folder)
-    return code or (_compared(plan, folder, workers, args.format) if args.verify else 0)
-
-
-def _compared(plan: DatasetPlan, folder: Path, workers: Workers, format: str) -> int:
-    """Read the frames of this task again and compare them with their sources; return the exit code."""
-    mine = plan.items[workers.task :: workers.tasks]
-    comparing = partial(_differences, folder, FORMATS[format].read_as)
-    quiet = None if workers.task == 0 else True
-    done = in_processes(comparing, mine, workers.processes) if mine else iter(())
-    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {folder}", disable=quiet)
-    problems = sorted(line for _, lines in bar for line in lines)
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    print(f"compared {len(mine):,} files with their sources: {len(problems):,} differ")
-    return 1 if problems else 0
+    code = build_and_report(plan, args)
+    comparing = partial(_differences, args.output_dir, FORMATS[args.format].read_as)
+    return code or (compare_items(comparing, plan, args) if args.verify else 0)
 
 
 def _differences(folder: Path, format: str, item: Item) -> list[str]:
@@ -172,12 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     made.description = CONVERT_HELP
     made.set_defaults(run=convert)
     made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train and validation")
-    made.add_argument(
-        "output_dir",
-        type=folder_place,
-        metavar="OUTPUT_DIR",
-        help="where to write: new, or interrupted before",
-    )
+    add_output(made)
     made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     made.add_argument(
         "--edges", choices=EDGES, default="nearest", help="how the edges of published frames are counted (%(default)s)"

@@ -8,9 +8,8 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from common.training.predictions.columns import Column, Rows
-from common.training.predictions.picture import Thinned
-from common.training.predictions.report import PredictionReport
+from common.training.predictions.file import Column, Rows
+from common.training.predictions.report import PredictionReport, Thinned
 from oc20.metrics import absolute_errors, force_errors
 
 SYMBOLS: Final = (
@@ -32,7 +31,7 @@ class Report(PredictionReport):
         Column("energy_targets", "f4", (), "the same, from the data", truth=True),
         Column("forces", "f4", (3,), "force on the atom as predicted, in eV/Å", per=COUNT),
         Column("force_targets", "f4", (3,), "the same, from the data", truth=True, per=COUNT),
-        Column("numbers", "u1", (), "atomic number of the atom", truth=True, per=COUNT, classes=len(SYMBOLS)),
+        Column("numbers", "u1", (), "atomic number of the atom", truth=True, per=COUNT),
         Column("free", "?", (), "whether the atom may move; the others are not judged", truth=True, per=COUNT),
     )
 

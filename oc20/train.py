@@ -34,8 +34,7 @@ from common.training.trainer import Trainer
 from oc20 import model
 from oc20.data import dataset
 from oc20.data.buckets import Bucket, buckets, padded
-from oc20.data.dataset import Dataset, GraphBatch
-from oc20.data.sampler import BalancedBatching, partition
+from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, partition
 from oc20.graphs import MOST_NEIGHBOURS, linked
 from oc20.metrics import absolute_errors, force_errors
 from oc20.predictor import Predictor

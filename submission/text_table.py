@@ -63,8 +63,11 @@ def plain_text(table: TextTable, width: int | None = None) -> str:
     heads = [line for line in zip(*table.headings, strict=True) if any(line)]
     widths = [max(map(len, column)) for column in zip(*heads, *table.rows, strict=True)]
     available = sum(widths) if width is None else width - len(GAP) * (len(widths) - 1)
-    while sum(widths) > available and (wide := _shrinkable(widths, table.numeric)):
-        widths[max(wide, key=lambda at: widths[at])] -= 1
+    while sum(widths) > available:
+        texts = [at for at, right in enumerate(table.numeric) if not right and widths[at] > MIN_COLUMN]
+        if not texts:
+            break
+        widths[max(texts, key=lambda at: widths[at])] -= 1
     gap = GAP if sum(widths) <= available else " "
     groups = table.groups or ("",) * len(table.rows)
     title = textwrap.wrap(table.title, width or max(len(table.title), 1))
@@ -73,10 +76,6 @@ def plain_text(table: TextTable, width: int | None = None) -> str:
         lines += [group] if group != before else []
         lines.append(_line(row, widths, table.numeric, gap))
     return "\n".join(lines)
-
-
-def _shrinkable(widths: Sequence[int], numeric: Sequence[bool]) -> list[int]:
-    return [at for at, right in enumerate(numeric) if not right and widths[at] > MIN_COLUMN]
 
 
 def _line(cells: Iterable[str], widths: Sequence[int], numeric: Sequence[bool], gap: str) -> str:

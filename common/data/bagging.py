@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from common.data.sampling import BAGGING, random_bits
-from common.settings.run import KINDS, NONE, Bagging, InstancesConfig
+from common.settings.run import NONE, Bagging, InstancesConfig
 
 BITS: Final = 53
 """Of a random number in [0, 1): as many as a double has."""
@@ -38,8 +38,6 @@ def draw(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
     """
     if kind == NONE:
         return np.arange(samples)
-    if kind not in KINDS:
-        raise ValueError(f"bagging is {kind!r}; expected one of {', '.join(KINDS)}")
     if seed < 0:
         raise ValueError(f"the seed of instance 0 is {seed}, by that of instance {instance}; expected at least 0")
     uniform = (random_bits(samples, seed, BAGGING, instance) >> np.uint64(64 - BITS)) * 2.0**-BITS

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.datasets.journal import PARTS, Heading, Journal, JournalError
+from common.datasets.journal import PARTS, Heading, Journal
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
 from common.distributed.launch import LaunchError
 from common.errors import UsageError
@@ -38,7 +38,7 @@ class BadItemError(ValueError):
     """An item cannot be built, whatever happens to the others; the message says what is wrong with its source."""
 
 
-DATASET_ERRORS: Final = (BuildError, JournalError, ManifestError, LaunchError, OSError)
+DATASET_ERRORS: Final = (BuildError, ManifestError, LaunchError, OSError)
 """Errors that a command which builds data reports without a traceback."""
 
 
@@ -128,7 +128,7 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
     """Build this task's items, and write the manifest once the items of all tasks are finished.
 
     Items that are finished, by record and size, are not made again. A bad item leaves no files and does not stop the
-    others. JournalError if the folder has another dataset; BuildError if the disk is too small or full, or a worker
+    others. ManifestError if the folder has another dataset; BuildError if the disk is too small or full, or a worker
     was killed. What was finished before an error or an interrupt is kept and recorded.
     """
     start = time.monotonic()

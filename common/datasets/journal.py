@@ -14,15 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from common.datasets.manifest import NAME, Manifest, ManifestEntry, read_manifest, write_manifest
+from common.datasets.manifest import NAME, Manifest, ManifestEntry, ManifestError, read_manifest, write_manifest
 from common.files import follow_no_link
 from common.lock import try_lock
 
 PARTS: Final = "manifest.parts"
-
-
-class JournalError(ValueError):
-    """A folder cannot take this dataset, or its record is incomplete; the message says why and how to continue."""
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -59,13 +55,13 @@ class Journal:
             self.finished = self.manifest.files | self.finished  # parts are younger
 
     def admit(self, heading: Heading, folders: set[str]) -> None:
-        """Raise JournalError unless the folder is empty or has a part of this dataset.
+        """Raise ManifestError unless the folder is empty or has a part of this dataset.
 
         folders: those that the dataset fills. The number of files may differ: some may have been added.
         """
         for other in self._all_headings():
             if lines := _differences(other, heading):
-                raise JournalError(
+                raise ManifestError(
                     f"{self.folder} has another dataset; nothing was changed. It differs in\n  "
                     + "\n  ".join(lines)
                     + "\nChoose another folder, or use the values of the existing dataset."
@@ -73,7 +69,7 @@ class Journal:
         if not self._all_headings() and not (self.folder / PARTS).exists():
             for name in sorted(folders):
                 if (self.folder / name).is_dir() and any((self.folder / name).iterdir()):
-                    raise JournalError(
+                    raise ManifestError(
                         f"{self.folder / name} has files, but no {NAME} describes them; "
                         f"nothing was changed. Choose another folder"
                     )
@@ -92,13 +88,13 @@ class Journal:
     def part(self, heading: Heading, task: int, tasks: int, *, alone: bool = False) -> Iterator[Part]:
         """Open the record of this task for more lines.
 
-        alone: JournalError if another process has opened it so, where the file system has locks.
+        alone: ManifestError if another process has opened it so, where the file system has locks.
         """
         path = self.folder / PARTS / f"task-{task}-of-{tasks}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", opener=follow_no_link) as file:
             if alone and not try_lock(file):
-                raise JournalError(f"{self.folder} is being filled by another process; wait for it, or stop it")
+                raise ManifestError(f"{self.folder} is being filled by another process; wait for it, or stop it")
             part = Part(file)
             part.write(_Line(heading))
             yield part
@@ -106,18 +102,18 @@ class Journal:
     def complete(self, heading: Heading | None = None) -> Manifest:
         """Write the manifest from all parts, remove the parts, and return the manifest.
 
-        heading: what the dataset is, if the caller knows; otherwise the parts must agree on it. JournalError if they
+        heading: what the dataset is, if the caller knows; otherwise the parts must agree on it. ManifestError if they
         do not, or if files are missing from the record.
         """
         if heading is None:
             if len({msgspec.json.encode(other) for other in self._headings}) != 1:
-                raise JournalError(
+                raise ManifestError(
                     f"the records in {self.folder / PARTS} belong to different datasets, or there are none; run all "
                     f"tasks again with the same arguments and input: finished files are kept"
                 )
             heading = self._headings[0]
         if len(self.finished) != heading.files:
-            raise JournalError(
+            raise ManifestError(
                 f"{self.folder}: {len(self.finished):,} of {heading.files:,} files are finished; "
                 f"wait for all tasks, or run them again"
             )

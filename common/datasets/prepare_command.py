@@ -1,4 +1,4 @@
-"""What the benchmarks' `prepare` commands share: worker options and the subcommands `manifest` and `verify`."""
+"""What the benchmarks' `prepare` commands share: options, comparing, and the subcommands `manifest` and `verify`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import UsageError, count, positive
-from common.datasets.build import BuildError, Workers
+from common.command import UsageError, count, folder_place, positive
+from common.datasets.build import BuildError, DatasetPlan, Item, Workers, build_dataset, report
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
 from common.distributed.launch import find_place
-from common.processes import usable_cores
+from common.processes import in_processes, usable_cores
 from common.reference import FULL
 
 VERIFY_HELP: Final = """\
 Compare all files with DATA_DIR/manifest.json. Missing, changed and extra files are listed, and the exit code is then 1.
 """
+
+
+def add_output(command: argparse.ArgumentParser) -> None:
+    """Add OUTPUT_DIR, the folder of the new files."""
+    help_text = "where to write: new, or interrupted before"
+    command.add_argument("output_dir", type=folder_place, metavar="OUTPUT_DIR", help=help_text)
 
 
 def add_worker_options(command: argparse.ArgumentParser) -> None:
@@ -45,6 +51,30 @@ def workers_of(args: argparse.Namespace) -> Workers:
         raise BuildError(f"{place.launcher} does not set the number of ranks: give --task and --n-tasks")
     workers = args.workers or max(1, usable_cores() // (place.local_size or 1))
     return Workers(workers, place.rank, place.world_size)
+
+
+def build_and_report(plan: DatasetPlan, args: argparse.Namespace) -> int:
+    """Make all items of this task in OUTPUT_DIR; return the exit code."""
+    return report(build_dataset(plan, args.output_dir, workers_of(args)), plan, args.output_dir)
+
+
+def compare_items(
+    compare: Callable[[Item], list[str]], plan: DatasetPlan, args: argparse.Namespace, skip: str = ""
+) -> int:
+    """Compare the items that this task has made with their sources; return the exit code.
+
+    compare: returns a line for each difference; picklable. skip: the name of an item to leave out.
+    """
+    workers = workers_of(args)
+    mine = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
+    done = in_processes(compare, mine, workers.processes) if mine else iter(())
+    quiet = None if workers.task == 0 else True
+    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=quiet)
+    problems = sorted(line for _, lines in bar for line in lines)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"compared {len(mine):,} {plan.noun} with their sources: {len(problems):,} differences")
+    return 1 if problems else 0
 
 
 def variant_and_digest(folder: Path) -> tuple[str, str | None]:

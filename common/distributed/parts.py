@@ -52,10 +52,6 @@ class PartError(EndingError):
     """The work of this part ended by an error of one of its ranks, which was shown, or by a stop signal."""
 
 
-class LostError(LaunchError):
-    """A rank is lost: its process was killed, or is stuck."""
-
-
 @dataclass(frozen=True, slots=True)
 class Job(Generic[D]):
     """What the ranks of a job still have in common when they work in parts.
@@ -105,7 +101,7 @@ class Parts(Generic[D]):
         """Yield the Dist of this part, with new connections, for a piece of work of this name, which is used once.
 
         An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises
-        LostError if a rank does not come back.
+        LaunchError if a rank does not come back.
         """
         store, cut = self._job.watch(name)
         alarm = Alarm(store, self._job.rank, self.size, cut, self._job.expected)
@@ -120,7 +116,7 @@ class Parts(Generic[D]):
             ending = alarm.report(error)
             self._check_job()
             if not alarm.all_unwound:
-                raise LostError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None
+                raise LaunchError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None
             self._job.leave()
             raise PartError(ending) from None
         self._job.leave()

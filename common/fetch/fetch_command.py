@@ -22,7 +22,7 @@ from common.datasets.manifest import Manifest, describe_file, verify_files
 from common.fetch.connections import in_threads
 from common.fetch.download import Download, DownloadError, Remote, Transfer, address, check_md5, probe, read_small
 from common.fetch.published import Archive, Published, RemoteFolder
-from common.fetch.unpack import UnpackError, unpack
+from common.fetch.unpack import unpack
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"
@@ -33,11 +33,7 @@ UNLIKE: Final = 2.0
 HREF: Final = re.compile(rb'href="([^"/?]+)"')
 NO_SPACE_LEFT: Final = "Free disk space, or choose another folder"
 QUIET: Final = tqdm(disable=True)
-ERRORS: Final = (*DATASET_ERRORS, DownloadError, UnpackError)
-
-
-class FetchError(DownloadError):
-    """What was fetched is not what was published, or does not fit; the message says how to go on."""
+ERRORS: Final = (*DATASET_ERRORS, DownloadError)
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ class _Fetch:
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise
-            raise FetchError(
+            raise DownloadError(
                 f"{self.folder}: {error.strerror}; what is there is kept: free disk space and run the command again"
             ) from error
 
@@ -186,10 +182,10 @@ class _Fetch:
         return Download(self._probed(archive.name, archive.bytes), path)
 
     def _probed(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
-        """Return what the server says of a file; FetchError if its size is not about the published one."""
+        """Return what the server says of a file; DownloadError if its size is not about the published one."""
         remote = probe(f"{self.chosen.address}/{name}", stop)
         if not published / UNLIKE < remote.bytes < published * UNLIKE:
-            raise FetchError(
+            raise DownloadError(
                 f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(published)} are "
                 "published: this is another file, or a page that says why it is not there; look at it in a browser"
             )
@@ -217,7 +213,7 @@ class _Fetch:
         found = listed.split() if listed is not None else HREF.findall(page)
         names = sorted({name for one in found if folder.pattern.fullmatch(name := one.decode("ascii", "replace"))})
         if len(names) < (count or 1) or (self.chosen.name == FULL and len(names) != count):
-            raise FetchError(
+            raise DownloadError(
                 f"{url} lists {len(names):,} files of the dataset, expected {count or 1:,}; try another --url"
             )
         return [f"{folder.name}/{name}" for name in names[:count]]
@@ -265,7 +261,7 @@ class _Fetch:
     # -- space and result
 
     def _check_space(self, archives: Sequence[tuple[Archive, Download | None]], journal: Journal, files: int) -> None:
-        """Print what is to be downloaded; raise FetchError unless the disk has space for it, packed and unpacked."""
+        """Print what is to be downloaded; raise DownloadError unless the disk has space for it, packed and unpacked."""
         done = sum(entry.bytes for entry in journal.finished.values())
         each = max((folder.bytes for folder in self.chosen.folders), default=0.0)
         to_load = sum(download.left for _, download in archives if download) + max(0.0, each * files - done)
@@ -278,7 +274,7 @@ class _Fetch:
             flush=True,
         )
         if needed > free:
-            raise FetchError(
+            raise DownloadError(
                 f"{self.folder}: about {readable_bytes(needed)} needed, {readable_bytes(free)} free; nothing was "
                 f"downloaded. {NO_SPACE_LEFT}"
             )
@@ -289,7 +285,7 @@ class _Fetch:
         found = Counter(str(PurePosixPath(name).parent) for name in journal.finished)
         for split, count in self.chosen.counts.items():
             if (count is not None and found[split] != count) or not found[split]:
-                raise FetchError(
+                raise DownloadError(
                     f"{self.folder}: {found[split]:,} files in {split}, but {count or 'some':,} are published; the "
                     "archives are kept"
                 )
@@ -301,7 +297,7 @@ class _Fetch:
     def _report(self, manifest: Manifest) -> int:
         problems = verify_files(self.folder, manifest, checksum=False)
         if problems:
-            raise FetchError(
+            raise DownloadError(
                 f"{self.folder}: {len(problems):,} files are not as the manifest says, such as {problems[0]}"
             )
         counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)

@@ -18,6 +18,7 @@ from typing import IO, Final
 
 from common.datasets.journal import Journal, Part
 from common.datasets.manifest import ManifestEntry
+from common.fetch.download import DownloadError
 from common.fetch.published import Archive
 from common.files import whole_file
 
@@ -33,14 +34,10 @@ DAMAGED: Final = (
 """What tarfile raises for a damaged archive: headers may have impossible numbers, or be too many in a row."""
 
 
-class UnpackError(RuntimeError):
-    """An archive is damaged or not what was expected; the message names it and its member."""
-
-
 def unpack(archive: Archive, path: Path, journal: Journal, record: Part, told: Callable[[int], object]) -> None:
     """Unpack what belongs to the dataset, but for files that the journal has; each is recorded when it is complete.
 
-    told: gets the bytes of each file. UnpackError for a damaged archive, a member that is a link, two members for one
+    told: gets the bytes of each file. DownloadError for a damaged archive, a member that is a link, two members for one
     place, or more bytes than published.
     """
     left, taken = LARGER * archive.unpacked_bytes, set[str]()
@@ -49,22 +46,22 @@ def unpack(archive: Archive, path: Path, journal: Journal, record: Part, told: C
             members.members.clear()  # type: ignore[attr-defined]  # or it would keep half a million of them
             place = archive.place(member.name)
             if number >= MOST_MEMBERS:
-                raise UnpackError(f"{path}: more than {MOST_MEMBERS:,} members; this is not the published archive")
+                raise DownloadError(f"{path}: more than {MOST_MEMBERS:,} members; this is not the published archive")
             if place is None or member.isdir():
                 continue
             source = members.extractfile(member) if member.isreg() else None
             if source is None:
-                raise UnpackError(f"{path}: {member.name} is a link or a device; expected a file. It is not unpacked")
+                raise DownloadError(f"{path}: {member.name} is a link or a device; expected a file. It is not unpacked")
             left -= member.size
             if place in taken or left < 0:
                 what = f"there are two of {place}" if place in taken else "it unpacks to twice its published size"
-                raise UnpackError(f"{path}: {what}; this is not the published archive")
+                raise DownloadError(f"{path}: {what}; this is not the published archive")
             taken.add(place)
             if not journal.has((place,)):
                 record.add({place: _write(source, journal.folder / place)})
             told(member.size)
     if not taken:
-        raise UnpackError(f"{path} has no file of the dataset; this is not the published archive")
+        raise DownloadError(f"{path} has no file of the dataset; this is not the published archive")
 
 
 def _write(source: IO[bytes], path: Path) -> ManifestEntry:
@@ -83,7 +80,7 @@ def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        raise UnpackError(
+        raise DownloadError(
             f"{path} is damaged, or no tar file: {error or 'it ends too early'}; what was unpacked is kept. Remove it, "
             "and run the command again, which downloads it"
         ) from error

@@ -128,17 +128,13 @@ def combined(ranks: Sequence[RankUse]) -> Use:
         waiting_s=waiting,
         communicating_s=communicating,
         computing_s=[max(0.0, whole - wait - sent) for whole, wait, sent in parts],
-        wait_share=max(_wait_share(rank.steps) for rank in ranks),
+        wait_share=max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
         bytes_read=read[0] if read else None,
         stored_bytes=read[1] if read else None,
         bytes_reduced=fmean(one.bytes_reduced for step in steps for one in step),
         cpu_s=sum(rank.cpu_s for rank in ranks) / len(steps),
         own_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
     )
-
-
-def _wait_share(steps: Sequence[StepUse]) -> float:
-    return sum(step.waiting_s for step in steps) / sum(step.seconds for step in steps)
 
 
 def median_ms(seconds: Sequence[float]) -> float:

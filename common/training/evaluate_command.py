@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 
 from common.command import CommandParser, UsageError, check_new, counted, place, run_stoppable
@@ -24,9 +25,8 @@ from common.training.benchmark import Benchmark, SampleProblem
 from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
 from common.training.memory import memory_told
-from common.training.predictions.judging import judge_alone, judge_by_data
-from common.training.predictions.reading import Predictions, reading
-from common.training.predictions.report import PredictionReport
+from common.training.predictions.file import NAMES, Column, Predictions, Rows, read_predictions
+from common.training.predictions.report import PredictionReport, arrays
 from common.training.run import TRAINING_ERRORS, check_seed
 from common.training.weights import check_fit, load_fitting
 
@@ -138,7 +138,8 @@ def _evaluate_file(benchmark: Benchmark, asked: _Asked) -> int:
         return _judged_by_data(benchmark, asked, report)
     with _opened(benchmark, asked) as file:
         report.variant = file.about.variant
-        judge_alone(file, report)
+        for rows in file.read_batches():
+            report.add(rows)
         on = f"{report.samples:,} {samples_of(file.about.split)}, by the truth in the file"
         _say(asked, report, f"{benchmark.reference.target.key} {report.quality:.6g} on {on}")
         _write_judged(benchmark, asked, report, {"split": file.about.split, "truth": "file"})
@@ -156,7 +157,7 @@ def _judged_by_data(benchmark: Benchmark, asked: _Asked, report: PredictionRepor
         target, met = problem.reference.target, False
         if dist.is_main:
             with _opened(benchmark, asked) as file:
-                judge_by_data(file, report, problem)
+                _compare_with_data(file, report, problem)
                 split = file.about.split
             on = f"{report.samples:,} {samples_of(split)} of {config.data.data_dir}"
             _say(asked, report, verdict(target if split == VALIDATION else None, target.key, report.quality, on))
@@ -165,9 +166,44 @@ def _judged_by_data(benchmark: Benchmark, asked: _Asked, report: PredictionRepor
         return 0 if dist.broadcast_object(met) else 1
 
 
+def _compare_with_data(file: Predictions, report: PredictionReport, problem: SampleProblem[Any]) -> None:
+    """Fill the report; PredictionsError unless number, names and truth of the samples are those of the data."""
+    split, data = file.about.split, problem.config.data.data_dir
+    there, start = len(problem.sets[split]), 0
+    if file.samples != there:
+        raise file.error(f"{file.samples:,} samples, but {there:,} for {split} in {data}; predict these data")
+    compared = [Column(NAMES, "", (), ""), *(column for column in report.columns if column.truth)]
+    with contextlib.closing(_read_truth(problem, split, file.about.batch_size)) as truth:
+        for rows, true in zip(file.read_batches(), truth, strict=True):
+            for column in compared:
+                found, expected = rows[column.name], true[column.name]
+                if found.shape != expected.shape:
+                    raise file.error(
+                        f"`{column.name}` of the samples from {start} on has the shape {found.shape}, but "
+                        f"{expected.shape} in the data; predict these data"
+                    )
+                for place in np.argwhere(found != expected)[:1].tolist():
+                    sample, at = start + column.sample_at(place[0], rows), tuple(place)
+                    raise file.error(
+                        f"`{column.name}` of sample {sample} is {found[at]}, but {expected[at]} in the data; predict "
+                        "these data"
+                    )
+            report.add(rows)
+            start += len(rows[NAMES])
+
+
+def _read_truth(problem: SampleProblem[Any], split: str, size: int) -> Generator[Rows]:
+    """Yield the truth and the names of `size` samples at a time."""
+    samples = problem.sets[split]
+    parts = (np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size))
+    with contextlib.closing(problem.read(samples, parts)) as batches:
+        for batch in batches:
+            yield {**arrays(problem.truth(batch)), NAMES: np.array(problem.sample_names(split, batch))}
+
+
 def _opened(benchmark: Benchmark, asked: _Asked) -> contextlib.AbstractContextManager[Predictions]:
     assert asked.predictions is not None and benchmark.report is not None
-    return reading(asked.predictions, benchmark.name, benchmark.report.columns)
+    return read_predictions(asked.predictions, benchmark.name, benchmark.report.columns)
 
 
 def _config_of(benchmark: Benchmark, asked: _Asked) -> tuple[RunConfig, int]:
@@ -313,14 +349,14 @@ share the work among ranks, as in training.
   python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
   python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
   python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
-  python -m {name}.evaluate --predictions FILE mini          predictions of this or any other program, by the data
+  python -m {name}.evaluate --predictions FILE mini          a file that predict wrote, by the data
 
 Several runs are an ensemble, which is not an MLPerf result: the table has the quality of each member, and that of the
 mean of their predictions (of the probabilities of classes). The weights of all members are kept on the device;
 predictions are summed batch by batch, so that memory does not grow with the data. Time grows with the members.
 
-A file of predictions (docs/guide/predict.md has its format) is judged by the data of a run or of a configuration:
-names, number and truth in the file must be those of the data. Alone, it is judged by the truth that it has itself.""",
+A file that predict wrote (docs/guide/predict.md) is judged by the data of a run or of a configuration: names, number
+and truth in the file must be those of the data. Alone, it is judged by the truth that it has itself.""",
         epilog="""\
 Exit status: 0 target met (by the ensemble), 1 target not met or an error, 2 wrong use; where no target applies, which
 is for a file alone and for predictions of training samples, 0 if the file is valid.""",
@@ -329,7 +365,7 @@ is for a file alone and for predictions of training samples, 0 if the file is va
         "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
     )
     parser.add_argument(
-        "--predictions", type=place, metavar="FILE", help="judge the predictions in an npz or HDF5 file"
+        "--predictions", type=place, metavar="FILE", help="judge the predictions in a file that predict wrote"
     )
     parser.add_argument(
         "--best", action="store_true", help="of each run the checkpoint of its best evaluation: see checkpoint.best"

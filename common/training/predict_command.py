@@ -17,11 +17,9 @@ from common.precision import Precision
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.ensemble import Member
 from common.training.evaluate_command import VALIDATION, check_whole, load_member, samples_of, verdict, word
-from common.training.predictions import picture
-from common.training.predictions.columns import INDEX, NAMES
-from common.training.predictions.reading import SPLITS
+from common.training.predictions import report as reports
+from common.training.predictions.file import INDEX, NAMES, SPLITS, About, Output, check_output, write_predictions
 from common.training.predictions.report import PredictionReport, arrays
-from common.training.predictions.writing import About, Output, check_output, writing
 from common.training.run import TRAINING_ERRORS
 from common.training.weights import load_fitting
 
@@ -58,7 +56,7 @@ def _predict(benchmark: Benchmark, asked: _Asked) -> int:
         if dist.is_main:
             check_output(asked.output)
             if asked.plot:
-                picture.check_picture(asked.plot)
+                reports.check_picture(asked.plot)
             warn()
         problem = benchmark.problem(member.config, dist, member.seed)
         if not isinstance(problem, SampleProblem):
@@ -73,7 +71,7 @@ def _predict(benchmark: Benchmark, asked: _Asked) -> int:
                 pass
             return 0
         about = About(benchmark.name, asked.split, problem.eval_size, member.config.variant)
-        with writing(asked.output, Output(about, report.columns, len(problem.sets[asked.split]))) as add:
+        with write_predictions(asked.output, Output(about, report.columns, len(problem.sets[asked.split]))) as add:
             for batch in batches:
                 add(batch.rows)
                 report.add(batch.rows, batch.shown)
@@ -113,7 +111,7 @@ def _predicted(problem: SampleProblem[Any], split: str, batch: Any, drawn: bool)
     """Return the predictions of this rank for a batch, and the truth."""
     rows = arrays({**problem.predicted(batch), **problem.truth(batch)})
     names = np.array(problem.sample_names(split, batch))
-    shown = problem.shown(batch) if drawn and batch.indices[0] < picture.SAMPLES else {}
+    shown = problem.shown(batch) if drawn and batch.indices[0] < reports.SAMPLES else {}
     return _Batch({INDEX: batch.indices, NAMES: names, **rows}, arrays(shown))
 
 
@@ -127,9 +125,9 @@ def _conclude(member: Member, asked: _Asked, report: PredictionReport, problem: 
     print("\n".join(report.lines()))
     print(f"{asked.output}: predictions and truth of {report.samples:,} samples")
     if asked.plot:
-        figure = picture.new_figure()
+        figure = reports.new_figure()
         report.draw(figure)
-        picture.save(figure, asked.plot)
+        reports.save_figure(figure, asked.plot)
         print(f"{asked.plot}: a picture of them")
 
 

@@ -7,16 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from common.config import load
 from common.errors import UsageError
 from cosmoflow.data.sample_files import SPLITS
-
-
-class SplitError(UsageError):
-    """The universes cannot be split as asked; the message says what was found and how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +28,21 @@ class HashSplit:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
-            raise SplitError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
+            raise UsageError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the sorted names of each split; SplitError if there are too few, or by chance none."""
+        """Return the sorted names of each split; UsageError if there are too few, or by chance none."""
         order = sorted(names, key=lambda name: (self._hash(name), name))
         low = sum(self._hash(name) < self.fraction for name in names)
         validation = self.validation if self.validation is not None else low
         train = self.train if self.train is not None else len(order) - validation
         if train < 0 or train + validation > len(order):
-            raise SplitError(
+            raise UsageError(
                 f"{max(train, 0):,} training and {validation:,} validation universes were asked for, but only "
                 f"{len(order):,} exist; lower --train or --validation"
             )
         if self.validation is None and not validation:
-            raise SplitError(
+            raise UsageError(
                 f"by chance none of the {len(order):,} universes is for validation; set a number, as in --validation 1"
             )
         return {"train": sorted(order[len(order) - train :]), "validation": sorted(order[:validation])}
@@ -59,25 +53,25 @@ class HashSplit:
 
 
 @dataclass(frozen=True)
+class _Lists:
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SplitFile:
     """A split by lists of names: a YAML or JSON file {train: [name, ...], validation: [name, ...]}."""
 
     path: Path
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the sorted names of each split; SplitError for names that are in both, or that no universe has."""
-        try:
-            content: Any = yaml.safe_load(self.path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise SplitError(f"{self.path} cannot be read: {error}") from error
-        lists = content if isinstance(content, dict) else {}
-        if set(lists) != set(SPLITS) or not all(isinstance(listed, list) for listed in lists.values()):
-            raise SplitError(f"{self.path}: expected {{train: [names], validation: [names]}}")
-        split = {side: sorted(map(str, lists[side])) for side in SPLITS}
+        """Return the sorted names of each split; UsageError for names that are in both, or that no universe has."""
+        lists = load(_Lists, self.path)
+        split = {side: sorted(getattr(lists, side)) for side in SPLITS}
         listed = split["train"] + split["validation"]
         if twice := sorted(name for name, times in Counter(listed).items() if times > 1):
-            raise SplitError(f"{self.path}: {twice[0]} is listed more than once")
+            raise UsageError(f"{self.path}: {twice[0]} is listed more than once")
         if unknown := sorted(set(listed) - set(names)):
             example = f"; names look like {min(names)}" if names else ""
-            raise SplitError(f"{self.path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
+            raise UsageError(f"{self.path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
         return split

@@ -46,9 +46,8 @@ class Recipe:
         return physics.simulate(labels, PRIORS[self.prior], self.box, rng), labels
 
 
-# The mini problems are fixed: any change gives other data and invalidates all reference runs.
+# The mini problem is fixed: any change gives other data and invalidates all reference runs.
 PRESETS: Final = {
     "mini2": Recipe("drift", 32, 1, particles=48, length_mpc_h=256.0, train=2_048, validation=256),
-    "mini": Recipe("wide", 32, 1, particles=48, length_mpc_h=256.0, train=2_048, validation=256),
     "full-size": Recipe("original", 128, 1, particles=128, length_mpc_h=None, train=8, validation=4),
 }

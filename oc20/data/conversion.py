@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import lmdb
 import numpy as np
@@ -234,14 +234,10 @@ def compare(source: FrameSource, shard: FrameSource) -> list[str]:
         for number, (expected, found) in enumerate(pairs, 1):
             if expected is None or found is None:
                 return [f"{shard.path} has {'fewer' if found is None else 'more'} frames than {source.path}; {again}"]
-            wrong = [field.name for field in fields(Frame) if not _same(expected, found, field.name)]
+            names = [field.name for field in fields(Frame)]
+            wrong = [name for name in names if not np.array_equal(getattr(expected, name), getattr(found, name))]
             if wrong:
                 return [f"{shard.path}, frame {number}: {', '.join(wrong)} differ from {source.path}; {again}"]
     except (BadItemError, OSError) as error:
         return [str(error)]
     return []
-
-
-def _same(expected: Frame, found: Frame, name: str) -> bool:
-    values: list[Any] = [getattr(frame, name) for frame in (expected, found)]
-    return np.array_equal(*values)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, timed
+from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.datasets.listing import list_folder
 from oc20.data import compact, metadata, records
@@ -186,3 +188,40 @@ def _graphs(
     with closing(in_order(jobs(), threads, AHEAD)) as ready:
         for (graph,) in on_device(ready, device):
             yield graph, started.popleft()
+
+
+# -- the order of an epoch -------------------------------------------------------------------------------------
+
+
+def partition(weights: np.ndarray, parts: int) -> list[np.ndarray]:
+    """Return for each part the ascending indices of its weights: each index once, with sums balanced greedily.
+
+    The heaviest comes first, to the lightest part so far; of equal weights the first index is taken, of equally heavy
+    parts the one with the fewest. Weights are integers of at least 0.
+    """
+    lightest = [(0, 0, part) for part in range(parts)]
+    dealt: list[list[int]] = [[] for _ in range(parts)]
+    order = np.argsort(-weights.astype(np.int64), kind="stable")
+    for index, weight in zip(order.tolist(), weights[order].tolist(), strict=True):
+        load, count, part = lightest[0]
+        dealt[part].append(index)
+        heapq.heapreplace(lightest, (load + weight, count + 1, part))
+    return [np.array(sorted(indices), np.int64) for indices in dealt]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BalancedBatching(Batching):
+    """`Batching` with shares balanced over all ranks and all parts of a step.
+
+    weights: of each sample, such as its triplets.
+    """
+
+    weights: np.ndarray = field(repr=False)
+
+    def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
+        """Yield the rank's share of each batch from step `start` on. The last part has some if the rank has any."""
+        for step in range(start, self.steps(len(order))):
+            whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
+            dealt = partition(self.weights[whole], world_size * self.accumulation)
+            mine = dealt[rank * self.accumulation : (rank + 1) * self.accumulation]
+            yield RankBatch(step, tuple(whole[part] for part in sorted(mine, key=len)), len(whole))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import numpy as np
 from ase.io.extxyz import read_extxyz, write_extxyz
@@ -26,10 +26,6 @@ LINE: Final = re.compile(r"random(\d+),frame(\d+),(\S+)")
 EXPECTED: Final = "random<number>,frame<number>,<energy>"
 BROKEN: Final = (lzma.LZMAError, EOFError, UnicodeDecodeError)
 UNREADABLE: Final = (KeyError, ValueError, IndexError, TypeError, StopIteration, OSError)  # raised by ase
-
-
-class ExtxyzError(BadItemError):
-    """A pair of files cannot be used; the message names the file, the frame and the line."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ def read(pair: Pair) -> Iterator[Frame]:
 def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
     """Yield the frames of a pair, with energies relative to the reference, and without edges.
 
-    Beside each its positions and its cell in float64, as in the file. ExtxyzError for a damaged file, an invalid or
+    Beside each its positions and its cell in float64, as in the file. BadItemError for a damaged file, an invalid or
     non-finite frame, and files of unequal length.
     """
     entries = _entries(pair.txt)
@@ -104,26 +100,22 @@ def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
         where = f"{pair.xyz}, frame {number} from line {line}"
         entry = next(entries, None)
         if entry is None:
-            raise ExtxyzError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
+            raise BadItemError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
         sid, fid, reference = entry
         atoms = _parsed(block, where)
         yield _frame(atoms, reference, (sid, fid), where), atoms.positions, atoms.cell.array
     more = sum(1 for _ in entries)
     if more or not number:
-        raise ExtxyzError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
-
-
-def _opened(path: Path) -> TextIO:
-    return lzma.open(path, "rt", encoding="ascii") if path.suffix == ".xz" else path.open(encoding="ascii")
+        raise BadItemError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
 
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file, compressed or not."""
     try:
-        with _opened(path) as file:
+        with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="ascii") as file:
             yield from file
     except BROKEN as error:
-        raise ExtxyzError(f"{path} is damaged: {error}; fetch it again") from error
+        raise BadItemError(f"{path} is damaged: {error}; fetch it again") from error
 
 
 def _entries(path: Path) -> Iterator[tuple[int, int, float]]:
@@ -135,7 +127,7 @@ def _entries(path: Path) -> Iterator[tuple[int, int, float]]:
         except ValueError:
             energy = np.nan
         if not match or not np.isfinite(energy):
-            raise ExtxyzError(f"{path}, line {number}: expected {EXPECTED}, found {line.strip()[:60]!r}")
+            raise BadItemError(f"{path}, line {number}: expected {EXPECTED}, found {line.strip()[:60]!r}")
         yield int(match[1]), int(match[2]), energy
 
 
@@ -148,10 +140,10 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
         if not line.strip():
             continue  # some files end so
         if not line.strip().isdecimal() or not int(line):
-            raise ExtxyzError(f"{path}, line {number}: expected the number of atoms, found {line.strip()[:60]!r}")
+            raise BadItemError(f"{path}, line {number}: expected the number of atoms, found {line.strip()[:60]!r}")
         block = [line, *(text for _, text in zip(range(int(line) + 1), lines, strict=False))]
         if len(block) < int(line) + 2:
-            raise ExtxyzError(
+            raise BadItemError(
                 f"{path}, line {number}: the file ends within a frame of {int(line):,} atoms; fetch it again"
             )
         yield number, "".join(block)
@@ -164,12 +156,12 @@ def _parsed(block: str, where: str) -> Any:
         (atoms,) = read_extxyz(io.StringIO(block), slice(None))
     except UNREADABLE as error:
         reason = f"unknown element {error}" if isinstance(error, KeyError) else error
-        raise ExtxyzError(f"{where}: cannot be parsed: {reason}") from error
+        raise BadItemError(f"{where}: cannot be parsed: {reason}") from error
     known = atoms.calc.results if atoms.calc else {}
     missing = [name for name in ("energy", "forces") if name not in known]
     missing += [] if "tags" in atoms.arrays else ["tags"]
     if missing:
-        raise ExtxyzError(f"{where}: {' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
+        raise BadItemError(f"{where}: {' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
     return atoms
 
 
@@ -178,12 +170,12 @@ def _frame(atoms: Any, reference: float, name: tuple[int, int], where: str) -> F
     for kind, values in arrays.items():
         wrong = np.flatnonzero(~np.isfinite(values).all(1))
         if len(wrong):
-            raise ExtxyzError(f"{where}: {kind} of atom {wrong[0]} are not finite: {values[wrong[0]].tolist()}")
+            raise BadItemError(f"{where}: {kind} of atom {wrong[0]} are not finite: {values[wrong[0]].tolist()}")
     energy = float(atoms.get_potential_energy()) - reference
     if not (np.isfinite(energy) and np.isfinite(atoms.cell.array).all()):
-        raise ExtxyzError(f"{where}: the energy or the cell is not finite")
+        raise BadItemError(f"{where}: the energy or the cell is not finite")
     if not atoms.numbers.all():
-        raise ExtxyzError(f"{where}: atom {int(np.argmin(atoms.numbers))} is X; expected an element")
+        raise BadItemError(f"{where}: atom {int(np.argmin(atoms.numbers))} is X; expected an element")
     fixed: np.ndarray = np.zeros(len(atoms), bool)
     for constraint in atoms.constraints:
         fixed[constraint.index] = True

@@ -175,10 +175,6 @@ def _remember(number: Callable[[_Machine], int]) -> Callable[[_Machine], None]:
     return put
 
 
-def _integer(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
 def _text(data: bytes) -> str:
     return data.decode(errors="surrogatepass")
 
@@ -198,7 +194,7 @@ _OPCODES: Final[dict[int, Callable[[_Machine], object]]] = {
         "M": _push(lambda m: m.number(_U2)),
         "J": _push(lambda m: m.number(_I4)),
         "G": _push(lambda m: m.number(_F8)),
-        "\x8a": _sized(_U1, _integer),
+        "\x8a": _sized(_U1, lambda data: int.from_bytes(data, "little", signed=True)),
         "X": _sized(_U4, _text),
         "\x8c": _sized(_U1, _text),
         "\x8d": _sized(_U8, _text),

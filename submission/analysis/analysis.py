@@ -65,7 +65,7 @@ def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) ->
 
     Raises NoResultsError if there are none, UsageError for a path or a file of the user's that cannot be used.
     """
-    own = read_facts(settings.facts) if settings.facts else Facts()
+    own = read_facts(Path(settings.facts)) if settings.facts else Facts()
     facts = known_facts().updated(own)
     ceilings = read_ceilings(Path(settings.ceilings)) if settings.ceilings else read_ceilings()
     model = CostModel(read_workloads(), ceilings)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, SHORTEST_STAGING
 from compliance.model.waivers import waiver_name
 from submission.analysis.facts import Facts
-from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
+from submission.analysis.model import AnalysedRun, AnalysedSet, LogPca, Statistics
 from submission.analysis.quantities import (
     EPOCH_TIME,
     EPOCHS,
@@ -32,7 +33,6 @@ from submission.analysis.quantities import (
     TARGET_EPOCH,
     quantities,
 )
-from submission.analysis.statistics import log_pca, summarise
 from submission.summary.rows import Row, every_set, row_of
 
 SUCCESS: Final = ("success", None)
@@ -237,3 +237,45 @@ class _Outcome:
             say(f"{sharing} ranks share each sample, so that a step has fewer samples than units")
         if len(runs) < OLYMPIC:
             say(f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest")
+
+
+# -- statistics over the runs of a result that count -----------------------------------------------------------
+
+
+def summarise(name: str, values: Sequence[float]) -> Statistics:
+    """Return the statistics of a quantity over at least one run.
+
+    Throughputs are averaged harmonically; their std is 1 / (1/mean - std(1/x)) - mean, as the paper's analysis has it.
+    """
+    mean, std = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    if QUANTITIES[name].harmonic and min(values) > 0:
+        inverse = [1 / value for value in values]
+        slowness = statistics.fmean(inverse)
+        mean = 1 / slowness
+        if len(values) > 1:
+            fastest = slowness - statistics.stdev(inverse)
+            std = 1 / fastest - mean if fastest > 0 else math.inf
+    return Statistics(mean, std, statistics.median(values), min(values), max(values), len(values))
+
+
+def log_pca(pairs: Iterable[tuple[float, float]]) -> LogPca | None:
+    """Return the principal components of (log10 epochs, log10 epoch time); None for fewer than two runs."""
+    points = [(math.log10(x), math.log10(y)) for x, y in pairs if x > 0 and y > 0]
+    if len(points) < 2:
+        return None
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    center = (statistics.fmean(xs), statistics.fmean(ys))
+    xx, yy = statistics.variance(xs), statistics.variance(ys)
+    xy = sum((x - center[0]) * (y - center[1]) for x, y in points) / (len(points) - 1)
+    # The eigenvectors of [[xx, xy], [xy, yy]] are turned against the axes by this angle.
+    angle = math.atan2(2 * xy, xx - yy) / 2
+    first = (math.cos(angle), math.sin(angle))
+    middle, radius = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
+    flat = min(xx, yy) <= 1e-30
+    return LogPca(
+        center,
+        first,
+        (-first[1], first[0]),
+        (middle + radius, max(middle - radius, 0.0)),
+        None if flat else xy / math.sqrt(xx * yy),
+    )

@@ -84,13 +84,9 @@ def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
-        leaving = [name for name in folders if _leaves(Path(root, name), tree)]
+        leaving = [name for name in folders if (path := Path(root, name)).is_symlink() and tree.leaves(path)]
         folders[:] = sorted({*folders} - {*leaving}, key=natural)
         yield from (Path(root, name) for name in sorted([*names, *leaving], key=natural))
-
-
-def _leaves(path: Path, tree: Tree) -> bool:
-    return path.is_symlink() and tree.leaves(path)
 
 
 def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:

@@ -150,18 +150,17 @@ def _document(one: Comparison) -> dict[str, Any]:
                 "title": section.title,
                 "kind": section.kind,
                 "same": section.same,
-                "lines": list(map(_line, section.lines)),
+                "lines": [
+                    {"what": line.what}
+                    | {side: _value(value) for side, value in (("a", line.a), ("b", line.b)) if value is not ABSENT}
+                    for line in section.lines
+                ],
             }
             for section in one.sections
         ],
         "changes": list(one.changes),
         "as_overrides": one.as_overrides,
     }
-
-
-def _line(line: ComparisonLine) -> dict[str, Any]:
-    sides = (("a", line.a), ("b", line.b))
-    return {"what": line.what, **{name: _value(value) for name, value in sides if value is not ABSENT}}
 
 
 def _value(value: Any) -> Any:

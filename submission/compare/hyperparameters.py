@@ -34,7 +34,9 @@ class Varied:
 
 def logged(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the hyperparameters by log key; values that differ between the runs are `Varied`."""
-    return _common(runs, _logged)
+    return _common(
+        runs, lambda run: {k: v for k, v in run.details.hyperparameters.items() if k not in NOT_HYPERPARAMETERS}
+    )
 
 
 def configured(runs: Iterable[Run]) -> dict[str, Any]:
@@ -87,10 +89,6 @@ def _configuration(run: Run) -> dict[str, Any]:
         if isinstance(inside, dict) and key in inside:
             found[str(name)] = inside[key]
     return found
-
-
-def _logged(run: Run) -> Mapping[str, Any]:
-    return {key: value for key, value in run.details.hyperparameters.items() if key not in NOT_HYPERPARAMETERS}
 
 
 def _common(runs: Iterable[Run], settings: Callable[[Run], Mapping[str, Any]]) -> dict[str, Any]:

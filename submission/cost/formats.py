@@ -53,7 +53,8 @@ def plain_costs(found: Sequence[Operations], width: int | None = None) -> str:
     rows = tuple((clean(os.path.relpath(one.log, folder)), *_cells(one)) for one in found)
     title = f"FLOPS of runs below {clean(folder)}: floating point operations per second, {UNITS}"
     table = TextTable(title, HEADINGS, rows, numeric, groups).without_empty()
-    notes = [textwrap.fill(note, width or NOTE_WIDTH, subsequent_indent="  ") for note in _notes(found)]
+    remarks = sorted({note for one in found if (note := _note(one))})
+    notes = [textwrap.fill(note, width or NOTE_WIDTH, subsequent_indent="  ") for note in (*NOTES, *remarks)]
     return "\n\n".join([plain_text(table, width), "\n".join(notes)]) + "\n"
 
 
@@ -68,10 +69,6 @@ def csv_costs(found: Sequence[Operations]) -> str:
     """Return all fields as CSV with a note, a line for each log."""
     names = [field.name for field in fields(Operations)]
     return csv_text([*names, "note"], [[*(getattr(one, name) for name in names), _note(one)] for one in found])
-
-
-def _notes(found: Sequence[Operations]) -> tuple[str, ...]:
-    return (*NOTES, *sorted({note for one in found if (note := _note(one))}))
 
 
 def _note(one: Operations) -> str:

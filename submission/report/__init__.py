@@ -5,6 +5,6 @@
 >>> write_report(report, Path("report.html"), title="Our round")       # doctest: +SKIP
 """
 
-from submission.report.write import write_report
+from submission.report.page import write_report
 
 __all__ = ["write_report"]

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from common.reference import ROUNDS
 from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import all_shown, summary
-from submission.report.write import NotAReportError, write_report
+from submission.report.page import NotAReportError, write_report
 from submission.summary.rows import NoResultsError, read_report
 
 EXAMPLES: Final = """\
@@ -87,9 +87,5 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _command() -> NoReturn:
-    sys.exit(main())
-
-
 if __name__ == "__main__":
-    _command()
+    sys.exit(main())

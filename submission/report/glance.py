@@ -92,10 +92,12 @@ def _table(rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, titl
     """Return the table, without columns that are empty."""
     heads = ["Benchmark", "System", f"Score, {unit}", "Staging, min", f"With staging, {unit}"]
     heads += [f"Previous round, {unit}", "Speed-up"] if compared else []
-    cells = [
-        (_benchmark(change), _system(line), *_scores(line, change), *(_changes(change) if compared else ()))
-        for line, change in rows
-    ]
+    cells: list[tuple[object, ...]] = []
+    for line, change in rows:
+        # The best score of the previous round has staging as the speed-up has it.
+        speedup = f"{change.speedup:.2f}×" if change.speedup else ""
+        before = (change.before_with_staging, speedup) if compared else ()
+        cells.append((_benchmark(change), _system(line), *_scores(line, change), *before))
     texts = iter(aligned([cell for row in cells for cell in row]))
     lines = [[next(texts) for _ in row] for row in cells]
     columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
@@ -124,11 +126,6 @@ def _scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
     waived = element("div", "waived", class_="quiet") if change.now_waived else None
     score: object = change.now if waived is None else joined([*aligned([change.now]), waived])
     return (score, staging(line.row)[0], None if line.row.contains_staging else change.now_with_staging)
-
-
-def _changes(change: Difference) -> tuple[object, ...]:
-    """Return the best score of the previous round, with staging as the speed-up has it, and the speed-up."""
-    return (change.before_with_staging, f"{change.speedup:.2f}×" if change.speedup else "")
 
 
 # -- what failed -------------------------------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from common.command import counted
+from common.files import write_whole_file
 from common.provenance import source_hash
+from common.tree import ANYWHERE
 from common.version import VERSION
 from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
 from compliance.model.finding import INCOMPLETE
@@ -22,7 +26,7 @@ from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
 from submission.report.sections import Context, label, section
-from submission.summary.rows import Row, every_set, row_of
+from submission.summary.rows import Row, every_set, row_of, rows
 from submission.web.document import asset, document, theme_switch
 from submission.web.html import Html, disclosure, element, joined
 
@@ -179,3 +183,24 @@ def _inputs(paths: Sequence[str], site: Site) -> Iterator[Html]:
         yield joined([", " if at else "", site.link(path, site.folder)])
     if len(paths) > MAX_INPUTS:
         yield Html(f" and {len(paths) - MAX_INPUTS} more")
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+class NotAReportError(ValueError):
+    """The output is an existing file that is not a page of this command."""
+
+
+def write_report(report: Report, output: Path, title: str = "", previous: Report | None = None) -> None:
+    """Write the page of a report to `output`, atomically; an existing page is replaced.
+
+    report: of a check with `details`. previous: on the previous round, to compare the best results with.
+    Raises NotAReportError if `output` is another kind of file, OSError if the page cannot be written, ValueError for
+    a report without details.
+    """
+    if os.path.lexists(output) and GENERATOR.encode() not in ANYWHERE.begin(output, 1024):
+        raise NotAReportError(f"{output} exists and is not a page of this command; choose another name")
+    text = render(report, str(output.absolute().parent), title, rows(previous) if previous else ())
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_whole_file(output, text, errors="backslashreplace")

@@ -11,8 +11,8 @@ from compliance.formats.words import aligned, plain, staging_cell
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
-from submission.report.short_names import short_framework, short_model
 from submission.summary.rows import Row
+from submission.text_table import shortened
 from submission.web.html import Html, element, joined
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
@@ -213,3 +213,30 @@ def _table(
     ]
     whole = element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_="results")
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)
+
+
+# -- short names, so that they fit the table -------------------------------------------------------------------
+
+
+VENDOR: Final = re.compile(r"\((?:R|TM)\)|\b(?:NVIDIA|Tesla|Quadro|FUJITSU|Intel|AMD|IBM|Processors?|CPU|GPU)\b", re.I)
+VARIANT: Final = re.compile(r"\s*@.*|\s*\(.*|\s*\b\d+-Core.*|(?:\s*-\s*|\s+)(?:SXM|PCIe|NVL|\d+ ?GB).*", re.I)
+"""What follows the name of a model: clock, form factor, size of the memory."""
+FRAMEWORKS: Final = {
+    "torch": "PyTorch", "tensorflow": "TensorFlow", "mxnet": "MXNet", "jax": "JAX", "paddle": "PaddlePaddle",
+    "mindspore": "MindSpore",
+}  # fmt: skip
+VERSION: Final = re.compile(r"\d+(?:\.\d+)+")
+LONGEST: Final = 20
+
+
+def short_model(name: str) -> str:
+    """Return the model of an accelerator or processor: A100 for NVIDIA A100-SXM4-40GB (400W)."""
+    model = " ".join(VARIANT.sub("", VENDOR.sub(" ", name)).split())
+    return shortened(model or name, LONGEST)
+
+
+def short_framework(name: str) -> str:
+    """Return a framework and its version: PyTorch 22.08 for PyTorch NVIDIA Release 22.08."""
+    known = next((text for word, text in FRAMEWORKS.items() if word in name.lower()), "")
+    version = VERSION.search(name)
+    return shortened(f"{known} {version[0]}" if known and version else known or name, LONGEST)

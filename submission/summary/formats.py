@@ -129,7 +129,7 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
         found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
         headings = (*NAMES, *SIZE, *SCORES[scaling], ("staging", "min"), WITH_STAGING[scaling], *ENDING)
-        rows_ = [(*_names(row), *_size(row), *_scores(row), *_staging(row), *_ending(row)) for row in found]
+        rows_ = [(*_leading(row), *_scores(row), *_staging(row), *_ending(row)) for row in found]
         columns = [
             aligned(column, 0 if name == "energy" else 2)
             for (name, _), column in zip(headings, zip(*rows_, strict=True), strict=True)
@@ -215,12 +215,10 @@ def _benchmark(shown: Row | Difference) -> str:
     return clean(shown.benchmark) + (" (mini)" if shown.mini else "")
 
 
-def _names(row: Row) -> tuple[str, ...]:
-    return row.verdict, clean(row.organisation), clean(row.system)
-
-
-def _size(row: Row) -> tuple[str, ...]:
-    return plain(row.accelerators or row.processors), plain(row.batch_size)
+def _leading(row: Row) -> tuple[str, ...]:
+    """Return the cells of NAMES and SIZE."""
+    units = plain(row.accelerators or row.processors)
+    return row.verdict, clean(row.organisation), clean(row.system), units, plain(row.batch_size)
 
 
 def _scores(row: Row) -> tuple[str | float | None, ...]:

@@ -24,7 +24,7 @@ from submission.system.describe import Description, check_names, describe, rende
 from submission.system.hardware import Fields
 from submission.system.machine import Machine, probe
 from submission.system.merge import merge, notes_of
-from submission.system.nodes import Answer, NodesError, answer_calls, collect, meeting_folder, open_call, parts_of
+from submission.system.nodes import Answer, answer_calls, collect, meeting_folder, open_call, parts_of
 from submission.system.power import NONE_ASKED, check_source, power_note, read_node
 
 DESCRIPTION: Final = f"""\
@@ -60,7 +60,7 @@ TIMEOUT_S: Final = 60
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     given = _parser().parse_args(argv)
-    return run_command(lambda: _check(given) if given.check else _describe(given), (OSError, LaunchError, NodesError))
+    return run_command(lambda: _check(given) if given.check else _describe(given), (OSError, LaunchError))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ launches at the same time do not answer each other's calls.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import sys
@@ -17,16 +16,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from common.distributed.launch import LaunchError, Place
 from common.files import write_whole_file
 from common.measure.power.sources import is_watts
 from common.tree import Tree
-from common.values import MOST
-from compliance.model.system import read_description
 from submission.system.hardware import Fields
 from submission.system.power import NONE_ASKED, Reading
 
@@ -46,14 +45,10 @@ CALL: Final = "call"
 NAME: Final = re.compile(r"\w{1,64}")
 ANSWER: Final = re.compile(r"rank_(\d{1,9})\.json")
 PAUSE_S: Final = 0.1
-MOST_TEXT: Final = 10_000
-"""Characters of a value in an answer."""
+MOST_BYTES: Final = 1 << 20
+"""Of an answer."""
 MOST_NAMED: Final = 10
 """Missing nodes that the error names."""
-
-
-class NodesError(RuntimeError):
-    """The nodes cannot be brought together; the message names those missing and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +108,7 @@ def open_call(folder: Path) -> Iterator[Path]:
 def collect(answers: Path, own: Answer, place: Place, timeout_s: float) -> list[Answer]:
     """Return one answer of each node, in the order of the nodes.
 
-    Raises NodesError if answers are missing after the timeout, or one is not what this command writes.
+    Raises LaunchError if answers are missing after the timeout, or one is not what this command writes.
     """
     _, total = parts_of(place)
     found = {own.rank: own}
@@ -129,7 +124,7 @@ def collect(answers: Path, own: Answer, place: Place, timeout_s: float) -> list[
         if parts >= total:
             break
     else:
-        raise NodesError(_missing(list(found.values()), place, answers.parent.parent, timeout_s))
+        raise LaunchError(_missing(list(found.values()), place, answers.parent.parent, timeout_s))
     by_node: dict[int | str, Answer] = {}
     for answer in sorted(found.values(), key=lambda answer: (answer.node or 0, answer.rank)):
         by_node.setdefault(answer.host if answer.node is None else answer.node, answer)
@@ -158,33 +153,17 @@ def _counted(place: Place) -> str:
 
 
 def _read(path: Path, rank: int) -> Answer:
-    content = read_description(str(path), Tree.at(path.parent))
-    parts, node, host, fields = (content.fields.get(name) for name in ("parts", "node", "host", "fields"))
-    counts, power = _is_count(parts) and (node is None or _is_count(node)), _reading(content.fields.get("power"))
-    valid = counts and isinstance(fields, dict) and all(map(_is_text, (host, *fields.values())))
-    if content.problem or not valid or power is None:
-        raise NodesError(
-            f"{path} {content.problem or 'is not the description of a node'}: start all nodes with the same version of "
-            f"the suite; nothing is written"
-        )
-    return Answer(rank, int(parts or 0), node, str(host), fields or {}, power)
-
-
-def _reading(content: object) -> Reading | None:
-    """Return the reading in an answer, None if it is none."""
-    if not isinstance(content, dict) or content.keys() != {"watts", "problem"}:
-        return None
-    watts, problem = content["watts"], content["problem"]
-    valid = (watts is None or is_watts(watts)) and _is_text(problem)
-    return Reading(watts, problem) if valid else None
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= MOST
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= MOST_TEXT
+    try:
+        answer = msgspec.json.decode(Tree.at(path.parent).read(path, MOST_BYTES), type=Answer)
+        watts = answer.power.watts
+        if answer.rank != rank or answer.parts < 0 or not (watts is None or is_watts(watts)):
+            raise ValueError(f"rank {answer.rank}, {answer.parts} parts, {watts} W")
+    except (ValueError, RecursionError) as error:
+        raise LaunchError(
+            f"{path} is not the description of a node ({error}): start all nodes with the same version of the suite; "
+            "nothing is written"
+        ) from error
+    return answer
 
 
 # -- the other nodes -----------------------------------------------------------------------------------------
@@ -203,7 +182,7 @@ def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
         if not call:
             break
         with suppress(FileNotFoundError):
-            write_whole_file(folder / call / f"rank_{mine.rank}.json", json.dumps(asdict(mine)))
+            write_whole_file(folder / call / f"rank_{mine.rank}.json", msgspec.json.encode(mine).decode())
         answered = call
     return bool(answered)
 

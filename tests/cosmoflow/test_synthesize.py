@@ -43,8 +43,6 @@ def test_the_mini_problem_is_what_the_design_says():
     assert len(plan.facts["generator_sha256"]) == 64
     assert plan.items[0].files == ("train/20000000_univ_ics_2019-03_a10000000_000.tfrecord",)
     assert synthesis(RECIPE, 0, SampleFormat()).variant == "synthetic"
-    first = synthesis(PRESETS["mini"], 0, SampleFormat())
-    assert first.variant == "mini" and first.facts["prior"]["omega_m"] == [0.1, 0.5]
 
 
 def test_samples_are_the_simulated_universes(tmp_path):

@@ -74,7 +74,7 @@ def test_every_sample_is_that_of_its_snapshot(source, tmp_path, form, capsys):
         del file["climate/labels_0"]
         file.create_dataset("climate/labels_0", data=labels.astype("f4"), chunks=(8, 8), compression="gzip")
     assert convert(source, out, form, "--verify") == 0
-    assert "0 samples differ" in capsys.readouterr().out
+    assert "0 differences" in capsys.readouterr().out
     for split, count in (("train", TRAIN), ("validation", 3), ("test", 1)):
         found = samples_of(out, split, form)
         assert sorted(found) == [name_of(i) for i in range(count)]
@@ -206,7 +206,7 @@ def test_values_are_compared_with_their_snapshots(source, tmp_path, capsys, form
         file["climate/data"][0, 0, 0] = np.nan
     assert convert(source, out, form, "--verify") == 1
     told = capsys.readouterr()
-    assert "1 samples differ" in told.out and f"differs from {source / 'train' / name_of(5)}; delete" in told.err
+    assert "1 differences" in told.out and f"differs from {source / 'train' / name_of(5)}; delete" in told.err
 
 
 def test_nothing_is_mixed_or_overwritten(source, tmp_path, capsys):

@@ -3,8 +3,8 @@
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from oc20.flops import counted, published, table3
 from oc20.graphs import collate, count_triplets
+from oc20.measure import counted, published, table3
 from oc20.model import ModelConfig
 from submission.analysis.cost.model import read_workloads
 from tests.oc20.test_model import SMALL, Plain, crystal, framed, network

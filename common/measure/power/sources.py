@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -273,10 +273,6 @@ class Rapl:
         return total_uj / 1e6 / seconds
 
 
-def _ipmi(setting: str, _clock: Clock) -> Source:
-    return Program(("ipmitool", *_split(setting), "dcmi", "power", "reading"), ipmi_watts)
-
-
 def _redfish(setting: str, _clock: Clock) -> Source:
     if not re.fullmatch(r"https://[^/@\s]+/\S+", setting):
         raise UsageError("--source: expected redfish:https://HOST/redfish/v1/Chassis/ID/Power, without credentials")
@@ -286,23 +282,11 @@ def _redfish(setting: str, _clock: Clock) -> Source:
     return Redfish(setting, user, password)
 
 
-def _rapl(setting: str, clock: Clock) -> Source:
-    return Rapl(Path(setting or POWERCAP), clock)
-
-
 def _nvml(setting: str, _clock: Clock) -> Source:
     if setting:
         raise UsageError("--source: nvml takes no setting")
     query = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
     return Program(query, sum_of_watts, PARTS)
-
-
-def _command(setting: str, _clock: Clock) -> Source:
-    return Program(_split(setting), watts)
-
-
-def _file(setting: str, clock: Clock) -> Source:
-    return WattFile(Path(setting), clock)
 
 
 def _split(text: str) -> list[str]:
@@ -312,13 +296,13 @@ def _split(text: str) -> list[str]:
         raise UsageError(f"--source: {text!r}: {error}") from None
 
 
-SOURCES: Final = {
-    "ipmi": _ipmi,
+SOURCES: Final[Mapping[str, Callable[[str, Clock], Source]]] = {
+    "ipmi": lambda setting, _: Program(("ipmitool", *_split(setting), "dcmi", "power", "reading"), ipmi_watts),
     "redfish": _redfish,
-    "rapl": _rapl,
+    "rapl": lambda setting, clock: Rapl(Path(setting or POWERCAP), clock),
     "nvml": _nvml,
-    "command": _command,
-    "file": _file,
+    "command": lambda setting, _: Program(_split(setting), watts),
+    "file": lambda setting, clock: WattFile(Path(setting), clock),
 }
 
 

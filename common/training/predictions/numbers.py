@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.training.predictions.columns import Column, Rows
-from common.training.predictions.picture import Thinned
-from common.training.predictions.report import PredictionReport
+from common.training.predictions.file import Column, Rows
+from common.training.predictions.report import PredictionReport, Thinned
 
 
 def absolute_errors(predictions: Tensor, targets: Tensor) -> Tensor:

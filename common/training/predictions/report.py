@@ -1,4 +1,4 @@
-"""What a benchmark says of its predictions: their columns, their quality, a summary and a picture.
+"""What a benchmark says of its predictions: their columns, their quality, a summary and a picture by matplotlib.
 
 A report is filled batch by batch. It keeps sums, and a bounded number of rows for the picture: its memory does not grow
 with the data. `common.training.predictions.numbers` serves benchmarks that predict a few numbers for each sample.
@@ -9,14 +9,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from common.command import UsageError, check_new
+from common.files import whole_file
 from common.reference import FULL
-from common.training.predictions.columns import Column, Rows
+from common.training.predictions.file import Column, PredictionsError, Rows
+
+ENDINGS: Final = (".png", ".svg", ".pdf")
+SAMPLES: Final = 3
+"""The samples that are drawn one by one, the first ones."""
+POINTS: Final = 5_000
+"""The most points in a plot: more would hide each other."""
 
 
 def arrays(columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
@@ -74,3 +83,51 @@ class PredictionReport(ABC):
         """The quality of all samples so far: the metric of the benchmark."""
         total, number = self._scores.tolist()
         return total / number if number else math.nan
+
+
+class Thinned:
+    """At most POINTS rows of many, evenly spaced."""
+
+    def __init__(self) -> None:
+        self._every, self._seen = 1, 0
+        self._kept: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows of a table."""
+        self._kept.append(rows[-self._seen % self._every :: self._every].copy())
+        self._seen += len(rows)
+        while sum(map(len, self._kept)) > POINTS:
+            self._kept = [np.concatenate(self._kept)[::2]]
+            self._every *= 2
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that were kept."""
+        rows: np.ndarray = np.concatenate(self._kept)
+        return rows
+
+
+def check_picture(path: Path) -> None:
+    """Raise UsageError unless a picture can be made and has a known format, before anything is computed."""
+    if path.suffix not in ENDINGS:
+        raise UsageError(f"--plot {path}: expected a file that ends in {', '.join(ENDINGS)}")
+    check_new("--plot", path)
+    new_figure()
+
+
+def new_figure() -> Any:
+    """Return an empty figure of matplotlib; UsageError without it."""
+    try:
+        from matplotlib.figure import Figure  # an optional package
+    except ImportError as error:
+        raise UsageError("--plot needs matplotlib: pip install matplotlib") from error
+    return Figure(layout="constrained")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure to a file, whole or not at all; PredictionsError if it cannot be written."""
+    try:
+        with whole_file(path) as part:
+            figure.savefig(part, dpi=120, format=path.suffix[1:])
+    except (OSError, ValueError) as error:
+        raise PredictionsError(f"{path}: the picture cannot be written: {error}") from error

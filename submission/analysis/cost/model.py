@@ -13,19 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from common.command import UsageError, counted
-from common.config import SHOWN, rebuild
+from common.command import counted
+from common.config import SHOWN, load, rebuild
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import percent, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
 from submission.analysis.tables import number
-from submission.analysis.user_file import quoted, read_mapping
 from submission.text_table import TextTable, shortened
-
-T = TypeVar("T")
 
 HERE: Final = Path(__file__).parent
 STATED_VALUE_BYTES: Final = 2
@@ -51,7 +48,7 @@ class Ceilings:
         if not all(map(_squeezed, self.match or ("",))):
             raise ValueError("match: expected words of the model name, each with a letter or digit; got none")
         if not 0 < self.value_bytes <= MOST_VALUE_BYTES:
-            raise ValueError(f"value_bytes: expected 1 to {MOST_VALUE_BYTES}; got {quoted(self.value_bytes)}")
+            raise ValueError(f"value_bytes: expected 1 to {MOST_VALUE_BYTES}; got {self.value_bytes}")
         for name in ("peak_flop_per_s", "memory_bytes_per_s", "network_bytes_per_s", "input_bytes_per_s"):
             value, (low, high) = getattr(self, name), PEAKS
             if not low <= value <= high:
@@ -85,28 +82,26 @@ class Workload:
             raise ValueError("most_spatial above 1 needs halo_bytes, what ranks that share a sample send for it")
 
 
+@dataclass(frozen=True, slots=True)
+class _CeilingsFile:
+    ceilings: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkloadsFile:
+    workloads: dict[str, dict[str, Any]]
+
+
 def read_ceilings(path: Path = HERE / "ceilings.yaml") -> dict[str, Ceilings]:
     """Return the ceilings of a file by name; UsageError with file, key and what was expected if it is broken."""
-    return _sections(Ceilings, path, "ceilings")
+    entries = load(_CeilingsFile, path).ceilings
+    return {name: rebuild(Ceilings, one, f"{path}: ceilings.{shortened(name, SHOWN)}") for name, one in entries.items()}
 
 
 def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
     """Return the workloads of a file by name; UsageError as for ceilings."""
-    return _sections(Workload, path, "workloads")
-
-
-def _sections(cls: type[T], path: Path, kind: str) -> dict[str, T]:
-    """Return the entries of a file whose one key is `kind`."""
-    tree = read_mapping(str(path))
-    if unknown := [key for key in tree if key != kind]:
-        raise UsageError(f"{path}: unknown key {quoted(unknown[0])}; expected {kind}")
-    found: Any = tree.get(kind)
-    if not isinstance(found, dict) or not found:
-        expected = f"names, each with the keys {', '.join(one.name for one in fields(cls))}"  # type: ignore[arg-type]
-        raise UsageError(f"{path}: {kind}: expected {expected}; got {quoted(found)}")
-    if numbers := [name for name in found if not isinstance(name, str)]:
-        raise UsageError(f"{path}: {kind}: expected names in quotes if they are numbers; got {quoted(numbers[0])}")
-    return {name: rebuild(cls, entry, f"{path}: {kind}.{shortened(name, SHOWN)}") for name, entry in found.items()}
+    entries = load(_WorkloadsFile, path).workloads
+    return {name: rebuild(Workload, one, f"{path}: workloads.{name}") for name, one in entries.items()}
 
 
 def workload_of(benchmark: str, round_: str, known: Mapping[str, Workload]) -> str:

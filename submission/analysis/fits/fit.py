@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from compliance.model.layout import STRONG
@@ -209,20 +210,8 @@ def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[ScalingPair]:
 # -- the fits ----------------------------------------------------------------------------------------------
 
 
-def _batch(one: AnalysedSet) -> float | None:
-    return one.row.batch_size
-
-
-def _units(one: AnalysedSet) -> float | None:
-    return one.units
-
-
 def _energy(one: AnalysedSet) -> float | None:
     return None if one.row.energy_joules is None else one.row.energy_joules / 1000
-
-
-def _mean(name: str) -> Value:
-    return lambda one: one.mean(name)
 
 
 def _measured(name: str) -> Value:
@@ -230,10 +219,11 @@ def _measured(name: str) -> Value:
     return lambda one: (one.mean(name) or 0.0) / one.normalisation
 
 
+_UNITS: Final[Value] = attrgetter("units")
 _TIME_BY_UNITS: Final = _Question(
-    "t = alpha N^-beta", UNITS, _units, Axis("epoch time", "min"), _mean(EPOCH_TIME), _not_strong
+    "t = alpha N^-beta", UNITS, _UNITS, Axis("epoch time", "min"), lambda one: one.mean(EPOCH_TIME), _not_strong
 )
-_ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _units, ENERGY, _energy, _not_strong)
+_ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _UNITS, ENERGY, _energy, _not_strong)
 
 
 def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
@@ -246,7 +236,8 @@ def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
     for group in _by(comparable, sets):
         name = SAMPLES if all(one.mean(EPOCHS) is None for one in group) else EPOCHS
         word = "samples" if name == SAMPLES else "epochs"
-        question = _Question("E = a B^b", BATCH, _batch, Axis(word, word), _measured(name), _not_closed)
+        batch: Value = attrgetter("row.batch_size")
+        question = _Question("E = a B^b", BATCH, batch, Axis(word, word), _measured(name), _not_closed)
         fits.append(_fit(group, question))
     return fits
 
@@ -271,7 +262,7 @@ def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -
         return watts.get(one.full_name)
 
     model = "y = alpha P^-gamma"
-    time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), _mean(RUN_TIME), _not_strong)
+    time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), lambda one: one.mean(RUN_TIME), _not_strong)
     energy = _Question(model, POWER_CAP, cap, ENERGY, _energy, _not_strong)
     groups = _by(lambda one: (*system_family(one), one.units, one.row.batch_size), sets)
     return _varied(_fit(group, question) for group in groups for question in (time, energy))

@@ -153,11 +153,9 @@ again() {{
 
     @property
     def suite(self) -> str:
-        """The prefix of a module that runs once."""
         return f"srun --nodes=1 --ntasks=1 {self._pyxis('')}python -m" if self._is_pyxis else super().suite
 
     def launch(self, step: str = "") -> str:
-        """Return the prefix of a module that runs on all ranks. step: options of srun for a part of them."""
         command = self._launcher("srun")
         if self.starts_by_srun:
             # No --kill-on-bad-exit: a stopped rank exits with 3 while rank 0 may still be writing.
@@ -174,7 +172,6 @@ again() {{
         return self._launcher("srun").split()[0] == "srun"
 
     def directives(self, job: Job) -> str:
-        """Return the lines of a job that trains in which it asks for resources."""
         output = "%x-%A_%a" if job.runs else "%x-%j"
         lines = [f"--job-name={job.name}", f"--output={job.folder}/slurm-{output}.txt", f"--time={self.time}"]
         lines += [f"--nodes={self.nodes}", f"--ntasks-per-node={self.ranks_per_node}", "--exclusive"]
@@ -187,7 +184,6 @@ again() {{
         return self._lines([*lines, "--requeue", "--open-mode=append"], self.site)
 
     def package_directives(self, folder: str) -> str:
-        """Return the same lines of the job that makes package and report."""
         job = self.site.package_job
         lines = ["--job-name=mlperf-package", f"--output={folder}/slurm-%x-%j.txt", f"--time={job.time}"]
         return self._lines([*lines, "--nodes=1", "--ntasks=1"], job)
@@ -222,11 +218,9 @@ class Pbs(Cluster):
                 raise UsageError("--site: qos and constraint are options of Slurm; for PBS use partition and options")
 
     def launch(self, step: str = "") -> str:
-        """Return the prefix of a module that runs on all ranks. step: options of srun for a part of them."""
         return f"{self._timed(self._launcher('mpiexec -n {ranks}'))} {self._contained(self._disk)}python -m"
 
     def directives(self, job: Job) -> str:
-        """Return the lines of a job that trains in which it asks for resources."""
         gpus = self.gpus_per_node if self.site.gpus.request != "none" else 0
         ranks, cpus = self.ranks_per_node, self.site.cpus_per_task or 1
         select = f"select={self.nodes}:ncpus={ranks * cpus}:mpiprocs={ranks}{f':ngpus={gpus}' if gpus else ''}"
@@ -236,7 +230,6 @@ class Pbs(Cluster):
         return self._lines(lines, self.site)
 
     def package_directives(self, folder: str) -> str:
-        """Return the same lines of the job that makes package and report."""
         job = self.site.package_job
         return self._lines([*self._common("mlperf-package", folder, job.time), "-l select=1:ncpus=1"], job)
 
@@ -257,7 +250,6 @@ class Plain(Cluster):
             raise UsageError("--emit plain is for one machine; for several nodes use slurm or pbs")
 
     def launch(self, step: str = "") -> str:
-        """Return the prefix of a module that runs on all ranks. step: options of srun for a part of them."""
         if self.site.launcher:
             return f"{self._launcher('')} {self._contained(self._disk)}python -m"
         start = "torchrun --nproc-per-node {ranks} -m" if self.ranks > 1 else "python -m"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.data.sampling import Batching, permutation
-from oc20.data.sampler import BalancedBatching, partition
+from oc20.data.dataset import BalancedBatching, partition
 
 WEIGHTS = np.random.default_rng(0).lognormal(9, 0.8, 500).astype(np.int32)
 WORLDS = (1, 2, 3, 8, 64)

@@ -1,6 +1,7 @@
 """Which runs count, what is excluded and why, and what becomes of results that cannot be analysed."""
 
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,7 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.analysis.export import flat
 from submission.analysis.facts import Facts, known_facts, read_facts
-from submission.analysis.sets import analyse
-from submission.analysis.statistics import log_pca, summarise
+from submission.analysis.sets import analyse, log_pca, summarise
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
 EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]
@@ -25,7 +25,7 @@ def analysed(tmp_path):
         package.write(tmp_path / "v3.0" / "Example")
         return analyse(
             check_paths([str(tmp_path)], Options(details=True)),
-            known_facts().updated(read_facts(facts) if facts else Facts()),
+            known_facts().updated(read_facts(Path(facts)) if facts else Facts()),
         )
 
     return run
@@ -182,22 +182,22 @@ def test_facts_exclude_staging_and_normalise(analysed, tmp_path):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("staging: {}", "unknown key 'staging'; expected staging_excluded"),
-        ("staging_excluded: 3", "staging_excluded is not a mapping"),
-        ("staging_excluded: {cosmoflow: why}", "'cosmoflow' names no result; expected round/organisation"),
-        (f"staging_excluded:\n  {NAME}:", "expected the reason as text"),
-        (f"power_cap_watts:\n  {NAME}: -3", "expected a number above 0 and below 1e+09, found -3"),
-        (f"reference_epochs:\n  {NAME}: [3]", "expected `epochs: [number, ...]` and `reason: text`"),
+        ("staging: {}", "unknown key staging; did you mean staging_excluded"),
+        ("staging_excluded: 3", "staging_excluded: expected a mapping of text"),
+        ("staging_excluded: {cosmoflow: why}", '"cosmoflow" names no result; expected round/organisation'),
+        (f"staging_excluded:\n  {NAME}:", "expected a mapping of text"),
+        (f"power_cap_watts:\n  {NAME}: -3", "expected a number above 0 and below 1e+09; got -3"),
+        (f"reference_epochs:\n  {NAME}: {{epochs: [3, 3, 0], reason: x}}", "expected a number above 0"),
+        (f"reference_epochs:\n  {NAME}: {{epochs: [3, 4, 5]}}", "reason is missing; expected text"),
         (f"reference_epochs:\n  {NAME}: {{epochs: [3], reason: x}}", "at least 3 runs"),
-        ("a: b: c", "line 1: this is not valid YAML"),
-        ("- a", "expected `key: value` lines, found a list"),
+        ("a: b: c", "not valid YAML"),
     ],
 )
 def test_errors_in_a_file_of_facts_name_the_place(tmp_path, text, wanted):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as raised:
-        read_facts(str(path))
+        read_facts(path)
     assert wanted in str(raised.value) and str(raised.value).startswith(str(path))
 
 

@@ -20,7 +20,7 @@ from submission.assemble.provenance import record_package
 from submission.report import write_report
 from submission.report.__main__ import main
 from submission.report.findings import MAX_LINE, excerpt
-from submission.report.short_names import short_framework, short_model
+from submission.report.results_table import short_framework, short_model
 from submission.web.document import document
 from submission.web.html import Html, table
 from tests.submission.report.browser import browser, chromium

@@ -12,7 +12,7 @@ import pytest
 from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
 from submission.system.merge import merge, notes_of
-from submission.system.nodes import Answer, NodesError, collect, meeting_folder, open_call, parts_of
+from submission.system.nodes import Answer, collect, meeting_folder, open_call, parts_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -198,20 +198,20 @@ def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
         "{",
         "[]",
         '{"parts": 1}',
-        '{"parts": true, "node": 1, "host": "a", "fields": {}}',
-        '{"parts": 1, "node": -1, "host": "a", "fields": {}}',
-        '{"parts": 1, "node": 1, "host": "a", "fields": {"cooling": 3}}',
-        json.dumps({"parts": 1, "node": 1, "host": "a", "fields": {"cooling": "x" * 10_001}}),
-        '{"parts": 1, "node": 1, "host": "a", "fields": ' + "[" * 100_000,
-        '{"parts": 1, "node": 1, "host": "a", "fields": {}, "power": 250}',
-        '{"parts": 1, "node": 1, "host": "a", "fields": {}, "power": {"watts": NaN, "problem": ""}}',
+        '{"rank": 1, "parts": true, "node": 1, "host": "a", "fields": {}}',
+        '{"rank": 1, "parts": -1, "node": 1, "host": "a", "fields": {}}',
+        '{"rank": 2, "parts": 1, "node": 1, "host": "a", "fields": {}}',
+        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": {"cooling": 3}}',
+        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": ' + "[" * 100_000,
+        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": {}, "power": 250}',
+        '{"rank": 1, "parts": 1, "node": 1, "host": "a", "fields": {}, "power": {"watts": -1, "problem": ""}}',
     ],
 )
 def test_bad_answers_are_refused(tmp_path, text):
     place = find_place(srun(0))
     with (
         open_call(tmp_path / "folder") as answers,
-        pytest.raises(NodesError, match=r"rank_1\.json .*nothing is written"),
+        pytest.raises(LaunchError, match=r"rank_1\.json .*nothing is written"),
     ):
         (answers / "rank_1.json").write_text(text)
         collect(answers, Answer(0, 1, 0, "a", {}), place, 5)

@@ -1,6 +1,5 @@
 """The cost model: its four times, hardware by name, files that are broken, and its error over results."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,26 +113,16 @@ def test_a_file_of_ceilings(tmp_path: Path):
         ("    source: measured\n", "", "source is missing; expected text"),
         ("1e12", "1e-308", "peak_flop_per_s: expected 1e+03 to 1e+21 per second; got 1e-308"),
         ("1e12", ".nan", "peak_flop_per_s: expected 1e+03 to 1e+21 per second; got nan"),
-        ("1e12", "0x" + "f" * 5000, "peak_flop_per_s: expected a number; got"),
         ("value_bytes: 2", "value_bytes: 0", "value_bytes: expected 1 to 16; got 0"),
         ("1e12", "fast", "peak_flop_per_s: expected a number; got"),
         ("[chip]", "chip", "match: expected a list"),
         ("[chip]", "[]", "match: expected words of the model name"),
         ("[chip]", "[chip, '-']", "match: expected words of the model name"),
-        ("ceilings:", "ceiling:", "unknown key 'ceiling'"),
-        ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "ceilings.mine: expected a section"),
-        (CEILINGS, "ceilings: {A: }", "ceilings.A: expected a section with the keys match, "),
-        (CEILINGS, "ceilings: {}", "ceilings: expected names, each with the keys match, "),
-        (CEILINGS, "ceilings: [1]", "ceilings: expected names, each with the keys match, "),
-        (CEILINGS, "ceilings: {1: 2}", "expected names in quotes if they are numbers; got 1"),
-        (CEILINGS, "", "ceilings: expected names, each with the keys match, "),
-        (CEILINGS, "a: &b [1]\nc: *b", "line 1: this is not valid YAML: anchors"),
-        (CEILINGS, "a: 1\nc: *b", "line 2: this is not valid YAML: anchors"),
-        (CEILINGS, "a: !!bool x", "tags (!name) are not allowed"),
-        (CEILINGS, "[" * 5000, "nested too deeply"),
-        (CEILINGS, "a: \0", "this is not valid YAML: unacceptable character"),
-        (CEILINGS, "#" * (1 << 18) + "#", "is larger than 256 KiB"),
-        (CEILINGS, f"? {'k' * 10_000}\n: 1", "unknown key 'kkk"),
+        ("ceilings:", "ceiling:", "unknown key ceiling; did you mean ceilings"),
+        ("  mine:\n    match: [chip]", "  mine: 3\n  other:\n    match: [chip]", "ceilings: expected a mapping"),
+        (CEILINGS, "ceilings: {A: {}}", "match is missing; expected a list"),
+        (CEILINGS, "ceilings: [1]", "ceilings: expected a mapping of text"),
+        (CEILINGS, "", "empty; expected lines such as `key: value`"),
     ],
 )
 def test_a_broken_file_is_refused_with_file_and_key(tmp_path, old, new, said):
@@ -143,14 +132,6 @@ def test_a_broken_file_is_refused_with_file_and_key(tmp_path, old, new, said):
         read_ceilings(file)
     assert str(refused.value).startswith(str(file)) and said in str(refused.value)
     assert len(str(refused.value)) < len(str(file)) + 300
-
-
-def test_pipes_and_circles_of_links_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "link")
-    for name, said in (("pipe", "is a pipe"), ("link", "Too many levels of symbolic links")):
-        with pytest.raises(UsageError, match=said):
-            read_ceilings(tmp_path / name)
 
 
 def test_ranks_that_share_samples_need_halos():

@@ -20,7 +20,7 @@ from submission.analysis.figures.time_to_solution import time_to_solution
 from submission.analysis.figures.variation import variation
 from submission.analysis.model import AnalysedRun, AnalysedSet
 from submission.analysis.quantities import NO_STAGING, STAGING
-from submission.analysis.statistics import log_pca, summarise
+from submission.analysis.sets import log_pca, summarise
 from tests.submission.analysis.conftest import analysed_set
 
 FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.fetch.connections import Stopped, in_threads
 from common.files import naming
 from common.lock import try_lock

@@ -23,6 +23,7 @@ from common.fetch.connections import in_threads
 from common.fetch.download import Download, DownloadError, Remote, Transfer, address, check_md5, probe, read_small
 from common.fetch.published import Archive, Published, RemoteFolder
 from common.fetch.unpack import unpack
+from common.files import write_whole_file
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"
@@ -228,7 +229,7 @@ class _Fetch:
             else:
                 path = self.downloads / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+                write_whole_file(path, content)
                 self._place(name, record)
         missing = [name for name in names if not journal.has((name,))]
         if not missing:

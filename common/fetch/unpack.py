@@ -20,7 +20,7 @@ from common.datasets.journal import Journal, Part
 from common.datasets.manifest import ManifestEntry
 from common.fetch.download import DownloadError
 from common.fetch.published import Archive
-from common.files import whole_file
+from common.files import open_whole_file
 
 BLOCK: Final = 1 << 20
 LARGER: Final = 2.0
@@ -68,7 +68,7 @@ def _write(source: IO[bytes], path: Path) -> ManifestEntry:
     """Write a file whole or not at all; return its size and checksum."""
     digest, size = hashlib.sha256(), 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part, part.open("wb") as file:
+    with open_whole_file(path) as file:
         while block := source.read(BLOCK):
             digest.update(block)
             size += file.write(block)

@@ -15,7 +15,7 @@ from common.command import CommandParser, UsageError, check_new, counted, place,
 from common.config import load as load_config
 from common.config import rebuild
 from common.distributed.dist import Dist, connect
-from common.files import instance_folders, whole_file
+from common.files import instance_folders, write_whole_file
 from common.named_configs import SUFFIXES, find_config, named_configs
 from common.precision import Precision
 from common.reference import Target
@@ -329,8 +329,7 @@ def _met(target: Target, quality: float) -> str:
 def _write(path: Path | None, content: dict[str, Any]) -> None:
     """Write the file of numbers, if one is asked for."""
     if path is not None:
-        with whole_file(path) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_whole_file(path, json.dumps(content, indent=1) + "\n")
 
 
 def _arguments(name: str, argv: Sequence[str] | None) -> _Asked:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from common.command import UsageError
+from common.errors import UsageError
 from cosmoflow.simulation import drift, universe
 from cosmoflow.simulation.drift import DRIFT
 from cosmoflow.simulation.universe import ORIGINAL, WIDE, Box

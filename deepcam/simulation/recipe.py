@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from common.command import UsageError
+from common.errors import UsageError
 from deepcam.reference import HEIGHT, WIDTH
 from deepcam.simulation import snapshot_generator
 from deepcam.simulation.planet import Planet

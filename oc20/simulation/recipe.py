@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from common.command import UsageError
+from common.errors import UsageError
 from oc20.data.conversion import SPLITS
 from oc20.data.extxyz import ExtxyzFrame
 from oc20.simulation import surface

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.closed import find_config_class
-from common.command import UsageError
 from common.config import ConfigError, load, section_of, shown, to_yaml
+from common.errors import UsageError
 from common.named_configs import CLOSED, find_config, is_name, named_configs
 from common.training.resolve import resolve_config
 from compliance.benchmarks import MINIS, REFERENCES

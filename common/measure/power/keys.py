@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from common.command import UsageError
+from common.errors import UsageError
 
 START: Final = "power_measurement_start"
 STOP: Final = "power_measurement_stop"

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from common.command import UsageError
+from common.errors import UsageError
 from newbenchmark.simulation import diffusion
 
 

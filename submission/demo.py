@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
     parser.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="only these")
-    parser.add_argument("-o", "--output", type=place, help="default: a new folder in runs/")
+    parser.add_argument(
+        "-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on"
+    )
     given = parser.parse_args(arguments)
     output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
     return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 CHECKER = ("msgspec", "yaml", "tqdm")
 """What the suite needs without any extra."""
 TINY = """
-variant: mini
+variant: mini2
 output_dir: run
 data: {data_dir: data/tiny, sample_shape: [16, 16, 16, 4], workers: 1}
 model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0}

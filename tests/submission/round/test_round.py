@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": "two_cores"}
 BATCHES = {"cosmoflow": 16, "deepcam": 8}
 CONFIG = """
-variant: mini
+variant: mini2
 output_dir: run
 data: {data_dir: DATA, sample_shape: [16, 16, 16, 4], workers: 1}
 model: {conv_size: 4, conv_layers: 3, fc1: 16, fc2: 8, dropout: 0.0}

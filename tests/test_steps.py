@@ -94,6 +94,7 @@ def test_what_a_number_of_python_decides_is_found_by_the_tape():
     assert weight.tolist() == [2, 2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_benchmark
 def test_two_ranks_that_record_have_the_curve_of_one(case, config, run):  # noqa: F811  # fixtures
     # Ranks that share statistics, or record their messages, do it together: their batches must be of one size.

@@ -152,6 +152,7 @@ def test_two_ranks_have_the_curve_of_one(case, run, start, launcher):
     assert flat(curve("two")) == pytest.approx(flat(curve("one")), **SAME)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_benchmark
 def test_ranks_that_only_evaluate_give_the_same_curve(case, run, start):
     assert run("output_dir=one") == 4
@@ -237,7 +238,7 @@ def test_a_resumed_run_keeps_its_settings(case, run, capsys):
 
 
 @pytest.mark.one_benchmark
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
 def test_a_signal_saves_and_stops(start, number):
     started = start("output_dir=stopped", "train.epochs=100000")
     while not Path("stopped/history.csv").exists():

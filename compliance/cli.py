@@ -10,9 +10,9 @@ from typing import Final
 
 from common.command import UsageError
 from common.reference import ROUNDS
+from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
 from compliance.rules.own_rules import RulesError, load_rules
-from compliance.rules.rule import PROFILES
 
 Path = str | os.PathLike[str]
 

@@ -14,14 +14,15 @@ from common.command import clean
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.style import Style
 from compliance.formats.words import place
 from compliance.logs.log import parse_log
+from compliance.model.case import OFFICIAL, PROFILES, STRICT, Case
 from compliance.model.finding import SKIPPED, Finding
 from compliance.rules.catalog import all_rules
 from compliance.rules.families import FAMILIES, prefix
-from compliance.rules.rule import OFFICIAL, PROFILES, STRICT, LogRule, Rule
+from compliance.rules.rule import LogRule, Rule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from compliance.setting_tables import rounds_text
@@ -128,7 +129,7 @@ def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
     result = example(sample)
     data = result if isinstance(result, bytes) else result.bytes()
     round_ = made[-1].round if made else ROUNDS[-1]
-    return digest(parse_log(data, LOG_NAME), LogTask(LOG_NAME, round_, profile)).findings
+    return judge_log(parse_log(data, LOG_NAME), LogTask(LOG_NAME, Case(round_, profile))).findings
 
 
 def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:

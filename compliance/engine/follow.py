@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from common.tree import NAMED
-from compliance.engine.inputs import choose_round, log_task
-from compliance.engine.log_checker import LogTask, case_of, digest
+from compliance.engine.inputs import initial_case
+from compliance.engine.log_checker import LogTask, complete_case, judge_log
 from compliance.engine.options import Options
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
-from compliance.logs.run import Run
 from compliance.model.finding import ERROR, Finding
+from compliance.model.judged_run import JudgedRun
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
@@ -22,16 +23,15 @@ HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 """Rules about records before run_start: what is missing then will not follow."""
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     path: str
     task: LogTask
     reader: LogReader
     offset: int = 0
     inode: int = 0
-    told: set[tuple[str, int, str]] = field(default_factory=set)
+    told: set[tuple[str, int, str]] = set()
     shown: str = ""
-    run: Run | None = None
+    run: JudgedRun | None = None
 
 
 def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> int:
@@ -43,21 +43,21 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        task = log_task(path, *choose_round(path, False, options), options)
+        task = LogTask(path, initial_case(path, options), options)
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
     while any(one.run is None for one in watched):
-        looked = [_look(one, options) for one in watched if one.run is None]
+        looked = [_look(one) for one in watched if one.run is None]
         if any(looked):
             news = time.monotonic()
         elif timeout_seconds and time.monotonic() - news > timeout_seconds:
             break
         else:
             time.sleep(POLL_SECONDS)
-    return _conclude(watched, options)
+    return _conclude(watched)
 
 
-def _look(one: _Watched, options: Options) -> bool:
+def _look(one: _Watched) -> bool:
     """Read and report what is new in one log; return whether there was anything."""
     try:
         status = os.stat(one.path)
@@ -80,8 +80,7 @@ def _look(one: _Watched, options: Options) -> bool:
             one.shown = note
         return False
     log = one.reader.snapshot()
-    run = digest(log, one.task)
-    run.findings, run.ignored = options.filter(run.findings)
+    run = judge_log(log, one.task)
     finished = bool(log["run_stop"])
     _tell(one, log, run.findings, finished)
     if finished:
@@ -115,7 +114,7 @@ def _certain(finding: Finding, log: Log) -> bool:
 
 
 def _progress(log: Log, task: LogTask) -> str:
-    reference = case_of(log, task).reference
+    reference = complete_case(log, task).reference
     start = log.first("run_start")
     if start is None or reference is None:
         return f"initialising, {log.record_count} records"
@@ -129,11 +128,10 @@ def _progress(log: Log, task: LogTask) -> str:
     return text + (f", stopped: {_plain(str(stop.meta('status')))}" if stop else "")
 
 
-def _conclude(watched: list[_Watched], options: Options) -> int:
+def _conclude(watched: list[_Watched]) -> int:
     code = 0
     for one in watched:
-        run = one.run or digest(one.reader.close(), one.task)
-        run.findings, run.ignored = options.filter(run.findings)
+        run = one.run or judge_log(one.reader.close(), one.task)
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
         _say(f"{one.path}: {run.verdict}{minutes}")
         code = max(code, 1 if run.verdict == "FAIL" else 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from common.command import clean, counted
 from compliance.formats.style import Style
@@ -13,7 +14,7 @@ from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPE
 from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
 
@@ -64,13 +65,12 @@ def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
     return worst(shown.finding._replace(severity=shown.severity) for shown in found)
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """All findings of one rule with one severity; `places` maps each text to where it applies."""
 
     rule: str
     severity: str
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[Shown] = []
 
     @property
     def title(self) -> str:
@@ -125,7 +125,7 @@ def many_rounds(report: Report) -> bool:
     return len({results.round for results in report.sets}) > 1
 
 
-def alone(report: Report) -> list[Run]:
+def alone(report: Report) -> list[JudgedRun]:
     """Return the logs that belong to no result."""
     inside = {run.path for results in result_sets(report) for run in (*results.runs, *results.pruned)}
     return [run for run in report.runs if run.path not in inside]

@@ -6,10 +6,11 @@ NaN and infinities of a log become null. Paths are relative to the folder the ch
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from common.values import is_number
 from common.version import VERSION
@@ -19,7 +20,7 @@ from compliance.formats.words import relative
 from compliance.model.finding import ERROR, Finding
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
     from compliance.model.score import Throughput, TimeToTrain
@@ -67,7 +68,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
     }
 
 
-def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
+def _log(run: JudgedRun, tolerated: bool, style: Style) -> dict[str, Any]:
     return {
         "path": relative(run.path, style),
         "round": run.round,
@@ -144,7 +145,7 @@ def _score(score: TimeToTrain | Throughput | None) -> dict[str, Any] | None:
     derived = ("normalized", "scaled", "models_per_minute", "normalized_models_per_minute")
     return {
         "kind": "throughput" if hasattr(score, "models") else "time_to_train",
-        **dataclasses.asdict(score),
+        **asdict(score),
         **{name: getattr(score, name) for name in derived if hasattr(score, name)},
     }
 

@@ -21,7 +21,7 @@ from compliance.rules.families import prefix
 from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
     from compliance.model.report import Report
 
 NUMBERED = ("tests", "failures", "errors", "skipped")
@@ -40,7 +40,7 @@ def render(report: Report, style: Style) -> str:
             _logs(suite, [*results.runs, *results.pruned], tolerated, style)
         rules = _groups(SetRule, results.round, results.judged_as, report.profile)
         _rules(suite, results.findings, rules, style)
-    folders: dict[str, list[Run]] = {}
+    folders: dict[str, list[JudgedRun]] = {}
     for run in alone(report):
         folders.setdefault(os.path.dirname(run.path), []).append(run)
     for folder, runs in folders.items():
@@ -76,7 +76,7 @@ def _groups(kind: type[Rule], round_: str, division: str | None, profile: str) -
     }
 
 
-def _logs(suite: Xml.Element, runs: Sequence[Run], tolerated: set[str], style: Style) -> None:
+def _logs(suite: Xml.Element, runs: Sequence[JudgedRun], tolerated: set[str], style: Style) -> None:
     for run in runs:
         _case(suite, shown_path(run.path, style), lowered(run.findings, run.path in tolerated), style)
 

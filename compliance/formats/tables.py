@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from common.command import clean
 from compliance.formats.findings import many_rounds, shown_verdict
@@ -19,8 +20,7 @@ TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
 RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "staging", "energy")
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreTable:
+class ScoreTable(Struct, frozen=True):
     """A table: title, columns, rows, and how many columns from the left contain text."""
 
     title: str

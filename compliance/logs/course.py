@@ -151,12 +151,11 @@ class Course:
     @cached_property
     def training_ms(self) -> dict[float, float]:
         """How long each epoch was trained: from epoch_start to eval_start or epoch_stop, whichever comes first."""
-        begins = {number: start.time_ms for number, start in reversed(self.epochs)}
         ends = {number: stop.time_ms for number, stop in reversed(self.epoch_stops)}
         for number, evaluation in reversed(self.evaluations):
             if number not in ends or evaluation.time_ms < ends[number]:
                 ends[number] = evaluation.time_ms
-        return {number: ends[number] - begin for number, begin in begins.items() if number in ends}
+        return {number: ends[number] - start.time_ms for number, start in self.started.items() if number in ends}
 
     @cached_property
     def advance_ms(self) -> dict[float, float]:

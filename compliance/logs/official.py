@@ -6,8 +6,9 @@ A traceback on one log leaves the whole package without a verdict, so that the p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from compliance.benchmarks import REFERENCES, benchmarks_of
 from compliance.logs.log import Log
@@ -22,8 +23,7 @@ OPTION_FILES: Final = tuple(f"deepcam_{name}" for name in SCHEDULES)
 NULL: Final = "NoneType"
 
 
-@dataclass(frozen=True, slots=True)
-class OfficialReading:
+class OfficialReading(Struct, frozen=True):
     """What the official tools read in a log.
 
     batch_size, benchmark: of the last record, as the RCP checker takes them. log_crash, rcp_crash: why the log checker

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import mul
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
 from common.tree import ANYWHERE, Tree
@@ -46,8 +47,7 @@ VARIED: Final = 0.5
 """The smallest share of successive readings that occur only once: others say nothing about a copy."""
 
 
-@dataclass(slots=True)
-class Spot:
+class Spot(Struct):
     """How often something was seen, where it was first or worst, and its value there."""
 
     count: int = 0
@@ -67,8 +67,7 @@ class Spot:
             self.line, self.value = line, value
 
 
-@dataclass(slots=True)
-class PowerLog:
+class PowerLog(Struct):
     """What one power file says about the time from run_start to run_stop.
 
     starts, stops: how many records, and the time of the first. estimates, efficiencies: the first different values
@@ -83,12 +82,12 @@ class PowerLog:
     path: str
     of_node: bool = True
     inflated_bytes: int = 0
-    problems: list[FormProblem] = field(default_factory=list)
+    problems: list[FormProblem] = []
     records: int = 0
     starts: Spot = field(default_factory=Spot)
     stops: Spot = field(default_factory=Spot)
-    estimates: dict[Any, int] = field(default_factory=dict)
-    efficiencies: dict[Any, int] = field(default_factory=dict)
+    estimates: dict[Any, int] = {}
+    efficiencies: dict[Any, int] = {}
     direct_current: bool = False
     of_parts: bool = False
     end_ms: float | None = None
@@ -101,7 +100,7 @@ class PowerLog:
     gaps: Spot = field(default_factory=Spot)
     backward: Spot = field(default_factory=Spot)
     invalid: Spot = field(default_factory=Spot)
-    sketch: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    sketch: dict[int, tuple[float, ...]] = {}
     joules: float | None = None
 
     @property
@@ -151,8 +150,7 @@ def _proportional(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     return bool(together * together >= (1 - SAME_COURSE**2) * sum(map(mul, x, x)) * sum(map(mul, y, y)))
 
 
-@dataclass(slots=True)
-class RunPower:
+class RunPower(Struct):
     """The power files of one run."""
 
     nodes: tuple[PowerLog, ...]

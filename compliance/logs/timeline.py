@@ -1,4 +1,4 @@
-"""When things happened in a run: its clock, its staging, and the parts of its time.
+"""When things happened in a run: its clock, its staging, the parts of its time, and how fast it trained.
 
 The time of a run is from init_start to run_stop. Where intervals overlap, time counts once: as staging
 before evaluation, evaluation before training (many logs evaluate inside an epoch, ours between epochs), training
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
+from common.reference import Reference
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
@@ -21,6 +22,8 @@ PARTS: Final = ("init", "staging", "train", "eval", "rest")
 """The parts of a run's time, in the order in which they are shown."""
 INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch", "block"), "init": ("init",)}
 """The intervals that make up the parts; time in several of them belongs to the first."""
+SHORTEST_S: Final = 0.001
+"""The resolution of the times of a log; of a shorter training, the rate takes it for this long."""
 Span = tuple[float, float]
 
 
@@ -108,6 +111,31 @@ def phases(log: Log) -> Phases:
         tuple(-inf if number is None else number for number, found in numbered if not found.whole),
         min((number for number, _ in numbered if number is not None), default=None),
     )
+
+
+def samples_per_second(log: Log, reference: Reference) -> float | None:
+    """Return samples trained per second from the first epoch's start to the last one's end; None if not logged."""
+    kind = "epoch" if log["epoch_start"] else "block"
+    starts, stops = log[f"{kind}_start"], log[f"{kind}_stop"]
+    samples = _samples(log, reference, kind)
+    end_ms = stops[-1].time_ms if len(stops) >= len(starts) > 0 else clock(log)[1]
+    if not starts or not samples or end_ms is None:
+        return None
+    seconds = (end_ms - starts[0].time_ms) / 1000
+    return samples / max(seconds, SHORTEST_S) if is_number(seconds) and seconds >= 0 else None
+
+
+def _samples(log: Log, reference: Reference, kind: str) -> float | None:
+    """Return how many samples the run trains on, epoch after epoch."""
+    if reference.epoch_unit == "samples":
+        counted = [number for number, _ in log.numbered(reference.target.key)]
+        return max(counted, default=None)
+    each = log.value("train_samples")
+    if not is_number(each) or each <= 0:
+        return None
+    if kind == "epoch":
+        return float(each) * len({number for number, _ in log.numbered("epoch_start")})
+    return float(each) * sum(count for count, _ in log.numbered("block_start", "epoch_count") if count > 0)
 
 
 def _extent(log: Log) -> Span | None:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from compliance.logs.fingerprint import Keys, alike, equal_values, interval_keys, middle, same_times, value_keys
 from compliance.logs.power import shared_readings
-from compliance.logs.run import Run
-from compliance.model.likeness import Keys, alike, equal_values, interval_keys, middle, same_times, value_keys
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
 
 BUCKET: Final = 16
@@ -42,23 +44,22 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
         first, second = (id(measured.get(id(item), item)) for item in (one, other))
         return first == second or first not in copied or copied[first] != copied.get(second)
 
-    found = [*_paired(TIMES, times, known), *_paired(VALUES, values, known), *_paired(POWER, power, known)]
-    for copies in found:
-        if copies.kind != TIMES:
-            copies.pairs = [pair for pair in copies.pairs if news(*pair)]
+    found = [*_paired(TIMES, times, known)]
+    for copies in (*_paired(VALUES, values, known), *_paired(POWER, power, known)):
+        found.append(replace(copies, pairs=[pair for pair in copies.pairs if news(*pair)]))
     return [copies for copies in found if copies.pairs and not _same_result(copies, known)]
 
 
-def _same_run(one: Run, other: Run, shared: int) -> bool:
+def _same_run(one: JudgedRun, other: JudgedRun, shared: int) -> bool:
     first, second = one.fingerprint, other.fingerprint
     return same_times(first, second) or alike(first, second, moved=shared > 1) is not None
 
 
-def _same_values(one: Run, other: Run, _: int) -> bool:
+def _same_values(one: JudgedRun, other: JudgedRun, _: int) -> bool:
     return equal_values(one.fingerprint, other.fingerprint) > 0
 
 
-def _keys(keys: Callable[[Any], Keys]) -> Callable[[Run], Keys]:
+def _keys(keys: Callable[[Any], Keys]) -> Callable[[JudgedRun], Keys]:
     return lambda run: keys(run.fingerprint)
 
 

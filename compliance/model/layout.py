@@ -15,7 +15,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from common.tree import ANYWHERE, Tree
 
@@ -39,18 +40,16 @@ MAX_DEPTH = 12
 REPOSITORY_DEPTH = 4
 
 
-@dataclass(slots=True)
-class PowerPlace:
+class PowerPlace(Struct):
     """A folder with the power files of one run: of nodes, of switches, and files with other names."""
 
     folder: str
-    nodes: list[str] = field(default_factory=list)
-    switches: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    nodes: list[str] = []
+    switches: list[str] = []
+    others: list[str] = []
 
 
-@dataclass(slots=True)
-class SetPlace:
+class SetPlace(Struct):
     """A folder with the logs of one result.
 
     power: by result (result_1, …); None if no power was measured. tree: the package, whose files are read.
@@ -60,16 +59,15 @@ class SetPlace:
     system: str = ""
     scaling: str = STRONG
     benchmark: str = ""
-    logs: list[str] = field(default_factory=list)
-    pruned: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    logs: list[str] = []
+    pruned: list[str] = []
+    others: list[str] = []
     scaling_file: str = ""
     power: dict[str, PowerPlace] | None = None
     tree: Tree = ANYWHERE
 
 
-@dataclass(slots=True)
-class PackagePlace:
+class PackagePlace(Struct):
     """An organisation's folder; links that leave it are not followed.
 
     unexpected: folders that fit no layout, and what was expected there. tree: reads its files.
@@ -78,20 +76,19 @@ class PackagePlace:
     root: str
     organisation: str
     flat: bool = False
-    sets: list[SetPlace] = field(default_factory=list)
-    systems: list[str] = field(default_factory=list)
-    unexpected: list[tuple[str, str]] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    sets: list[SetPlace] = []
+    systems: list[str] = []
+    unexpected: list[tuple[str, str]] = []
+    missing: list[str] = []
     tree: Tree = ANYWHERE
 
 
-@dataclass(slots=True)
-class Places:
+class Places(Struct):
     """What is below the given paths: single logs, loose folders of logs, packages."""
 
-    logs: list[str] = field(default_factory=list)
-    folders: list[SetPlace] = field(default_factory=list)
-    packages: list[PackagePlace] = field(default_factory=list)
+    logs: list[str] = []
+    folders: list[SetPlace] = []
+    packages: list[PackagePlace] = []
 
 
 def discover(paths: list[str]) -> Places:

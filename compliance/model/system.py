@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import as_count, same
@@ -57,8 +58,7 @@ class RepeatedMember(NamedTuple):
     same: bool
 
 
-@dataclass(slots=True)
-class SystemDescription:
+class SystemDescription(Struct):
     """A file systems/<system>.json.
 
     problem: why it could not be read; then `fields` is empty. encoding: why the official tool cannot read it.
@@ -66,10 +66,10 @@ class SystemDescription:
 
     path: str
     name: str
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = {}
     problem: str = ""
     line: int = 0
-    repeated: list[RepeatedMember] = field(default_factory=list)
+    repeated: list[RepeatedMember] = []
     encoding: str = ""
 
     @property

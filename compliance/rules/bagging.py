@@ -9,9 +9,10 @@ from common.values import is_stated
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import BAGGING, PROVENANCE, variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.rules.closed import configuration, configured
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 NONE = (None, "none")
 

@@ -14,9 +14,10 @@ from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import PROVENANCE, names_suite, variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
 OURS = "docs/reference/profiles.md (logs of this suite)"

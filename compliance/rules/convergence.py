@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.reference import since
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
-from compliance.rules.rule import STRICT, SetRule, SubmissionsRule, show
+from compliance.rules.rule import SetRule, SubmissionsRule, show
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict

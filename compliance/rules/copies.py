@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from operator import eq
 
 from common.tree import ANYWHERE
-from compliance.logs.run import Run
+from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, same_times
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.model.likeness import EXACT_MS, alike, equal_values, same_times
+from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Submissions
 from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet, names_of
-from compliance.rules.rule import STRICT, SetRule, SubmissionsRule
+from compliance.rules.rule import SetRule, SubmissionsRule
 from compliance.rules.runs import RESULTS
 from compliance.rules.seeds import SEEDS, SeedsUnique
 from compliance.rules.settings import seed_of
@@ -21,7 +22,7 @@ from compliance.rules.settings import seed_of
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
 ONE_FOLDER = "the official tools look at one folder at a time"
 SHOWN = 3
-Pair = tuple[Run, Run]
+Pair = tuple[JudgedRun, JudgedRun]
 
 
 class NoCopies(SetRule):
@@ -152,7 +153,7 @@ class ResultsOfOneResult(SubmissionsRule):
 # -- what the rules share ------------------------------------------------------------------------------------
 
 
-def how_alike(one: Run, other: Run, name: str) -> str:
+def how_alike(one: JudgedRun, other: JudgedRun, name: str) -> str:
     """Return what of one run the other one repeats; name: what to call the first one."""
     if same_times(one.fingerprint, other.fingerprint):
         return f"{'byte-identical to' if _identical(one.path, other.path) else 'the times are those of'} {name}"
@@ -166,13 +167,13 @@ def how_alike(one: Run, other: Run, name: str) -> str:
     return f"{count} {intervals} {are} those of {name} {how}{_later(one, other)}"
 
 
-def _how_equal(one: Run, other: Run) -> str:
+def _how_equal(one: JudgedRun, other: JudgedRun) -> str:
     count = equal_values(one.fingerprint, other.fingerprint)
     exact = sum(map(eq, one.fingerprint.values, other.fingerprint.values)) == count
     return f"{count} evaluation results are equal {'to the last bit' if exact else 'but for rounding'}"
 
 
-def _later(one: Run, other: Run) -> str:
+def _later(one: JudgedRun, other: JudgedRun) -> str:
     if one.start_ms is None or other.start_ms is None:
         return ""
     hours = abs(other.start_ms - one.start_ms) / 3_600_000
@@ -180,13 +181,13 @@ def _later(one: Run, other: Run) -> str:
     return f", {how_long} {'later' if other.start_ms > one.start_ms else 'earlier'}"
 
 
-def _same_log(one: Run, other: Run) -> bool:
+def _same_log(one: JudgedRun, other: JudgedRun) -> bool:
     """Tell whether two logs are of one run, with nothing of it edited but who submits it as what."""
     first, second = one.fingerprint, other.fingerprint
     return same_times(first, second) and first.values == second.values
 
 
-def _same_seeds(one: Run, other: Run) -> bool:
+def _same_seeds(one: JudgedRun, other: JudgedRun) -> bool:
     seeds, others = ([seed_of(value) for _, _, _, value in run.seeds] for run in (one, other))
     return bool(seeds) and seeds == others
 

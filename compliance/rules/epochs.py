@@ -13,9 +13,10 @@ from compliance.benchmarks import REFERENCES
 from compliance.logs.course import Block, Course, Numbered, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import WARNING, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
 """Epochs that run_stop may cut short: the last, and one that starts early."""

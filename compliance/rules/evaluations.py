@@ -12,12 +12,13 @@ from common.values import is_number
 from compliance.logs.course import Course, Numbered, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
 from compliance.rules.order import LOGGING
 from compliance.rules.pace import SHORTEST_SHARE
 from compliance.rules.quality import CONVERGENCE
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""

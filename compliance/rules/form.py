@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import Finding
-from compliance.rules.rule import STRICT, Case, LogRule
+from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from common.tree import Tree
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, PackageEntry
 from compliance.model.system import read_description
-from compliance.rules.rule import STRICT, PackageRule, show
+from compliance.rules.rule import PackageRule, show
 
 CONTENT = "submission_rules.adoc#submission-content, #directory-structure"
 NEVER_LOOKS = "the official tool never looks into benchmarks/"

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.rules.form import Parses
 from compliance.rules.power import RULES_OF_POWER, UNREAD
-from compliance.rules.rule import STRICT, SetRule
+from compliance.rules.rule import SetRule
 
 EDGE_MS = 2000
 """How far inside the run a measurement may begin or end: one reading, plus rounding to whole seconds."""
@@ -42,7 +43,7 @@ class FileRule(SetRule):
                 severity = WARNING if first.severity == ERROR and run.verdict == "FAIL" else first.severity
                 yield first._replace(message=first.message + more, severity=severity)
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         """Yield what is wrong with one power file of a run."""
         raise NotImplementedError
 
@@ -75,7 +76,7 @@ class PowerReadable(FileRule):
         "long record": "the record is very long{}",
     }
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         for problem in log.problems:
             message = self.TEXTS.get(problem.kind, problem.kind).format(problem.detail)
             yield self.found(log.path, problem.line, message, "records of mllog")
@@ -99,7 +100,7 @@ class MeasurementBounded(FileRule):
         ),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if not log.of_node:
             return
         for key, seen in ((START, log.starts), (STOP, log.stops)):
@@ -129,7 +130,7 @@ class MeasurementCovers(FileRule):
         lambda package: package("deepcam").power(margin_ms=60_000),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         begin, end = log.start_ms, log.end_ms
         if begin is None or end is None:
             return
@@ -167,7 +168,7 @@ class MeasuredEverySecond(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 40)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.start_ms is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
             return
         seconds = (min(log.end_ms, run.stop_ms) - max(log.start_ms, run.start_ms)) / 1000
@@ -195,7 +196,7 @@ class EnoughReadings(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading")),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_node and log.starts.count and log.readings < LEAST_READINGS:
             message = f"{log.readings} readings of power"
             yield self.found(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
@@ -215,7 +216,7 @@ class PowerTimesAscend(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.shift(3_600_000, 0, 1)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         back = log.backward
         if back.count:
             times = f", {back.count} times in all" if back.count > 1 else ""
@@ -239,7 +240,7 @@ class PowerValues(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.scale(0.001)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.invalid.count:
             others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
             message = f"{READING} is {log.invalid.value}{others}"
@@ -273,7 +274,7 @@ class ConversionEfficiency(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff")),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
         line = log.efficiencies[values[0]] if values else 0
         if not values and log.of_node:
@@ -310,7 +311,7 @@ class WholeNode(FileRule):
         lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_parts:
             message = f"an estimate of parts is not a {'node' if log.of_node else 'switch'}'s power"
             yield self.found(log.path, log.starts.line, message, f"readings without scope {PARTS!r}", START)

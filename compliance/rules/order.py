@@ -8,8 +8,9 @@ from operator import le
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.rules.rule import STRICT, Case, LogRule
+from compliance.rules.rule import LogRule
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"

@@ -9,9 +9,10 @@ from typing import Final
 from compliance.logs.course import Block, Course, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.rules.epochs import course_of, more
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 SHORTEST_SHARE: Final = 0.1
 """Of the time of a slow epoch; in round 0.7 some evaluate within epochs."""

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 
 from compliance.benchmarks import benchmarks_of, names_in_words
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
 from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
-from compliance.rules.rule import STRICT, PackageRule, show
+from compliance.rules.rule import PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"

@@ -12,10 +12,11 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.facts.published_rates import PUBLISHED
 from compliance.logs.log import Log
-from compliance.logs.rate import samples_per_second
+from compliance.logs.timeline import samples_per_second
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, Finding
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rules.rule import STRICT, Case, LogRule, SetRule
+from compliance.rules.rule import LogRule, SetRule
 
 SPEED = "bench/published_rates.py"
 FASTER_THAN_PUBLISHED: Final = 10

@@ -9,13 +9,14 @@ from typing import Any
 
 from common.values import is_integer
 from compliance.logs.power import equal_readings
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding, listed
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
-from compliance.rules.rule import STRICT, SetRule, SubmissionsRule, show
+from compliance.rules.rule import SetRule, SubmissionsRule, show
 
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"
@@ -228,7 +229,7 @@ class InterconnectCounted(SetRule):
 NO_FOLDER = "has no power folder"
 
 
-def _measured(results: ResultSet) -> Iterator[tuple[Run, PowerPlace]]:
+def _measured(results: ResultSet) -> Iterator[tuple[JudgedRun, PowerPlace]]:
     """Yield the runs with power files, and where these are."""
     for run in results.runs:
         place = (results.power or {}).get(result_name(run.path))
@@ -236,7 +237,7 @@ def _measured(results: ResultSet) -> Iterator[tuple[Run, PowerPlace]]:
             yield run, place
 
 
-def _severity(runs: list[Run]) -> str:
+def _severity(runs: list[JudgedRun]) -> str:
     """Return the severity of a fault: the energy of failing runs does not count."""
     return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
 

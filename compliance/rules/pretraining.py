@@ -8,9 +8,10 @@ from common.reference import FULL, MINI, of
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import INIT_WEIGHTS, PROVENANCE, variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.rules.closed import configuration, configured
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 
 class NoPretraining(LogRule):

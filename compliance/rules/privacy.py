@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 from compliance.logs.log import Log
 from compliance.logs.personal_data import KINDS, Mention, Watch
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
 from compliance.model.layout import RESULTS, is_log
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, PackageEntry
-from compliance.rules.rule import STRICT, Case, LogRule, PackageRule
+from compliance.rules.rule import LogRule, PackageRule
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"
@@ -151,9 +152,8 @@ def _texts(package: Package) -> tuple[list[PackageEntry], int]:
 
 def _searched(package: Package) -> Iterator[tuple[str, Mention]]:
     """Yield the path and each of the personal data and secrets in the texts, which are read once."""
-    if package.mentions is None:
-        found = {package.path(entry): _mentions(entry, package) for entry in _texts(package)[0]}
-        package.mentions = {path: mentions for path, mentions in found.items() if mentions}
+    if not package.mentions:
+        package.mentions.update((package.path(entry), _mentions(entry, package)) for entry in _texts(package)[0])
     for path, mentions in package.mentions.items():
         yield from ((path, mention) for mention in mentions)
 

@@ -9,10 +9,11 @@ from common.reference import Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, Finding
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"

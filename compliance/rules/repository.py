@@ -7,11 +7,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
-from compliance.rules.rule import STRICT, PackageRule
+from compliance.rules.rule import PackageRule
 
 REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
 NO_OFFICIAL_CHECK = "no official tool checks this"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from common.command import UsageError
-from common.reference import ROUNDS, Reference, Setting
+from common.reference import ROUNDS
+from compliance.model.case import PROFILES, Case
 from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
 from compliance.rules.families import FAMILIES, RETIRED, prefix
 
@@ -21,34 +21,6 @@ if TYPE_CHECKING:
     from compliance.logs.log import Log
     from compliance.model.package import Package, Submissions
     from compliance.model.result_set import ResultSet
-
-STRICT: Final = "strict"
-OFFICIAL: Final = "official"
-PROFILES: Final = (STRICT, OFFICIAL)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What a log is checked against.
-
-    division and benchmark are None if neither the log nor its surroundings state them. suite_code: the package says
-    that this suite made the log. round_why: how its round was chosen, see `compliance.model.layout`.
-    """
-
-    round: str
-    division: str | None
-    benchmark: str | None
-    reference: Reference | None
-    settings: tuple[Setting, ...]
-    profile: str = STRICT
-    allow_mini: bool = False
-    suite_code: bool = False
-    round_why: str = ""
-
-    @property
-    def strict(self) -> bool:
-        """Whether the written rules apply; otherwise only what the official tool checks."""
-        return self.profile == STRICT
 
 
 class RuleError(UsageError):

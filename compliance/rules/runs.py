@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.values import is_stated, plain, same
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rules.rule import STRICT, SetRule, show
+from compliance.rules.rule import SetRule, show
 
 SIZE = "number of accelerators"
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
@@ -131,7 +132,7 @@ class SameInstanceSize(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.scaling != WEAK:
             return
-        groups: dict[int, list[Run]] = defaultdict(list)
+        groups: dict[int, list[JudgedRun]] = defaultdict(list)
         for run in results.runs:
             if run.scale is not None:
                 groups[run.scale].append(run)
@@ -181,7 +182,7 @@ class PrunedComply(SetRule):
     def _other_instances(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning for each setting that pruned logs state as no counted log does."""
         counted = [_settings_of(run, results) for run in results.runs]
-        differing: dict[str, list[tuple[Run, Any]]] = defaultdict(list)
+        differing: dict[str, list[tuple[JudgedRun, Any]]] = defaultdict(list)
         for run in results.pruned:
             for key, value in _settings_of(run, results).items():
                 known = [stated[key] for stated in counted if key in stated]
@@ -196,7 +197,7 @@ class PrunedComply(SetRule):
             yield self.found(run.path, line, message, f"{key} {listed(list(texts), 2)}", key, WARNING)
 
 
-def _settings_of(run: Run, results: ResultSet) -> dict[str, Any]:
+def _settings_of(run: JudgedRun, results: ResultSet) -> dict[str, Any]:
     """Return what an instance must have in common with the others of its result, as far as its log states it."""
     found = {"global_batch_size": run.batch_size}
     found |= run.settings if results.judged_as == "closed" else {SIZE: run.scale}

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from common.values import identity, is_stated, plain
 from common.version import DISTRIBUTION
-from compliance.logs.run import PROVENANCE, SOURCES, Run
+from compliance.logs.run import PROVENANCE, SOURCES
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rules.rule import STRICT, SetRule, show
+from compliance.rules.rule import SetRule, show
 from compliance.rules.runs import RESULTS
 
 BATCH_SIZE: Final = "global_batch_size"
@@ -67,7 +69,7 @@ class SameSettings(SetRule):
             if key != BATCH_SIZE:  # RUN06
                 yield from self._compared([run for run in results.runs if is_stated(run.settings.get(key))], key)
 
-    def _compared(self, runs: list[Run], key: str) -> Iterator[Finding]:
+    def _compared(self, runs: list[JudgedRun], key: str) -> Iterator[Finding]:
         if len({repr(run.settings[key]) for run in runs}) < 2:
             return  # mostly; it saves most of the time
         groups = _groups(runs, lambda run: identity(run.settings[key]))
@@ -139,38 +141,38 @@ class SameSoftware(SetRule):
         if others:
             yield self._found(others, "the software differs between runs", "the same software for all runs", WARNING)
 
-    def _found(self, differing: dict[str, list[list[Run]]], what: str, expected: str, severity: str) -> Finding:
+    def _found(self, differing: dict[str, list[list[JudgedRun]]], what: str, expected: str, severity: str) -> Finding:
         told = [f"{name} is {_listed(groups, _start_of(name))}" for name, groups in differing.items()]
         odd = min(next(iter(differing.values())), key=len)[0]
         message = f"{what}: {listed(told, SHOWN)}"
         return self.found(odd.path, odd.lines.get(PROVENANCE, 0), message, expected, PROVENANCE, severity)
 
 
-def _start_of(name: str) -> Callable[[Run], str]:
+def _start_of(name: str) -> Callable[[JudgedRun], str]:
     """Return the function that gives the first characters of a version, or of a hash."""
     return lambda run: run.software[name][:SHOWN_CHARACTERS]
 
 
-def _by_version(runs: list[Run], name: str) -> list[list[Run]]:
+def _by_version(runs: list[JudgedRun], name: str) -> list[list[JudgedRun]]:
     """Return the runs that state the version of something, grouped by it."""
     return _groups((run for run in runs if name in run.software), lambda run: run.software[name])
 
 
-def _stated(run: Run) -> tuple[str, ...]:
+def _stated(run: JudgedRun) -> tuple[str, ...]:
     """Return the keys of the settings that a run states, with the batch size."""
     found = {BATCH_SIZE: run.batch_size, **run.settings}
     return tuple(key for key, value in found.items() if is_stated(value))
 
 
-def _groups(runs: Iterable[Run], identify: Callable[[Run], Hashable]) -> list[list[Run]]:
+def _groups(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hashable]) -> list[list[JudgedRun]]:
     """Return the runs grouped by what is the same in them."""
-    groups: dict[Hashable, list[Run]] = defaultdict(list)
+    groups: dict[Hashable, list[JudgedRun]] = defaultdict(list)
     for run in runs:
         groups[identify(run)].append(run)
     return list(groups.values())
 
 
-def _officially_different(runs: list[Run]) -> list[list[Run]]:
+def _officially_different(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
     """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
     read = [(run, run.official.batch_size) for run in runs if run.official is not None]
     same = [run for run, size in read if size == read[0][1]]
@@ -178,5 +180,5 @@ def _officially_different(runs: list[Run]) -> list[list[Run]]:
     return [group for group in (same, others) if group]
 
 
-def _listed(groups: Iterable[list[Run]], value: Callable[[Run], Any]) -> str:
+def _listed(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:
     return "; ".join(f"{show(plain(value(runs[0])))} in {names_of(runs)}" for runs in groups)

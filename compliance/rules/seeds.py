@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from common.reference import since
-from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.parameters import SEED_BYPASS
 from compliance.model.result_set import ResultSet, names_of
@@ -55,7 +55,7 @@ class SeedsLogged(SetRule):
             if not results.strict and not run.parsed_clean:
                 yield self.found(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
 
-    def _first_problem(self, run: Run, strict: bool, severity: str) -> Iterator[Finding]:
+    def _first_problem(self, run: JudgedRun, strict: bool, severity: str) -> Iterator[Finding]:
         for line, file, source_line, value in run.seeds:
             official = _official_problem(file, source_line, value)
             problem = seed_problem(value) if strict else official
@@ -116,9 +116,9 @@ class SeedsUnique(SetRule):
                 yield self.found(run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity)
 
 
-def _places(results: ResultSet) -> dict[Hashable, list[tuple[Run, int]]]:
+def _places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:
     """Return by seed where it is logged; in the profile official, by source file, source line and seed."""
-    found: dict[Hashable, list[tuple[Run, int]]] = defaultdict(list)
+    found: dict[Hashable, list[tuple[JudgedRun, int]]] = defaultdict(list)
     for run in results.runs:
         for line, file, source_line, value in run.seeds:
             if results.strict:

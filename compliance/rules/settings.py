@@ -11,9 +11,10 @@ from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.logs.run import BAGGING
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.model.system import is_blank, is_placeholder
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"

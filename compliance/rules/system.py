@@ -9,15 +9,16 @@ from itertools import groupby
 
 from common.reference import since
 from common.values import is_number, is_stated
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
-from compliance.rules.rule import STRICT, PackageRule, SetRule, show
+from compliance.rules.rule import PackageRule, SetRule, show
 
 SYSTEM_TYPE = "system_type"
 NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
@@ -259,8 +260,8 @@ class FitsSystem(SetRule):
             yield self.found(results.folder, 0, message, expected, "number_of_nodes", severity)
 
 
-def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:
-    groups: dict[str, list[Run]] = defaultdict(list)
+def _by_value(runs: list[JudgedRun], key: str) -> list[tuple[str, list[JudgedRun]]]:
+    groups: dict[str, list[JudgedRun]] = defaultdict(list)
     for run in runs:
         if isinstance(run.submission.get(key), str):
             groups[run.submission[key]].append(run)

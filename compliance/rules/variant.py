@@ -8,9 +8,10 @@ from common.reference import FULL, MINI, MINI_2, VARIANTS
 from compliance.benchmarks import MINIS
 from compliance.logs.log import Log
 from compliance.logs.run import variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.model.result_set import ResultSet
-from compliance.rules.rule import STRICT, Case, LogRule, SetRule, show
+from compliance.rules.rule import LogRule, SetRule, show
 
 MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"
 UNKNOWN = "the official tool does not know the mini round"

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.model.case import OFFICIAL, STRICT
 from compliance.model.finding import PASSING
 from compliance.rules import seeds
-from compliance.rules.rule import OFFICIAL, STRICT
 from tests.conformance.package_mutations import PLAIN, Case, cases, mutations
 
 official = pytest.importorskip("tests.conformance.official", reason="mlperf-logging is not installed")

@@ -5,7 +5,7 @@ import pytest
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.logs.log import parse_log
-from compliance.logs.run import parse_run, read_run, run_of
+from compliance.logs.run import extract_run, parse_run, read_run
 from compliance.logs.timeline import PARTS, Phases
 from compliance.samples.log import EPOCH_MS, SampleLog
 
@@ -49,7 +49,7 @@ def test_evaluations_that_do_not_count_or_hold_no_number_are_left_out():
 
 
 def test_other_quality_without_reference():
-    assert run_of(parse_log(SampleLog().bytes()), None, details=True).details.evaluations == ()
+    assert extract_run(parse_log(SampleLog().bytes()), None, None, details=True).details.evaluations == ()
 
 
 # -- where the time goes -----------------------------------------------------------------------------------
